@@ -105,7 +105,7 @@ def measured(outcome: Measurement | TrialFailure) -> Measurement:
 def compare(name: str, launch: Launch, configs: list[PipelineConfig], times: int) -> list[Pair]:
     """Return each configuration's trials."""
     pairs = []
-    with TrialRunner(launch) as warm, TrialRunner(launch, recycling=Recycling(isolation="process")) as fresh:
+    with TrialRunner(launch) as warm, TrialRunner(launch, recycling=Recycling(trials=1)) as fresh:
         measured(warm.measure(configs[0], SHORT))  # the first trial of a process compiles
         for number, config in enumerate(configs):
             before = measured(warm.measure(config, SHORT))

@@ -11,7 +11,7 @@ from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 
-NO_CACHE = ("--set", "keep=none")
+NO_CACHE = ("--only", "keep=none")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _refused(option: str, wanted: str, text: str, *units: str) -> ConfigError:
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
-    """Return the values that `--set key=value` and `--only key=a,b` allow for each parameter.
+    """Return the values that `--only key=a,b` allows for each parameter.
 
     `loader.workers` stands for the workers of any loader and is kept as it is. A setting that is named twice with
     different values is refused.

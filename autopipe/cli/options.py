@@ -292,18 +292,11 @@ class SearchOptions:
         typer.Option(envvar="AUTOPIPE_STORAGE", help="An Optuna storage URL instead of study.db beside the artefact."),
     ] = None
     seed: Annotated[int, typer.Option(help="The seed of everything random in the search.")] = 0
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fix a parameter to a value.")
-    ] = None
     only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
         None
     )
     max_memory: Annotated[str | None, typer.Option(help="The most memory that the training may take: 8G.")] = None
     max_workers: Annotated[int | None, typer.Option(min=1, help="The most workers that the loader may have.")] = None
-    max_cpu: Annotated[
-        float | None,
-        typer.Option(min=1, callback=finite, help="The most CPU that the training may use; 100 is one core."),
-    ] = None
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -321,14 +314,10 @@ class SearchOptions:
     epochs: Annotated[int | None, typer.Option(min=1, help="Spread one-time costs over this many epochs.")] = None
     simulate_step: SimulateStep = None
     virtual_devices: VirtualDevices = 0
-    hosts: Annotated[int, typer.Option(min=1, help="This many hosts share each batch: tune one host's part of it.")] = 1
     mode: Annotated[
         Mode, typer.Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
     ] = Mode.TRAIN
     page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = "auto"
-    isolation: Annotated[
-        Literal["warm", "process"], typer.Option(help="Run many trials in one process, or each in a fresh one.")
-    ] = "warm"
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Begin a new study instead of continuing an interrupted one.")
     ] = False
@@ -354,18 +343,15 @@ class SearchOptions:
             limits=Limits(
                 memory_bytes=None if self.max_memory is None else option_values.size(self.max_memory, "--max-memory"),
                 workers=self.max_workers,
-                cpu_percent=self.max_cpu,
-                only=option_values.allowed([*(self.setting or []), *(self.only or [])]),
+                only=option_values.allowed(self.only or []),
             ),
             baseline=self.baseline,
             convert=self.convert,
             epochs=self.epochs,
             virtual_devices=self.virtual_devices,
-            hosts=self.hosts,
             mode=self.mode,
             simulate=simulated(self.simulate_step),
             page_cache=self.page_cache,
-            isolation=self.isolation,
             fresh=self.fresh,
         )
 
@@ -374,7 +360,6 @@ _FIELDS = {
     "budget": "budget_seconds",
     "max_memory": "memory_bytes",
     "max_workers": "workers",
-    "max_cpu": "cpu_percent",
     "simulate_step": "simulate",
 }
 

@@ -270,7 +270,6 @@ class Description(WorkloadDigest):
     first_ops: tuple[str, ...] = ()
     backend: str
     accelerators: int = pydantic.Field(default=0, ge=0)  # visible to the backend; 0 if it trains on the CPU
-    hosts: int = pydantic.Field(default=1, ge=1)  # that share each batch; `batch_size` is one host's part of it
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
     # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
@@ -301,7 +300,6 @@ class Limits:
 
     memory_bytes: int | None = None  # `--max-memory`, for the process tree of the training
     workers: int | None = None  # `--max-workers`
-    cpu_percent: float | None = None  # `--max-cpu`; one busy core is 100
     convert: bool = True  # samples may be kept in another form on disk; `--convert` and `--no-convert`
     # `--only`: {"loader": ("threads", "tfdata")}
     only: Mapping[str, tuple[config.Value, ...]] = field(default_factory=dict)

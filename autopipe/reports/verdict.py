@@ -416,11 +416,6 @@ def _of_the_figures(result: Result) -> Iterator[str]:
             yield differ
     if result.counted is not None:
         yield wording.counted(result.counted)
-    if result.hosts > 1:
-        yield (
-            f"All figures are of one of {result.hosts} hosts, which share each batch. They do not contain the exchange "
-            "of weights between hosts: `autopipe whatif --devices --interconnect` computes it."
-        )
     if result.mode is not Mode.TRAIN:
         yield (
             f"All figures are of Keras's `{result.mode}`, which takes each batch once, in order and without chance. "

@@ -19,7 +19,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Resources, TrialFailure
+from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
 from autopipe.measure.stats import compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
@@ -177,7 +177,6 @@ def result(
         space=settings.space,
         budget_seconds=settings.budget_seconds,
         epochs=settings.epochs,
-        hosts=settings.hosts,
         mode=settings.mode,
         batch_size=workload.batch_size,
         counted=workload.counted,
@@ -457,8 +456,8 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
     if over := result.over_limits:
         return NothingMeasuredError(
             f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
-            f"the least {_least(over)}.",
-            hint="Allow more with --max-memory or --max-cpu.",
+            f"the least {size_text(min(each.peak_rss_bytes or 0 for each in over))} of memory.",
+            hint="Allow more with --max-memory.",
         )
     reasons = [reason for reason, configs in result.left_out.items() if configs]
     said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stop.message}"
@@ -478,11 +477,3 @@ def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterrupt
         f"{message} Trials that failed: {len(failures)}. The reason of the last: {failures[-1].message}",
         hint=failures[-1].hint,
     )
-
-
-def _least(taken: Sequence[Resources]) -> str:
-    """Format the least memory and the least processor time of these trials, as far as they were measured."""
-    memory = min((each.peak_rss_bytes for each in taken if each.peak_rss_bytes is not None), default=None)
-    cpu = min((each.cpu_percent for each in taken if each.cpu_percent is not None), default=None)
-    said = [] if memory is None else [f"{size_text(memory)} of memory"]
-    return " and ".join(said if cpu is None else [*said, f"{cpu:.0f} % of a core"])

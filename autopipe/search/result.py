@@ -187,10 +187,9 @@ class Result(Value):
     space: str = ""
     budget_seconds: Amount | None = None
     epochs: int | None = None  # over which one-time costs were charged
-    hosts: int = 1  # that share each batch
     # of the steps that were measured
     mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
-    batch_size: int = pydantic.Field(default=1, ge=1)  # one host's part of it
+    batch_size: int = pydantic.Field(default=1, ge=1)
     counted: str | None = None  # the parts of x that make a sample, which counts as one image; None: it is an image
     cache_bytes: int | None = pydantic.Field(default=None, ge=0)  # of a cache of all samples; None if they differ
     data: str | None = None  # a digest of the data

@@ -29,7 +29,7 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.protocol import Event as TrialEvent
-from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
 from autopipe.pipeline.space import Space, places
@@ -108,8 +108,7 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
 
 def workload_digest(described: Description) -> WorkloadDigest:
     """Return the digest of the workload that an artefact keeps."""
-    found = WorkloadDigest(**{name: getattr(described, name) for name in WorkloadDigest.model_fields})
-    return found.model_copy(update={"batch_size": described.batch_size * described.hosts})
+    return WorkloadDigest(**{name: getattr(described, name) for name in WorkloadDigest.model_fields})
 
 
 # -------------------- searching
@@ -235,7 +234,7 @@ def _look_seconds(settings: Settings, described: Description) -> float:
 def _epoch_seconds(settings: Settings, described: Description) -> float:
     """Return the seconds for timing whole epochs of a configuration after the search; 0 if there is no validation."""
     budget = math.inf if settings.budget_seconds is None else settings.budget_seconds
-    whole = settings.mode is Mode.TRAIN and settings.hosts == 1 and not settings.is_simulated
+    whole = settings.mode is Mode.TRAIN and not settings.is_simulated
     return min(_EPOCH_SECONDS, _EPOCH_SHARE * budget) if described.validation and whole else 0.0
 
 
@@ -319,10 +318,9 @@ def runner_for(
         # A workload object imports modules beside the script, wherever the script is run from.
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
-        hosts=settings.hosts,
         mode=settings.mode,
     )
-    return TrialRunner(launch, recycling=Recycling(isolation=settings.isolation), on_event=on_trial)
+    return TrialRunner(launch, on_event=on_trial)
 
 
 def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:

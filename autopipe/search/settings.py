@@ -56,10 +56,8 @@ class Settings:
     baseline: str | None = None  # the user's own pipeline, "FILE.py:function", which the winner has to beat
     convert: bool | None = None  # samples may be kept in another form; None: only if epochs are known
     page_cache: Literal["warm", "cold", "auto"] = "auto"  # the state of the files before a trial
-    isolation: Literal["warm", "process"] = "warm"  # "warm", one process for many trials, or "process", one for each
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
     virtual_devices: int = field(default_factory=gpu.asked)  # that the CPU is split into; 0 leaves it whole
-    hosts: int = 1  # hosts that share each batch; one host's part of it is tuned
     mode: Mode = Mode.TRAIN  # of the model's steps: a tune may also be for evaluation or prediction
     epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
     patience: int = 10  # stop after this many trials in a row without a gain beyond the interval
@@ -119,31 +117,26 @@ class Request(Value):
     epochs: int | None = pydantic.Field(default=None, ge=1)
     simulate: SimulatedAccelerator | None = None
     virtual_devices: int = pydantic.Field(default=0, ge=0)
-    hosts: int = pydantic.Field(default=1, ge=1)
     mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
     page_cache: Literal["warm", "cold", "auto"] = "auto"
-    isolation: Literal["warm", "process"] = "warm"
     seed: int = 0
 
 
 _RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known configurations come first
 _RETUNE_BUDGET: Final = 0.75  # and of its time
 
-MOST: Final = ("memory_bytes", "workers", "cpu_percent")
+MOST: Final = ("memory_bytes", "workers")
 """The fields of `Limits` that an option `--max-...` sets."""
 
 _OPTIONS: Final = {
     "space": "--space {}",
     "limits.memory_bytes": "--max-memory {}B",
     "limits.workers": "--max-workers {}",
-    "limits.cpu_percent": "--max-cpu {:g}",
     "epochs": "--epochs {}",
     "simulate": "--simulate-step {}",
     "virtual_devices": "--virtual-devices {}",
-    "hosts": "--hosts {}",
     "mode": "--mode {}",
     "page_cache": "--page-cache {}",
-    "isolation": "--isolation {}",
     "seed": "--seed {}",
 }
 
@@ -201,13 +194,8 @@ def retune_settings(request: Request, settings: Settings, given: Collection[str]
 
 
 def simulation(request: Request) -> Settings:
-    """Return settings with the simulated hardware of a tune: an accelerator, virtual devices, hosts."""
-    return Settings(
-        simulate=request.simulate,
-        virtual_devices=request.virtual_devices,
-        hosts=request.hosts,
-        mode=request.mode,
-    )
+    """Return settings with the simulated hardware of a tune: an accelerator and virtual devices."""
+    return Settings(simulate=request.simulate, virtual_devices=request.virtual_devices, mode=request.mode)
 
 
 def _space(space: str, folder: Path) -> str:

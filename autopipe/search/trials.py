@@ -70,8 +70,6 @@ def excesses(took: Resources, limits: Limits) -> dict[str, float]:
     found: dict[str, float] = {}
     if limits.memory_bytes is not None and took.peak_rss_bytes is not None:
         found["memory_bytes"] = took.peak_rss_bytes - limits.memory_bytes
-    if limits.cpu_percent is not None and took.cpu_percent is not None:
-        found["cpu_percent"] = took.cpu_percent - limits.cpu_percent
     return found
 
 

@@ -277,7 +277,7 @@ def test_the_usual_batch_sizes_are_those_that_devices_can_share(
     ("recycling", "configs", "processes"),
     [
         (Recycling(), [CONFIG, ap.PipelineConfig(loader=ap.Threads(workers=2)), CONFIG], [0, 0, 0]),
-        (Recycling(isolation="process"), [CONFIG, CONFIG], [0, 1]),
+        (Recycling(trials=1), [CONFIG, CONFIG], [0, 1]),
         (Recycling(trials=2), [CONFIG] * 3, [0, 0, 1]),
         (Recycling(), [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
         (Recycling(), [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
@@ -334,7 +334,7 @@ def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
             return index
 
     nameless = dataclasses.replace(launch, workload=ap.Workload(data=Numbers(), ops=[], batch_size=2))
-    with TrialRunner(nameless, recycling=Recycling(isolation="process")) as runner:
+    with TrialRunner(nameless, recycling=Recycling(trials=1)) as runner:
         assert len(pids(runner, CONFIG, CONFIG)) == 2
 
 

@@ -95,7 +95,6 @@ class Terms:
     session: str = "autopipe.measure.session:Session"  # the "module:callable" that makes it from the workload
     sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
-    hosts: Annotated[int, pydantic.Field(ge=1)] = 1  # hosts that share each batch; one host's part of it is measured
     mode: Mode = Mode.TRAIN  # of the steps that trials measure
     code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
 

@@ -130,7 +130,6 @@ class _Server:
             workload = _workload(request.workload)
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
-            workload = _of_one_host(workload, terms.hosts)
             make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)
             code = () if terms.code is None else (_code(terms.code), terms.code)
             self._report.phase(Phase.BUILD)
@@ -145,15 +144,6 @@ def _prepare_devices() -> None:
 
         if (several := strategies.sharing()) is not None:
             several.prepare()
-
-
-def _of_one_host(workload: Workload, hosts: int) -> Workload:
-    if workload.batch_size % hosts:
-        raise WorkloadError(
-            f"Each batch must divide equally between {hosts} hosts, but `batch_size` is {workload.batch_size}.",
-            hint=f"Use a batch size that is a multiple of {hosts}.",
-        )
-    return dataclasses.replace(workload, batch_size=workload.batch_size // hosts)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Hashable, Sequence
-from typing import Literal, Self, TypeVar
+from typing import Self, TypeVar
 
 import pydantic
 
@@ -44,9 +44,7 @@ _Answer = TypeVar("_Answer", bound=Value)
 class Recycling:
     """The rule for replacing a child by a fresh one. After a failure it is always replaced."""
 
-    # "warm" keeps a child for many trials, as importing a framework takes seconds; "process": a fresh one for each
-    isolation: Literal["warm", "process"] = "warm"
-    trials: int = 50  # the most that one child serves
+    trials: int = 50  # the most that one child serves, because importing a framework takes seconds
     growth_bytes: int = 1 << 30  # memory that it may hold beyond that after its first trial
 
 
@@ -115,8 +113,7 @@ class TrialRunner:
 
     def describe(self) -> Description | TrialFailure:
         usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
-        answer = _expected(Description, self._request(protocol.Ask(request="describe"), usual)[0])
-        return answer if isinstance(answer, TrialFailure) else answer.model_copy(update={"hosts": self.launch.hosts})
+        return _expected(Description, self._request(protocol.Ask(request="describe"), usual)[0])
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
         began = time.monotonic()
@@ -194,7 +191,7 @@ class TrialRunner:
         tenure, policy = self._tenure, self.recycling
         return (
             not child.is_alive()
-            or tenure.trials >= (1 if policy.isolation == "process" else policy.trials)
+            or tenure.trials >= policy.trials
             or (None not in (settings, tenure.settings) and settings != tenure.settings)
             or tenure.last_bytes - tenure.first_bytes > policy.growth_bytes
         )

@@ -124,7 +124,6 @@ def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
         (("tune", "--trails", "3"), "--trials"),
         (("show", "--jsn"), "--json"),
         (("measure", "train.py:workload", "--seconds", "inf"), "inf is not a finite number."),
-        (("tune", "train.py:workload", "--max-cpu", "inf"), "inf is not a finite number."),
     ],
     ids=str,
 )

@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--space", "defualt"), "Did you mean `default`?"),
         (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
         (("--space", "quick", "--only", "loader=wrapped"), "`loader` may be threads, processes, tfdata"),
-        (("--space", "quick", "--set", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
+        (("--space", "quick", "--only", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
         (("--budget", "soon"), "`--budget` must be a duration"),
         (("--max-memory", "lots"), "`--max-memory` must be a size"),
         (("--simulate-step", "quick"), "`--simulate-step` must be a duration"),

@@ -301,7 +301,6 @@ def test_that_nothing_beside_the_baselines_was_tried_is_said_with_what_it_takes(
             "Ratios cover the whole training of 1 epoch and its one-time costs",
         ),
         ({"epochs": 2, "whole_training": True}, "Ratios cover the whole training of 2 epochs and its one-time costs"),
-        ({"hosts": 4}, "All figures are of one of 4 hosts, which share each batch."),
         ({"unsaved": "the disk is full"}, "The study could not be written completely: the disk is full. The figures"),
     ],
 )

@@ -179,7 +179,7 @@ def one_failed(quick: Space) -> Result:
 
 @pytest.fixture(scope="module")
 def exceeding(quick: Space) -> Result:
-    return run(quick, Surface(), trials=4, limits=Limits(cpu_percent=1.0), blocks=(0, 0)).result
+    return run(quick, Surface(), trials=4, limits=Limits(memory_bytes=2**30), blocks=(0, 0)).result
 
 
 NOTHING = "No configuration could be measured"
@@ -202,8 +202,8 @@ REASON, CHANGE = "The reason of the last: Forked children hang.", "Change what t
             "exceeding",
             {},
             "No configuration keeps the limits: 4 were measured and took more than is allowed, the least 1 GiB of "
-            "memory and 100 % of a core.",
-            "Allow more with --max-memory or --max-cpu.",
+            "memory.",
+            "Allow more with --max-memory.",
         ),
         ("exceeding", CUT, f"{INTERRUPTED} that keeps the limits; 4 took more than is allowed.", None),
         ("failed", UNMEASURED, KEPT, "It stays"),

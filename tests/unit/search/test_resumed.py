@@ -24,23 +24,23 @@ from autopipe.search.trials import BudgetPlanned, Event, SearchStopped, StudyOpe
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import loader_bound, run, some, space_of
 
-TWO_CORES = Limits(cpu_percent=250.0)
+LITTLE = Limits(memory_bytes=3 * 2**30)
 
 
-def cpu_percent(ended: Searched) -> float:
-    return loader_bound().resources(some(ended.best_config)).cpu_percent or 0.0
+def memory(ended: Searched) -> int:
+    return loader_bound().resources(some(ended.best_config)).peak_rss_bytes or 0
 
 
 @pytest.mark.parametrize("limited", ["the first", "the second"])
 def test_what_was_measured_is_held_to_the_limits_of_today(space: Space, url: str, limited: str) -> None:
-    before, today = (TWO_CORES, Limits()) if limited == "the first" else (Limits(), TWO_CORES)
+    before, today = (LITTLE, Limits()) if limited == "the first" else (Limits(), LITTLE)
     asked: dict[str, Any] = {"trials": 7, "budget_seconds": None, "blocks": (0, 0)}
     first = run(space, loader_bound(quirks=1), url, limits=before, **asked)
     surface = loader_bound(quirks=1)
     second = run(space, surface, url, limits=today, **asked)
     for ended, limits in ((first, before), (second, today)):
-        assert (cpu_percent(ended) <= 250.0) == (limits is TWO_CORES)
-        assert bool(ended.result.over_limits) == (limits is TWO_CORES)
+        assert (memory(ended) <= 3 * 2**30) == (limits is LITTLE)
+        assert bool(ended.result.over_limits) == (limits is LITTLE)
     assert limited == "the first" or surface.measured == []
 
 
@@ -204,7 +204,7 @@ def test_what_is_said_is_true_at_each_moment(space: Space, moment: Moment, said:
 
 
 def test_what_breaks_a_limit_is_not_called_the_best(space: Space) -> None:
-    ended = run(space, Impatient(pressed="second trial"), limits=Limits(cpu_percent=1.0))
+    ended = run(space, Impatient(pressed="second trial"), limits=Limits(memory_bytes=2**30))
     assert ended.best_config is None
     assert ended.result.stop.message == NOTHING
 

@@ -23,16 +23,12 @@ ASKED = Settings(
     trials=40,
     budget_seconds=600.0,
     seed=3,
-    limits=Limits(
-        memory_bytes=2**33, workers=8, cpu_percent=150.0, only={"loader": ("threads",), "keep": ("none", "memory")}
-    ),
+    limits=Limits(memory_bytes=2**33, workers=8, only={"loader": ("threads",), "keep": ("none", "memory")}),
     convert=False,
     epochs=30,
     page_cache="cold",
-    isolation="process",
     simulate=SimulatedAccelerator(0.224, 400),
     virtual_devices=2,
-    hosts=4,
 )
 RETUNE = Settings(trials=15, budget_seconds=90.0, virtual_devices=0)
 
@@ -74,10 +70,8 @@ def test_what_was_asked_for_outlives_the_file(tmp_path: Path) -> None:
 def test_it_is_told_as_a_command_line_says_it() -> None:
     assert as_options(Settings(virtual_devices=0)) == ""
     assert as_options(ASKED) == (
-        "--space quick --max-memory 8589934592B --max-workers 8 --max-cpu 150 --epochs 30 --simulate-step 224ms/400 "
-        "--virtual-devices 2 --hosts 4 "
-        "--page-cache cold --isolation process --seed 3 --no-convert --only loader=threads "
-        "--only keep=none,memory"
+        "--space quick --max-memory 8589934592B --max-workers 8 --epochs 30 --simulate-step 224ms/400 "
+        "--virtual-devices 2 --page-cache cold --seed 3 --no-convert --only loader=threads --only keep=none,memory"
     )
 
 

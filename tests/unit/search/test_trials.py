@@ -75,9 +75,9 @@ def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
 
 
 def test_what_breaks_a_limit_is_above_zero_and_what_was_not_measured_breaks_none() -> None:
-    took = Resources(cpu_percent=150.0, peak_rss_bytes=1000)
-    limits = Limits(memory_bytes=800, cpu_percent=200.0)
-    assert trials.excesses(took, limits) == {"memory_bytes": 200.0, "cpu_percent": -50.0}
+    took = Resources(peak_rss_bytes=1000)
+    limits = Limits(memory_bytes=800)
+    assert trials.excesses(took, limits) == {"memory_bytes": 200.0}
     assert trials.excesses(Resources(), limits) == {}
 
 
