@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from page_residency import resident_share
 
 from autopipe.hardware import disk
+from tests.fakes.page_residency import resident_share
 
 Play = Callable[[dict[str, str]], Path]
 
