@@ -1,7 +1,7 @@
 """Time lines: the notes of a process (`TraceLog`), a recipe and a stream that take notes, and the merged trace's file.
 
 Quick and frequent spans are noted now and then only: noting takes less than 0.5 % of the time of the noted work, in
-each thread, and as much again for batches in flight. `benchmarks/watching.py` adds it up.
+each thread, and as much again for batches in flight.
 """
 
 from __future__ import annotations
