@@ -11,16 +11,16 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from replaying import search
-from replaying.search import Comparison
-from replaying.synthetic import measurement
-from replaying.table import Entry, Table
 
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.pipeline.space import Space
 from autopipe.search.feasible import Trimmed
 from autopipe.search.surrogate import SURROGATE
 from autopipe.workload import digests
+from replaying import search
+from replaying.search import Comparison
+from replaying.table import Entry, Table
+from tests.fakes.measurements import measurement
 
 SPREAD: Final = 0.15
 """By how much a setting is worth more or less on another machine: half of all factors lie within 10 %."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from replaying.synthetic import measurement
 
 from autopipe.measure import costs
 from autopipe.measure.costs import Costs
@@ -26,6 +25,7 @@ from autopipe.search.feasible import Trimmed, narrowed, trim
 from autopipe.search.measurer import Baseline
 from autopipe.values import Estimate
 from autopipe.workload import digests
+from tests.fakes.measurements import measurement
 
 SPACE = """
 schema_version: 1

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from rich.table import Table
+
 from replaying import machines
 from replaying.search import Comparison
-from rich.table import Table
 
 _SHOWN = (5, 10, 15, 25, 50, 100)
 

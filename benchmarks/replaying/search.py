@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
-from replaying.samplers import named
-from replaying.synthetic import measurement
-from replaying.table import Table
 
 from autopipe.errors import TrialError
 from autopipe.measure import costs
@@ -31,6 +28,9 @@ from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import SURROGATE, Sampler
 from autopipe.search.trials import Row
+from replaying.samplers import named
+from replaying.table import Table
+from tests.fakes.measurements import measurement
 
 
 class Replay:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pytest
-from replaying.synthetic import measurement
 
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.gpu import Gpu
@@ -22,6 +21,7 @@ from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import searching
 from autopipe.values import JsonObject
 from tests.fakes.facts import DESCRIBED
+from tests.fakes.measurements import measurement
 from tests.fakes.profiles import GIB
 from tests.fakes.surface import Surface
 

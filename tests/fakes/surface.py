@@ -13,7 +13,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pydantic
-from replaying.synthetic import measurement
 
 from autopipe.measure.facts import Ceiling, Facts, OpCost
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
@@ -21,6 +20,7 @@ from autopipe.pipeline.config import LoaderConfig, ModelSetup, Params, PipelineC
 from autopipe.search.measurer import Baseline
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
+from tests.fakes.measurements import measurement
 
 _SECONDS = {False: 2.5, True: 2.0}  # of a trial, and of a proof
 _WINDOWS = {False: 12, True: 10}

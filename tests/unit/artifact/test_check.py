@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replaying.synthetic import measurement
 
 from autopipe.api import retuning
 from autopipe.artifact.artifact import Stored
@@ -24,6 +23,7 @@ from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import lock, searching
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
+from tests.fakes.measurements import measurement
 from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)

@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import pytest
-from replaying.synthetic import measurement
 from rich.console import Console
 from rich.status import Status
 
@@ -20,6 +19,7 @@ from autopipe.search import trials as events
 from autopipe.search.result import Reason, Stop
 from autopipe.search.trials import AskedBy
 from autopipe.values import Estimate
+from tests.fakes.measurements import measurement
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), keep="memory")
 

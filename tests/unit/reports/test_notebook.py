@@ -13,6 +13,7 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import notebook
 from autopipe.search.trials import AskedBy, CeilingMeasured, TrialFinished, TrialStarted
 from autopipe.values import Estimate
+from tests.fakes.measurements import measurement
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 FAILED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.WARM_UP, message="no matter")
@@ -38,8 +39,6 @@ def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
 
 
 def test_the_picture_has_every_trial_the_time_and_the_best_and_is_drawn_in_place() -> None:
-    from replaying.synthetic import measurement  # this module is imported by the notebook's kernel, too
-
     shown: list[dict[str, str]] = []
     live = notebook.Live(shown.append, 120.0, clock=lambda: 42.0)
     ceiling = Ceiling(

@@ -13,13 +13,13 @@ from autopipe.reports import text
 from tests.fakes.reports import printed
 
 ROOT = Path(__file__).parents[3]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "pictures.py"))
+SCRIPT = runpy.run_path(str(ROOT / "docs" / "pictures" / "draw.py"))
 PICTURES = SCRIPT["pictures"](files.read(SCRIPT["RECORDED"]).profiles[0])
 
 
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_a_picture_is_as_the_script_draws_it_today(name: str) -> None:
-    assert (SCRIPT["FOLDER"] / name).read_text() == PICTURES[name], "run: python benchmarks/pictures.py"
+    assert (SCRIPT["FOLDER"] / name).read_text() == PICTURES[name], "run: python docs/pictures/draw.py"
 
 
 def test_there_are_no_others_and_each_that_a_page_shows_is_there() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replaying.synthetic import measurement
 from rich.console import RenderableType
 
 from autopipe.artifact.drift import Result, Verdict
@@ -32,6 +31,7 @@ from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.measurements import measurement
 from tests.fakes.reports import printed
 
 CONFIG = PipelineConfig(loader=Threads(workers=2))

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from replaying.synthetic import measurement
 
 from autopipe.api import tuning
 from autopipe.api.tuning import tune
@@ -51,6 +50,7 @@ from autopipe.workload.mode import Mode
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
+from tests.fakes.measurements import measurement
 from tests.fakes.nvml import Device, FakeNvml
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import some

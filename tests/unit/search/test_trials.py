@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from replaying.synthetic import measurement
 
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import ConversionCost, Measurement, Resources
@@ -10,6 +9,7 @@ from autopipe.search import trials
 from autopipe.search.trials import AskedBy, Asker
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
+from tests.fakes.measurements import measurement
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 

@@ -1,4 +1,4 @@
-"""Measurements made of given rates: what measurers without hardware (`Replay`, tests' `Surface`) hand back."""
+"""Measurements made of given rates: what measurers without hardware (`Surface`, recorded tables) hand back."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Draw the pictures of README and docs from recorded runs; those of a tune as `autopipe report` draws them.
 
-python benchmarks/pictures.py                       # draws those in docs/pictures anew
-python benchmarks/pictures.py tuned/autopipe.json   # takes another run for it, without the paths of its machine
+python docs/pictures/draw.py                       # draws those in docs/pictures anew
+python docs/pictures/draw.py tuned/autopipe.json   # takes another run for it, without the paths of its machine
 
 `benchmarks/live.py --record` writes the run of docs/live.md.
 """
@@ -18,7 +18,7 @@ from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.reports import page, profile_report
 from autopipe.reports.drawing import WIDE, Drawing, Scale, text_width
 
-FOLDER = Path(__file__).parents[1] / "docs" / "pictures"
+FOLDER = Path(__file__).parent
 RECORDED = FOLDER / "recorded.json"
 COMMAND = "autopipe tune examples/photos/train.py:workload --budget"
 
