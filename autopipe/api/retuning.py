@@ -34,7 +34,7 @@ from autopipe.search.measurer import Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
 from autopipe.search.searching import Watcher
-from autopipe.search.settings import Settings, require_possible, retune_settings, simulation
+from autopipe.search.settings import TRAINING, Settings, require_possible, retune_settings, simulation
 from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
@@ -139,16 +139,17 @@ def run(
     """Run a retune if `when` asks for it (by default always), and write the artefact if there is anything new.
 
     The study's name and first configurations are set here. `given` names settings and limits to use as they are; the
-    others come from the tune that made the profile of this machine, or of the nearest one. Raises WorkloadError if the
-    workload cannot be imported or run, and ArtifactError if the artefact cannot be written.
+    others come from the tune that made the profile of this machine, or of the nearest one. A `mode` or an accelerator
+    to `simulate` that is given says which of a machine's profiles is renewed, the training's by default. Raises
+    WorkloadError if the workload cannot be imported or run, and ArtifactError if the artefact cannot be written.
     """
     when = when or When()
     # Importing the workload is part of it, and waiting for another tune is not.
     began = time.monotonic() if settings.began is None else settings.began
     searching.refuse_in_trial()
     there = machine.detect()
-    request = pick.nearest(stored.artifact, fingerprint.of_machine(there, keras_backend=gpu.keras_backend()))[0].request
-    settings = retune_settings(request, settings, given, stored.path.parent)
+    settings = _as_before(stored, settings, given, there)
+    asked = settings.mode, settings.simulate
     require_possible(settings)
     watcher.on_request(settings)
     space = searching.read_space(settings, there)
@@ -157,35 +158,44 @@ def run(
         described = searching.description(runner)
         site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
         here, queue = site.hardware, searching.queue_of(watcher.on_search, settings.budget_seconds)
-        checked = None
-        if not when.always:
-            checked = check_with(runner, described, stored, here, measures=when.measures, queue=queue)
+        former, match = pick.nearest(stored.artifact, here, asked)
+        checked, is_for_this = None, former.request.asked == asked
+        if is_for_this and not when.always:
+            checked = check_with(runner, described, former, here, measures=when.measures, queue=queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
             return Retuned(checked=checked, would=True)
-        former, match = pick.nearest(stored.artifact, here)
         if checked is not None and checked.fits_but_for_software:  # the versions made no difference
             now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
             renewed = _written(stored, former.model_copy(update={"hardware": here, "measured_at": now}))
             return Retuned(checked=checked, profile=renewed, kept=True)
         # The study is named after the profile that it renews: a killed retune continues, one that ended does not.
-        own, config, name = None, None, f"retune-{digests.digest(digests.canonical(here))[:8]}"
-        if match.level is MatchLevel.SAME:
+        of = (here,) if asked == TRAINING else (here, asked)
+        own, config, name = None, None, f"retune-{digests.digest(*map(digests.canonical, of))[:8]}"
+        if is_for_this and match.level is MatchLevel.SAME:
             own, config = former.winner.key, next(pick.readable([former.winner.config]), None)
             name = f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"
         elsewhere = best_elsewhere(settings.storage, searching.workload_key(described))
         known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own][:KNOWN]
         settings = dataclasses.replace(settings, began=began + queue.seconds, study_name=name, known=known)
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
-        found, asked = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
-    profile = codegen.profile_of(found.result, described, here, asked, retune=True)
+        found, settings = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
+    profile = codegen.profile_of(found.result, described, here, settings, retune=True)
     kept = config is not None and (profile is None or profile.winner.key == config.key())
     converted = False
     if profile is not None:
         _written(stored, profile)
         converted = fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
+
+
+def _as_before(stored: Stored, settings: Settings, given: Collection[str], there: machine.Machine) -> Settings:
+    """Return the settings of the tune that made the profile to renew, except for those that are given."""
+    mode, simulate = TRAINING
+    asked = settings.mode if "mode" in given else mode, settings.simulate if "simulate" in given else simulate
+    here = fingerprint.of_machine(there, keras_backend=gpu.keras_backend())
+    return retune_settings(pick.nearest(stored.artifact, here, asked)[0].request, settings, given, stored.path.parent)
 
 
 def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
@@ -216,22 +226,22 @@ def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: Non
         described = searching.description(runner)
         here = searching.hardware_of(machine.detect(), described)
         queue = searching.queue_of(on_search)
-        return check_with(runner, described, stored, here, measures=lambda judged: not quick, queue=queue)
+        profile, _ = pick.nearest(stored.artifact, here)
+        return check_with(runner, described, profile, here, measures=lambda judged: not quick, queue=queue)
 
 
 def check_with(
     runner: TrialRunner,
     described: Description,
-    stored: Stored,
+    profile: schema.Profile,
     here: Hardware,
     *,
     measures: Callable[[Result], bool] = lambda judged: True,
     queue: Queue | None = None,
 ) -> Result:
-    """Check the profile of this machine, which is `here`, with an existing runner. `measures` decides by what the
+    """Check the profile for this machine, which is `here`, with an existing runner. `measures` decides by what the
     fingerprints say whether the pipeline is measured.
     """
-    profile, _ = pick.nearest(stored.artifact, here)
     result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), searching.workload_digest(described))
     if result.profile is None or not measures(result):  # without a profile there is no figure to compare with
         return result

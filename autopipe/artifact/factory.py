@@ -145,7 +145,7 @@ class Tuned:
         return live.open_loader(self.workload, self.config, shard, self._keep)
 
     def make_trainer(self, *, shard: tuple[int, int] = (0, 1), tune: Literal["live"] | None = None) -> Trainer:
-        """Return a trainer of the workload's model.
+        """Return a trainer of the workload's model. It evaluates and predicts by what was tuned for that, if it was.
 
         Args:
             shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
@@ -156,7 +156,9 @@ class Tuned:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
         check_tune(tune)
-        trainer = assembly.build_trainer(self.workload, self.config, shard=shard)
+        found = ((mode, pick.beside(self.artifact, self.profile, mode)) for mode in (Mode.EVALUATE, Mode.PREDICT))
+        serving = {mode: pick.config_of(profile) for mode, profile in found if profile is not None}
+        trainer = assembly.build_trainer(self.workload, self.config, shard=shard, serving=serving)
         from autopipe.search import live
 
         live.able(trainer, self.workload, self.config, self._keep)

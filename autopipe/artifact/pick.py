@@ -16,7 +16,9 @@ from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_hardware, compare_workload
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.search.settings import TRAINING, Asked
 from autopipe.values import JsonObject
+from autopipe.workload.mode import Mode
 
 _USUAL_BACKEND = "tensorflow"  # Keras's default
 _SAME = MatchLevel.SAME
@@ -41,11 +43,12 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     Messages call the artefact `name`.
     """
     profile, match = nearest(artifact, here)
+    model = _of_an_older_model(artifact, profile, name)
     live = None if strict and match.level is not MatchLevel.SAME else live_of(artifact, here)
     if live is not None and not (match.level is MatchLevel.SAME and profile.measured_at > live.trained_at):
         return Choice(config=parse_config(live.config), profile=profile, match=match, live=live)
     if match.level is MatchLevel.SAME:
-        return Choice(config=config_of(profile), profile=profile, match=match)
+        return Choice(config=config_of(profile), profile=profile, match=match, warning=model)
     count = len(artifact.profiles)
     known = "The artefact's only profile is not" if count == 1 else f"None of the artefact's {count} profiles is"
     differences = "; ".join(map(str, match.differences))
@@ -58,7 +61,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
         taken = "It is taken all the same." if count == 1 else "The nearest is taken all the same."
         said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
     config, reduced = _with_devices_here(config_of(profile), here, profile.workload.batch_size)
-    return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced))))
+    return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced, model))))
 
 
 def retune(name: str = "autopipe.json") -> str:
@@ -66,16 +69,33 @@ def retune(name: str = "autopipe.json") -> str:
     return f"Run `{again.autopipe('retune', name)}` on this machine."
 
 
-def nearest(artifact: Artifact, here: Hardware) -> tuple[Profile, Match]:
-    """Return the profile of the machine most similar to `here`, and their comparison."""
-    profile = ranked(artifact, here)[0]
+def _of_an_older_model(artifact: Artifact, profile: Profile, name: str) -> str | None:
+    latest = max(artifact.profiles, key=lambda each: each.measured_at)
+    if not _has_another_model(profile, latest):
+        return None
+    return f"The profile was measured with another model than the artefact's latest one. {retune(name)}"
+
+
+def nearest(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> tuple[Profile, Match]:
+    """Return the profile of the machine most similar to `here`, and their comparison. A profile that was tuned for
+    something else is taken only if there is no other.
+    """
+    profile = ranked(artifact, here, asked)[0]
     return profile, compare_hardware(profile.hardware, here)
 
 
-def ranked(artifact: Artifact, here: Hardware) -> list[Profile]:
-    """Return all profiles, the one of the most similar machine first; of equals, the latest."""
+def ranked(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> list[Profile]:
+    """Return all profiles, those that were tuned for this first; of them the one of the most similar machine first; of
+    equals, the latest.
+    """
     latest_first = sorted(artifact.profiles, key=lambda profile: profile.measured_at, reverse=True)
-    return sorted(latest_first, key=lambda known: _distance(here, known))
+    return sorted(latest_first, key=lambda known: (known.request.asked != asked, _distance(here, known)))
+
+
+def beside(artifact: Artifact, profile: Profile, mode: Mode) -> Profile | None:
+    """Return the profile of the same machine and workload that was tuned for a mode, if there is one."""
+    same = (each for each in artifact.profiles if _is_of_one_machine(each, profile))
+    return next((each for each in same if each.request.asked == (mode, None)), None)
 
 
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
@@ -103,11 +123,13 @@ def with_live(artifact: Artifact, live: Live) -> Artifact:
 
 
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
-    """Return the artefact with a profile in the place of the one of the same machine, or beside the others."""
+    """Return the artefact with a profile in the place of the one of the same machine that was tuned for the same, or
+    beside the others.
+    """
     others = tuple(
         known
         for known in artifact.profiles
-        if compare_hardware(known.hardware, profile.hardware).level is not MatchLevel.SAME
+        if not (_is_of_one_machine(known, profile) and known.request.asked == profile.request.asked)
     )
     return artifact.model_copy(update={"profiles": (*others, profile)})
 
@@ -120,8 +142,8 @@ def joined(fresh: Artifact, known: Artifact) -> Artifact:
 
 
 def merge(artifacts: Sequence[Artifact]) -> Artifact:
-    """Unite the profiles of several artefacts; of one machine's profiles the latest stays. Raise ArtifactError if they
-    are not of one workload.
+    """Unite the profiles of several artefacts; of those of one machine for the same, the latest stays. Raise
+    ArtifactError if they are not of one workload.
     """
     first, *others = artifacts
     for other in others:
@@ -159,17 +181,32 @@ def readable(configs: Iterable[JsonObject]) -> Iterator[PipelineConfig]:
 
 def _require_one_workload(first: Artifact, other: Artifact) -> None:
     known, new = first.profiles[0].workload, other.profiles[0].workload
-    if (known.ops, known.batch_size) != (new.ops, new.batch_size):
+    apart = [
+        each.words or f"{each.field} {each.known} and {each.here}"
+        for each in compare_workload(known, new)
+        if each.field in ("ops", "batch size")
+    ]
+    if all(_has_another_model(one, two) for one in first.profiles for two in other.profiles):
+        apart.append("the models' structure")
+    if apart:
         raise ArtifactError(
-            "Only artefacts of one workload can be merged, but these differ: "
-            + "; ".join(
-                each.words or f"{each.field} {each.known} and {each.here}"
-                for each in compare_workload(known, new)
-                if each.field in ("ops", "batch size")
-            )
-            + ".",
+            f"Only artefacts of one workload can be merged, but these differ: {'; '.join(apart)}.",
             hint="Keep them in files of their own.",
         )
+
+
+def _has_another_model(one: Profile, two: Profile) -> bool:
+    """True if two profiles are known to be of different models: not if one was simulated, or not built, or described
+    by another release of Keras, which gives layers other settings.
+    """
+    models = (one.workload.model, two.workload.model)
+    releases = {each.hardware.packages.get("keras", "").rpartition(".")[0] for each in (one, two)}
+    simulated = any(each.request.simulate is not None for each in (one, two))
+    return None not in models and models[0] != models[1] and len(releases) == 1 and not simulated
+
+
+def _is_of_one_machine(one: Profile, two: Profile) -> bool:
+    return compare_hardware(one.hardware, two.hardware).level is MatchLevel.SAME
 
 
 def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) -> tuple[PipelineConfig, str | None]:

@@ -12,7 +12,7 @@ import math
 import shlex
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,7 @@ from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
+from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
@@ -134,8 +135,14 @@ def opener(
     return open_loader
 
 
-def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[int, int] = (0, 1)) -> Trainer:
-    """Return a trainer, as `ap.build_trainer`."""
+def build_trainer(
+    workload: Workload,
+    config: PipelineConfig,
+    *,
+    shard: tuple[int, int] = (0, 1),
+    serving: Mapping[Mode, PipelineConfig] | None = None,
+) -> Trainer:
+    """Return a trainer, as `ap.build_trainer`; `serving` are its configurations in other modes, if they differ."""
     from autopipe.pipeline.devices.trainer import Trainer
 
     plan = make_plan(workload)
@@ -144,17 +151,23 @@ def build_trainer(workload: Workload, config: PipelineConfig, *, shard: tuple[in
     strategy.check_rows(order.batch_samples(order.batches - 1))  # now, not at the end of the first epoch
     wrap.require_feedable(workload, config, strategy.rank)
     opened = opener(workload, shard=shard, rank=strategy.rank, plan=plan)
+    same = {"devices": config.devices, "channels": config.channels}  # as the model was built
+
+    def over(config: PipelineConfig) -> Callable[[Source, int], Loader]:
+        return functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model)
+
     with contextlib.ExitStack() as stack:
         trainer = Trainer(
             model,
             stack.enter_context(opened(config)),
             strategy=strategy,
             device_prefetch=config.device_prefetch,
-            evaluation_loader=functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model),
+            evaluation_loader=over(config),
         )
         stack.pop_all()  # it is the trainer's from here on
     trainer.setup, trainer.data, trainer.opened = config.model_setup, workload.data, opened
     trainer.validation = workload.validation
+    trainer.serving = {mode: over(each.model_copy(update=same)) for mode, each in (serving or {}).items()}
     return trainer
 
 

@@ -276,13 +276,14 @@ def profiles(
 
 def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.datetime) -> Table:
     """Render `autopipe show` of a folder: a line for each profile of its artefacts."""
-    table = figures("artefact", "machine", "images/s", "age", "fits here", "winner", words=_OF_ARTIFACTS)
+    table = figures("artefact", "machine", "tuned for", "images/s", "age", "fits here", "winner", words=_OF_ARTIFACTS)
     for path, artifact in found.items():
         for profile in artifact.profiles:
             judged = drift.judge(profile, here, now)
             table.add_row(
                 str(path),
                 wording.machine(profile.hardware),
+                wording.asked(profile.request),
                 wording.rate(profile.winner.images_per_second.value),
                 f"{judged.age_days} d",
                 "yes" if judged.verdict is drift.Verdict.FITS else "no",
@@ -291,7 +292,7 @@ def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.d
     return table
 
 
-_OF_ARTIFACTS = ("artefact", "machine", "fits here", "winner")
+_OF_ARTIFACTS = ("artefact", "machine", "tuned for", "fits here", "winner")
 
 
 def _live(live: Live) -> Table:
@@ -325,6 +326,7 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     return labelled(
         [
             ("machine", wording.machine(profile.hardware)),
+            ("tuned for", wording.asked(profile.request)),
             ("winner", wording.config(best.config)),
             ("images/s", wording.rates(best.images_per_second) + share),
             ("gain", ", ".join(gains) or "compared with nothing"),

@@ -14,7 +14,9 @@ from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.search.settings import Request, step_text
 from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
+from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # which imports decoders
     from autopipe.workload.ops.progressive import Progressive
@@ -125,6 +127,12 @@ def elsewhere(
     workers = config.loader.worker_count() or 0
     parts.append(f"each of the {workers} workers brought {rate(rate_here / max(1, workers))} images/s")
     return "; ".join(parts)
+
+
+def asked(request: Request) -> str:
+    """Return what a profile was tuned for in few words."""
+    mode = "training" if request.mode is Mode.TRAIN else f"`{request.mode}`"
+    return mode if request.simulate is None else f"{mode} on a simulated accelerator of {step_text(request.simulate)}"
 
 
 def config(known: JsonObject) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import pydantic
 
@@ -120,6 +120,17 @@ class Request(Value):
     mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     seed: int = 0
+
+    @property
+    def asked(self) -> Asked:
+        """What else a profile is of, beside its machine and workload."""
+        return self.mode, self.simulate
+
+
+Asked: TypeAlias = tuple[Mode, SimulatedAccelerator | None]
+"""What was tuned for: a mode, and an accelerator if one was simulated."""
+
+TRAINING: Final[Asked] = (Mode.TRAIN, None)
 
 
 _RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known configurations come first

@@ -11,16 +11,14 @@ from pathlib import Path
 import pytest
 
 from autopipe.api import retuning
-from autopipe.artifact import artifact as files
-from autopipe.artifact.artifact import Stored
-from autopipe.artifact.schema import FileReference, Profile
+from autopipe.artifact.schema import Profile
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import lock, searching
 from autopipe.search.searching import hardware_of, workload_digest
 from autopipe.search.trials import Event, Waiting
-from tests.fakes.profiles import about, artifact, profile
+from tests.fakes.profiles import about, profile
 from tests.fakes.workload_script import TRAIN
 
 
@@ -40,14 +38,10 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
         monkeypatch.setattr(retuning, name, {"min_seconds": 0.5, "max_seconds": 1.0})
     (tmp_path / "train.py").write_text(TRAIN)
 
-    def stored(known: Profile) -> Stored:
-        path = files.write(artifact(known, workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-        return files.stored(path)
-
     with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner:
         described = searching.description(runner)
         here = hardware_of(machine.detect(), described)
-        holds = retuning.check_with(runner, described, stored(_profile(described, 1e-3)), here)
+        holds = retuning.check_with(runner, described, _profile(described, 1e-3), here)
         waited = list[Event]()
         with contextlib.ExitStack() as another_tune:
             monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
@@ -57,7 +51,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
                 waited.append(event)
                 another_tune.close()
 
-            fast = stored(_profile(described, 1e12))
+            fast = _profile(described, 1e12)
             queue = searching.queue_of(wait)
             drifted = retuning.check_with(runner, described, fast, here, queue=queue)
         (event,) = waited
@@ -65,9 +59,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
         assert event.why.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
         another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
-        stale = retuning.check_with(
-            runner, another, stored(_profile(described, 1.0)), here, measures=lambda judged: False
-        )
+        stale = retuning.check_with(runner, another, _profile(described, 1.0), here, measures=lambda judged: False)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.images_per_second is not None

@@ -11,6 +11,7 @@ import dataclasses
 import numbers
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from types import MappingProxyType
 from typing import Any, Final, Literal, Self
 
 import keras
@@ -26,6 +27,7 @@ from autopipe.pipeline.devices.strategy import DeviceStrategy, SingleDevice
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
+from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
@@ -102,6 +104,7 @@ class Trainer:
         tune: "live" has each `fit` tune the pipeline while it trains; None leaves it as it is.
         live: returns the loader of a trainer as one that tunes itself; None for a trainer that cannot.
         opened: opens a loader of the trainer's batches by another configuration; None for a trainer that cannot.
+        serving: makes loaders for `evaluate` and `predict` where these differ from validation's.
     """
 
     setup: ModelSetup = ModelSetup()
@@ -111,6 +114,7 @@ class Trainer:
     tune: Literal["live"] | None = None
     live: Callable[[Trainer], Loader] | None = None
     opened: Callable[[PipelineConfig], Loader] | None = None
+    serving: Mapping[Mode, Callable[[Source, int], Loader]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -233,7 +237,7 @@ class Trainer:
         Raises:
             ModelError: the samples do not fit the model, or lack the targets that it is trained with.
         """
-        with self._over(data, keras_arguments, evaluated=True) as x:
+        with self._over(data, keras_arguments, Mode.EVALUATE) as x:
             return self.model.evaluate(x, **keras_arguments)
 
     def predict(self, data: Any, **keras_arguments: Any) -> Any:
@@ -248,7 +252,7 @@ class Trainer:
                 f"`predict` runs in one process, but this is one of {ranks} that train together.",
                 hint="Save the model in process 0, and predict in a process of its own.",
             )
-        with self._over(data, keras_arguments) as x:
+        with self._over(data, keras_arguments, Mode.PREDICT) as x:
             return self.model.predict(x, **keras_arguments)
 
     def state_dict(self) -> dict[str, Any]:
@@ -343,21 +347,23 @@ class Trainer:
         return [keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: loader.stop_ahead())]
 
     @contextlib.contextmanager
-    def _over(self, data: Any, arguments: dict[str, Any], *, evaluated: bool = False) -> Iterator[Any]:
+    def _over(self, data: Any, arguments: dict[str, Any], mode: Mode) -> Iterator[Any]:
         fault, steps = Fault(), arguments.get("steps")
         with contextlib.ExitStack() as stack:
-            loader = self._loader_over(stack, data, steps, 1)
+            loader = self._loader_over(stack, data, steps, 1, mode)
             if loader is None:
                 self._set_batch_size(data, arguments, "batch_size", steps)
                 yield data
                 return
-            if evaluated:
+            if mode is Mode.EVALUATE:
                 models.check_targets(self.loader, loader)
             self._enter(stack, fault, None, loader.finish)
             stack.enter_context(models.built_from(self.model, loader))
             yield stack.enter_context(replayed(loader, self._placement, fault, len(loader)))
 
-    def _loader_over(self, stack: contextlib.ExitStack, data: Any, steps: int | None, passes: int) -> Loader | None:
+    def _loader_over(
+        self, stack: contextlib.ExitStack, data: Any, steps: int | None, passes: int, mode: Mode = Mode.TRAIN
+    ) -> Loader | None:
         """Return a loader for `data`, closed with `stack` if it was made here; None if Keras takes the data itself."""
         if isinstance(data, Loader):
             self._check_last(data, steps)
@@ -370,12 +376,13 @@ class Trainer:
             )
         if not isinstance(data, Source):
             return None
-        if self._evaluation_loader is None:
+        make = self.serving.get(mode, self._evaluation_loader)
+        if make is None:
             raise ModelError(
                 "This trainer cannot load samples itself.",
                 hint="Pass a loader, or make the trainer by ap.build_trainer.",
             )
-        loader = stack.enter_context(self._evaluation_loader(data, passes))
+        loader = stack.enter_context(make(data, passes))
         self._check_last(loader, steps)
         return loader
 

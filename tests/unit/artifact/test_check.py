@@ -7,24 +7,21 @@ import datetime
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autopipe.api import retuning
-from autopipe.artifact.artifact import Stored
 from autopipe.artifact.drift import Rates, Result, Verdict, judge, with_rates
 from autopipe.artifact.schema import Profile
 from autopipe.measure import facts, fingerprint
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import lock, searching
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.measurements import measurement
-from tests.fakes.profiles import NOON, about, artifact, ceiling, digest, hardware, profile
+from tests.fakes.profiles import NOON, about, ceiling, digest, hardware, profile
 
 TOMORROW = NOON + datetime.timedelta(days=1)
 SHARE = 0.86
@@ -188,10 +185,7 @@ def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
         workload=searching.workload_digest(DESCRIBED),
         measured_at=datetime.datetime.now(datetime.UTC),
     )
-    stored = Stored(
-        path=Path("autopipe.json"), artifact=artifact(known), workload=protocol.Reference(text="train.py:w")
-    )
-    return retuning.check_with(machine, DESCRIBED, stored, here or hardware())
+    return retuning.check_with(machine, DESCRIBED, known, here or hardware())
 
 
 @pytest.mark.parametrize(

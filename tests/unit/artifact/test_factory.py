@@ -7,13 +7,17 @@ import numpy as np
 import pytest
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import factory
+from autopipe.artifact import factory, pick
 from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError
+from autopipe.measure import fingerprint
 from autopipe.measure.trial import workload_import
+from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search.settings import Request
 from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 from tests.fakes import profiles
 from tests.fakes.profiles import about, config, digest, hardware
@@ -158,3 +162,16 @@ def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer:
     assert tuned.artifact.profiles == (other, new)
     assert tuned.artifact.workload == FileReference(path="new.py")
     assert tuned.config.loader == Threads(workers=1)
+
+
+def test_a_trainer_predicts_by_what_was_tuned_for_that_and_trains_by_the_rest(tmp_path: Path) -> None:
+    here = fingerprint.detect()
+    path = profiles.of_this_machine(tmp_path, hardware=here)
+    known = files.read(path)
+    asked = {"request": Request(mode=Mode.PREDICT), "config": config(loader=TfData())}
+    served = profiles.profile(hardware=here, workload=known.profiles[0].workload, **asked)
+    files.write(pick.with_profile(known, served), path)
+    tuned = factory.load(path)
+    with tuned.make_trainer() as trainer, trainer.serving[Mode.PREDICT](tuned.workload.data, 1) as loader:
+        kinds = [type(each).__module__.rpartition(".")[2] for each in (trainer.loader, loader)]
+    assert (kinds, list(trainer.serving)) == (["streaming", "tfdata"], [Mode.PREDICT])

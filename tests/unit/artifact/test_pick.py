@@ -1,14 +1,20 @@
 from __future__ import annotations
 
+import datetime
+from typing import Any
+
 import pytest
 
 from autopipe.artifact import pick, schema
 from autopipe.errors import ArtifactError
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
-from tests.fakes.profiles import GIB, H200, artifact, config, digest, hardware, profile, trial
+from autopipe.search.settings import Request
+from autopipe.workload.mode import Mode
+from tests.fakes.profiles import GIB, H200, NOON, artifact, config, digest, hardware, profile, trial
 
 SMALL = profile(hardware=hardware(cores=1, memory_bytes=2 * GIB), config=config(loader=Threads(workers=1)))
 HERE = profile()
@@ -88,6 +94,49 @@ def test_a_warm_start_tries_what_was_best_elsewhere_before_what_was_only_good() 
     elsewhere = PipelineConfig(loader=Threads(workers=5))
     found = pick.warm_start(artifact(here), hardware(), [elsewhere, pick.config_of(here)])
     assert [each.loader.worker_count() for each in found] == [2, 5, 3]
+
+
+PREDICT, SIMULATED = Request(mode=Mode.PREDICT), Request(simulate=SimulatedAccelerator(0.015))
+
+
+@pytest.mark.parametrize("request_", [PREDICT, SIMULATED])
+def test_what_was_tuned_for_something_else_lies_beside_the_profile_of_the_training(request_: Request) -> None:
+    later = datetime.timedelta(hours=1)
+    other = profile(request=request_, config=config(loader=Threads(workers=7)), measured_at=NOON + later)
+    both = pick.joined(artifact(other), artifact(HERE))
+    assert set(map(str, both.profiles)) == {str(HERE), str(other)}
+    assert pick.pick(both, hardware()).profile == HERE
+    assert pick.nearest(both, hardware(), request_.asked)[0] == other
+    assert pick.nearest(artifact(GPUS, other), hardware())[0] == GPUS
+    again = other.model_copy(update={"measured_at": NOON + 2 * later})
+    assert set(map(str, pick.with_profile(both, again).profiles)) == {str(HERE), str(again)}
+    assert pick.pick(artifact(other), hardware(), strict=True).profile == other  # for want of the training's
+
+
+def of_model(model: str, **changes: Any) -> schema.Profile:
+    return profile(workload=digest(model=model), **changes)
+
+
+def test_profiles_of_another_model_are_not_of_one_workload() -> None:
+    there, here = hardware(cores=8), {"measured_at": NOON + datetime.timedelta(hours=1)}
+    with pytest.raises(ArtifactError, match="models' structure"):
+        pick.joined(artifact(of_model("b")), artifact(of_model("a", hardware=there)))
+    mixed = pick.with_profile(artifact(of_model("a", hardware=there)), of_model("b", **here))  # by a retune
+    assert "another model than the artefact's latest" in str(pick.pick(mixed, there).warning)
+    assert pick.pick(mixed, hardware()).warning is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_model("a", hardware=hardware(cores=8)),
+        profile(hardware=hardware(cores=8)),  # whose model was not built
+        of_model("b", hardware=hardware(cores=8), request=SIMULATED),
+        of_model("b", hardware=hardware(cores=8, packages={"keras": "3.16.0"})),  # which describes layers otherwise
+    ],
+)
+def test_models_that_are_not_known_to_differ_are_merged(other: schema.Profile) -> None:
+    assert len(pick.merge([artifact(of_model("a")), artifact(other)]).profiles) == 2
 
 
 def test_artifacts_of_different_workloads_are_not_merged() -> None:

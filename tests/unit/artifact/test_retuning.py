@@ -15,7 +15,7 @@ from autopipe.api.retuning import FORMER, When
 from autopipe.artifact import artifact as files
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.artifact.factory import ProfileWarning
-from autopipe.artifact.schema import FileReference
+from autopipe.artifact.schema import FileReference, Profile
 from autopipe.errors import ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.config import PipelineConfig
@@ -23,11 +23,15 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, library, measurer, study
 from autopipe.search.result import Reason, Stop
+from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
+from autopipe.workload.mode import Mode
 from tests.fakes.facts import known
+from tests.fakes.fleet import Fleet, imaginary
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
+from tests.fakes.workload_script import TRAIN
 
 SLOW = PipelineConfig(loader=Threads(workers=1))
 GOOD = PipelineConfig(loader=Threads(workers=8))
@@ -164,3 +168,29 @@ def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:
     numbers = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
     with pytest.raises(ConfigError, match=r"`workload` must be the name of a workload.*FILE\.py:workload"):
         ap.retune(tmp_path / "autopipe.json", workload=numbers)  # type: ignore[arg-type]
+
+
+def test_a_tune_for_prediction_and_its_retune_leave_the_profile_of_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, path = Fleet(monkeypatch), tmp_path / "autopipe.json"
+    (tmp_path / "train.py").write_text(TRAIN)
+    fleet.at(imaginary(), Surface())
+    workload = f"{tmp_path / 'train.py'}:workload"
+
+    def profiles() -> dict[Mode, Profile]:
+        return {each.request.mode: each for each in files.read(path).profiles}
+
+    ap.tune(workload, space="quick", trials=4, budget=None).save(path)
+    before = profiles()
+    stored = files.stored(path, workload=workload)
+    retuning.run(stored, Settings(trials=4, mode=Mode.PREDICT), Watcher(), given=["trials", "mode"])
+    first = profiles()
+    assert first == {**before, Mode.PREDICT: first[Mode.PREDICT]}
+    assert FORMER not in {each.name for each in first[Mode.PREDICT].result.baselines}
+    stored = files.stored(path, workload=workload)
+    retuning.run(stored, Settings(trials=4, mode=Mode.PREDICT), Watcher(), given=["trials", "mode"])
+    second = profiles()
+    assert second == {**before, Mode.PREDICT: second[Mode.PREDICT]}
+    assert FORMER in {each.name for each in second[Mode.PREDICT].result.baselines}
+    assert ap.load(path).profile == before[Mode.TRAIN]

@@ -5,6 +5,7 @@ import os
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.callbacks import EpochMonitor, listed
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import LoadJob
+from autopipe.workload.mode import Mode
 from autopipe.workload.op import Op
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.sources import Made
@@ -121,6 +123,23 @@ def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> No
     assert history.history["val_accuracy"][-1] == pytest.approx(expected["accuracy"])
     assert [source.closed for source in made] == ([True] if kind == "source" else [])
     assert read == ([2] if kind == "source" else [])
+
+
+def test_it_predicts_by_the_loader_for_predictions_and_evaluates_by_the_usual_one() -> None:
+    made = []
+
+    def making(name: str) -> Callable[[Any, int], ap.Loader]:
+        def make(data: Any, passes: int) -> ap.Loader:
+            made.append(name)
+            return loader(shuffle=False)
+
+        return make
+
+    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=making("usual"))
+    trainer.serving = {Mode.PREDICT: making("predict")}
+    trainer.predict(unread(), verbose=0)
+    trainer.evaluate(unread(), verbose=0)
+    assert made == ["predict", "usual"]
 
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["accelerator", "same cores"])
