@@ -1,7 +1,6 @@
 """Search a recorded table, again and again: how good is a sampler after so many trials?
 
     python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --seeds 200 --sampler surrogate --sampler random
-    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --other-machines 50 --only keep=none
 
 Shows how far below the table's best a search is after so many trials: the median, and the 90th percentile in brackets.
 Needs nothing of the machine that the table was recorded on; see record_table.py.
@@ -15,12 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from replaying import machines, report, search, table
-from replaying.search import Comparison
+from replaying import report, search, table
 from replaying.table import Header, Table
 from rich.console import Console
 
-from autopipe.api.retuning import KNOWN
 from autopipe.cli import option_values, screen
 from autopipe.errors import AutopipeError, ConfigError, near
 from autopipe.pipeline.space import Space
@@ -33,11 +30,6 @@ def main() -> None:
     parser.add_argument("--sampler", action="append", help="more than once for several: surrogate, random, tpe+seeds")
     parser.add_argument("--seeds", type=_positive, default=20, help="searches a sampler")
     parser.add_argument("--trials", type=_positive, default=25, help="trials a search")
-    parser.add_argument(
-        "--other-machines",
-        type=_positive,
-        help="let the table play so many other machines, and compare tunes from nothing with retunes there",
-    )
     parser.add_argument("--proof", action="store_true", help="run the surrogate's searches with their proofs, too")
     parser.add_argument("--space", help="the table's search space, if not the one that it names")
     parser.add_argument("--only", action="append", default=[], metavar="KEY=A,B", help="search these values only")
@@ -60,24 +52,16 @@ def _positive(text: str) -> int:
 def _replay(chosen: argparse.Namespace) -> None:
     recorded = _read(chosen.table)
     space = _space(recorded.header, chosen.space, chosen.only)
-    compared: Sequence[Comparison]
-    unit = "searches" if chosen.other_machines is None else "machines"
-    with screen.bar("replaying", unit=unit) as done:
-        if chosen.other_machines is None:
-            names = chosen.sampler or ["surrogate", "random"]
-            compared = search.compare(recorded, space, names, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
-        else:
-            compared = machines.compare(
-                recorded, space, machines=chosen.other_machines, trials=chosen.trials, count=KNOWN, on_search=done
-            )
+    names = chosen.sampler or ["surrogate", "random"]
+    with screen.bar("replaying", unit="searches") as done:
+        compared = search.compare(recorded, space, names, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
         if chosen.proof:
             regrets = search.winner_regrets(recorded, space, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
     if chosen.json:
         proved = {"winners": regrets} if chosen.proof else {}
         print(json.dumps({**report.document(compared), **proved}, indent=2))
         return
-    verdict = [] if chosen.other_machines is None else [report.verdict(*compared)]
-    verdict += [report.winners(regrets)] if chosen.proof else []
+    verdict = [report.winners(regrets)] if chosen.proof else []
     Console().print(report.render(compared), *verdict, soft_wrap=True)
 
 

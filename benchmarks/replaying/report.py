@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from replaying import machines
 from replaying.search import Comparison
 
 _SHOWN = (5, 10, 15, 25, 50, 100)
@@ -33,15 +32,6 @@ def winners(regrets: Sequence[float]) -> str:
     return (
         f"\nWinners of a proof are {middle:.1%} below the best (median; mean {mean:.1%}, 90th percentile {worst:.1%})."
     )
-
-
-def verdict(cold: Comparison, warm: Comparison) -> str:
-    """Return in a sentence how many trials a retune saves against a tune from nothing."""
-    trials, matched = len(cold.median), machines.trials_to_match(cold, warm)
-    nearer = f"{cold.median[-1]:.1%} below the best, where a tune from nothing is after {trials} trials"
-    if matched is None:
-        return f"\nA retune does not come to within {nearer}."
-    return f"\nA retune comes to within {nearer}, after {matched}."
 
 
 def document(compared: Sequence[Comparison]) -> dict[str, Any]:

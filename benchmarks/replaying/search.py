@@ -221,11 +221,6 @@ def compare(
             settings = settings_of(sampler, seed=seed, trials=trials, seeding=seeding)
             curves.append(regret_curve(table, trimmed, settings))
             on_search(next(ended), total)
-        compared.append(comparison(name, curves))
+        middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
+        compared.append(Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist())))
     return compared
-
-
-def comparison(name: str, curves: Sequence[Sequence[float]]) -> Comparison:
-    """Sum up the regret curves of several searches."""
-    middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
-    return Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist()))
