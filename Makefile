@@ -32,11 +32,13 @@ $(BIN)/python -c "import cv2" 2>/dev/null || { \
 	$(BIN)/python -c "import cv2"; }
 endef
 
-# With these, crops of JPEG files are decoded without the rest (autopipe/workload/ops/region.py).
+# What native/CMakeLists.txt needs, which names the packages if they are missing and only root can install them.
+NATIVE := native/CMakeLists.txt $(wildcard native/*.[ch])
+HEADERS := $(addprefix /usr/include/,jpeglib.h libdeflate.h stdio.h)
 define HEADERS_IF_POSSIBLE
-test -f /usr/include/jpeglib.h || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
-	DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends gcc libc6-dev libjpeg-dev >/dev/null; } || \
-	echo "jpeglib.h is missing: JPEG files are decoded whole, and the tests of crops are skipped"
+{ ls $(HEADERS) >/dev/null 2>&1 && command -v cc >/dev/null; } || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends \
+	binutils gcc libc6-dev libjpeg-dev libdeflate-dev >/dev/null; } || true
 endef
 
 define NEEDS_PYTHON
@@ -146,6 +148,7 @@ test-nightly: INSTEAD := keras-nightly
 
 test-oldest test-newest test-nightly: test-%:
 	@$(NEEDS_PYTHON)
+	@$(HEADERS_IF_POSSIBLE)
 	$(PYTHON) -m venv --clear .venv-$*
 	.venv-$*/bin/python -m pip --disable-pip-version-check install --quiet uv
 	for package in opencv-python $(LEFT_OUT); do echo "$$package; sys_platform == 'never'"; done > .venv-$*/left-out.txt
@@ -175,7 +178,7 @@ bench: $(VENV)/bench.stamp
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* \
-		build dist examples/*/demo tuned-*
+		build dist native/.cmake native/CMakeCache.txt native/CMakeFiles autopipe/_native.so examples/*/demo tuned-*
 
 $(DEMO): $(VENV)/tune.stamp examples/photos/make_demo.py
 	$(BIN)/python examples/photos/make_demo.py
@@ -214,15 +217,16 @@ $(VENV)/beam.stamp: $(VENV)/dev.stamp
 	@touch $@
 
 # What a tune needs, and no more, which a fresh machine has far sooner than the developers' extra.
-$(VENV)/tune.stamp: pyproject.toml $(VENV)/pyvenv.cfg
+$(VENV)/tune.stamp: pyproject.toml $(NATIVE) $(VENV)/pyvenv.cfg
+	@$(HEADERS_IF_POSSIBLE)
 	$(call INSTALL,.[demo])
 	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml $(VENV)/pyvenv.cfg
+$(VENV)/dev.stamp: pyproject.toml $(NATIVE) $(VENV)/pyvenv.cfg
+	@$(HEADERS_IF_POSSIBLE)
 	$(call INSTALL,.[dev])
 	@$(HEADLESS_IF_NEEDED)
-	@$(HEADERS_IF_POSSIBLE)
 	@touch $@
 
 $(VENV)/pyvenv.cfg:

@@ -1,0 +1,243 @@
+"""The native library: loading it, and a program of its instructions that makes a batch by one call.
+
+`native/` has its C files. It is called by ctypes, which gives up Python's lock for the whole call. Which ops are which
+instructions is the ops' business (`autopipe.workload.program`); no op, source or loader is known here.
+
+A library is taken only if it was built from the files of this version, and if it gives OpenCV's bits on this machine.
+Otherwise, and with AUTOPIPE_NATIVE=0, samples are made by Python, which is the reference: right, and slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+import hashlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+_log = logging.getLogger(__name__)
+_FILE: Final = Path(__file__).with_name("_native.so")
+_DIGEST: Final = _FILE.with_suffix(".digest")
+_SOURCES: Final = Path(__file__).parents[1] / "native"  # of a checkout
+
+DECODE, CROP, CROP_RANDOM_SIZE, RESIZE, FIT, PAD, FLIP = range(7)
+BRIGHTNESS, CONTRAST, SATURATION, GREY, ERASE, CLASSES, TABLE = range(7, 14)
+HOW: Final = {"bilinear": 0, "nearest": 1, "area": 2}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of `native/autopipe.h`; its C function says what the numbers mean.
+
+    Attributes:
+        code: which one.
+        whole: whole numbers, at most six.
+        real: other numbers, at most six.
+        table: a table that it looks up.
+    """
+
+    code: int
+    whole: tuple[int, ...] = ()
+    real: tuple[float, ...] = ()
+    table: NDArray[Any] | None = None
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_int32),
+        ("draw", ctypes.c_int32),
+        ("whole", ctypes.c_int64 * 6),
+        ("real", ctypes.c_double * 6),
+        ("table", ctypes.c_void_p),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (
+        ("instructions", ctypes.POINTER(_Instruction)),
+        ("count", ctypes.c_int64),
+        ("height", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("channels", ctypes.c_int64),
+        ("item_bytes", ctypes.c_int64),
+    )
+
+
+SPAN: Final = np.dtype([
+    ("path", np.uint64), ("data", np.uint64), ("offset", np.int64), ("size", np.int64),
+    ("height", np.int64), ("width", np.int64), ("channels", np.int64),
+])  # fmt: skip
+"""A file (the address of its name), a part of one, encoded bytes (their address) or pixels in memory."""
+
+# -------------------- loading
+
+
+@functools.cache
+def _loaded() -> ctypes.CDLL | str:
+    """Return the library, or why there is none."""
+    if os.environ.get("AUTOPIPE_NATIVE") == "0":
+        return "AUTOPIPE_NATIVE=0 is set"
+    if not _FILE.exists():
+        return f"{_FILE} does not exist: autopipe was not built on this machine"
+    try:
+        found = ctypes.CDLL(str(_FILE))
+        found.autopipe_digest.restype = found.autopipe_simd.restype = ctypes.c_char_p
+        built = found.autopipe_digest().decode()
+    except (OSError, AttributeError) as error:
+        return f"{_FILE} cannot be loaded: {error}"
+    if built != digest():
+        return f"{_FILE} was built from other C files than those of this version: install autopipe anew"
+    found.autopipe_scratch_new.restype = ctypes.c_void_p
+    found.autopipe_scratch_free.argtypes = [ctypes.c_void_p]
+    found.autopipe_scratch_free.restype = None
+    found.autopipe_fill.restype = ctypes.c_int64
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
+    return found
+
+
+@functools.cache
+def digest() -> str:
+    """Return the digest of the C files that a library of this version is built from."""
+    if _DIGEST.exists():  # installed
+        return _DIGEST.read_text()
+    files = sorted((*_SOURCES.glob("*.c"), *_SOURCES.glob("*.h")))
+    each = "".join(hashlib.sha256(file.read_bytes()).hexdigest() for file in files)
+    return hashlib.sha256(each.encode()).hexdigest()[:16]
+
+
+@functools.cache
+def why_not() -> str | None:
+    """Return why samples are made by Python; None if the native library makes them. The first call loads it."""
+    found = _loaded()
+    reason = found if isinstance(found, str) else _difference()
+    if reason is not None:
+        _log.warning("Samples are made by Python, which takes longer: %s.", reason)
+    return reason
+
+
+def facts() -> str:
+    """Return which library is used, for people; or why none is."""
+    found = _loaded()
+    if isinstance(found, str) or why_not() is not None:
+        return f"none: {why_not()}"
+    version = found.autopipe_jpeg_version()
+    jpeg = f"{version // 1000000}.{version // 1000 % 1000}.{version % 1000}"
+    return f"{_FILE.name} {digest()}, {found.autopipe_simd().decode()}, libjpeg-turbo {jpeg}"
+
+
+_SIZES: Final = (
+    ((97, 61), (40, 33)), ((97, 61), (224, 224)), ((64, 96), (32, 48)), ((90, 60), (30, 20)), ((50, 50), (49, 51)),
+    ((1, 1), (7, 5)), ((1, 300), (3, 100)), ((131, 77), (50, 77)),
+)  # fmt: skip
+
+
+def _difference() -> str | None:
+    """Return what differs between the library and OpenCV on this machine; None if nothing does."""
+    numbers = np.random.default_rng(0)
+    for how, flag in (("bilinear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)):
+        for before, after in _SIZES:
+            image = numbers.integers(0, 256, (*before, 3), np.uint8)
+            program = Program([(Instruction(RESIZE, (*after, HOW[how])), 0)], (*after, 3), np.dtype(np.uint8))
+            made = np.empty((1, *after, 3), np.uint8)
+            program.fill(pixels_at([image]), np.empty((1, 0)), made)
+            if not np.array_equal(made[0], cv2.resize(image, after[::-1], interpolation=flag)):
+                return f"OpenCV {cv2.__version__} resizes to other pixels ({how})"
+    return None
+
+
+# -------------------- program
+
+
+class _Scratch:
+    """The memory of one thread."""
+
+    def __init__(self, library: ctypes.CDLL, *, simd: bool) -> None:
+        address = library.autopipe_scratch_new(int(simd))
+        if not address:
+            raise MemoryError
+        self.address = ctypes.c_void_p(address)
+        weakref.finalize(self, library.autopipe_scratch_free, self.address)
+
+
+_OF_THREAD: Final = threading.local()  # its attributes go with the thread
+
+
+class Program:
+    """Instructions that make one part of a sample, each with the number of its first random number."""
+
+    def __init__(
+        self,
+        instructions: Sequence[tuple[Instruction, int]],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        simd: bool = True,
+    ) -> None:
+        """Make rows of `shape` (height, width) or (height, width, channels); without `simd` by plain C."""
+        found = _loaded()
+        assert not isinstance(found, str), found
+        self._library, self._simd = found, simd
+        self._tables = [each.table for each, _ in instructions]
+        self._code = (_Instruction * max(1, len(instructions)))()
+        for to, (each, draw) in zip(self._code, instructions, strict=False):
+            to.code, to.draw = each.code, draw
+            to.whole[: len(each.whole)], to.real[: len(each.real)] = each.whole, each.real
+            to.table = None if each.table is None else each.table.ctypes.data
+        height, width, channels = (*shape, 1)[:3]
+        self._program = _Program(self._code, len(instructions), height, width, channels, dtype.itemsize)
+
+    def fill(self, spans: NDArray[Any], draws: NDArray[np.float64], out: NDArray[Any]) -> NDArray[np.uint8]:
+        """Write the rows of `out`, each from a span, and return a verdict for each: 0, or else the row holds anything.
+
+        Whatever the spans point to must live until this returns.
+        """
+        verdicts = np.empty(len(spans), np.uint8)
+        name = "fast" if self._simd else "plain"
+        scratch = getattr(_OF_THREAD, name, None)
+        if scratch is None:
+            scratch = _Scratch(self._library, simd=self._simd)
+            setattr(_OF_THREAD, name, scratch)
+        self._library.autopipe_fill(
+            ctypes.byref(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
+            out.ctypes.data, out.strides[0], scratch.address, verdicts.ctypes.data,
+        )  # fmt: skip
+        return verdicts
+
+
+def files_at(paths: Sequence[bytes]) -> tuple[NDArray[Any], Any]:
+    """Return the spans of whole files, and the memory of their names, which must be kept as long as the spans."""
+    names = b"\0".join(paths) + b"\0"
+    buffer = ctypes.c_char_p(names)
+    lengths = np.fromiter(map(len, paths), np.int64, len(paths)) + 1
+    spans = np.zeros(len(paths), SPAN)
+    spans["path"] = ctypes.cast(buffer, ctypes.c_void_p).value
+    spans["path"][1:] += np.cumsum(lengths)[:-1].astype(np.uint64)
+    return spans, buffer
+
+
+def bytes_at(parts: Sequence[bytes | memoryview]) -> NDArray[Any]:
+    """Return the spans of encoded images in memory."""
+    spans = np.zeros(len(parts), SPAN)
+    spans["data"] = [np.frombuffer(part, np.uint8).ctypes.data if len(part) else 0 for part in parts]
+    spans["size"] = list(map(len, parts))
+    return spans
+
+
+def pixels_at(arrays: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
+    """Return the spans of images in memory, each contiguous, shape (height, width) or (height, width, channels)."""
+    spans = np.zeros(len(arrays), SPAN)
+    spans["data"] = [array.ctypes.data for array in arrays]
+    for number, name in enumerate(("height", "width", "channels")):
+        spans[name] = [(*array.shape, 1)[number] for array in arrays]
+    return spans

@@ -1,0 +1,118 @@
+/* A batch by one call: the structures that Python fills, and what the files beside this one share.
+ *
+ * A program is a flat list of instructions. `autopipe_fill` runs it on one span of bytes after the other (a file, a part
+ * of one, encoded bytes or pixels in memory) and writes a row of a batch for each. It formats no error: a row that
+ * cannot be made gets a verdict, and Python makes that row again, which raises the message or replaces the sample.
+ *
+ * Who owns what: the caller owns program, spans, numbers, rows and verdicts. A scratch belongs to one thread at a time
+ * and keeps its memory from image to image. Nothing here keeps a pointer of the caller's after the call. No function
+ * aborts or prints: whatever fails gives a verdict, and the scratch stays usable. */
+#ifndef AUTOPIPE_H
+#define AUTOPIPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define AUTOPIPE_API __attribute__((visibility("default")))
+
+enum { /* verdicts */
+  FINE,
+  UNREADABLE, /* missing, no regular file, an error of the system */
+  EMPTY,
+  UNKNOWN, /* another format, or a kind of this one that Python decodes */
+  DAMAGED,
+  TOO_LARGE,
+  NO_MEMORY,
+  OTHER_SHAPE /* a crop that does not fit in the image, or a result that does not fit in the row */
+};
+
+enum { /* codes; what the numbers of each mean stands at its function */
+  DECODE,
+  CROP,
+  CROP_RANDOM_SIZE,
+  RESIZE,
+  FIT,
+  PAD,
+  FLIP,
+  BRIGHTNESS,
+  CONTRAST,
+  SATURATION,
+  GREY,
+  ERASE,
+  CLASSES,
+  TABLE
+};
+
+enum { BILINEAR, NEAREST, AREA };
+
+struct autopipe_instruction {
+  int32_t code;
+  int32_t draw; /* the number of its first random number in a row of `draws` */
+  int64_t whole[6];
+  double real[6];
+  const void *table;
+};
+
+struct autopipe_span {
+  const char *path;    /* NULL: the bytes are at `data` */
+  const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0 */
+  int64_t offset;      /* of the first byte in the file */
+  int64_t size;        /* bytes; of a file, 0 is all of it */
+  int64_t height, width, channels;
+};
+
+struct autopipe_program {
+  const struct autopipe_instruction *instructions;
+  int64_t count;
+  int64_t height, width, channels; /* of a row */
+  int64_t item_bytes;
+};
+
+/* -------------------- shared by the files; the rest is of no use outside */
+
+struct room { /* memory that grows, and is used again */
+  uint8_t *bytes;
+  size_t size;
+};
+
+struct image { /* 8-bit pixels, or after TABLE any; a row follows the other after `stride` bytes */
+  uint8_t *pixels;
+  ptrdiff_t stride;
+  int64_t height, width, channels;
+  int is_own; /* in a room or row of ours, so that it may be written to */
+};
+
+struct box {
+  int64_t top, left, height, width;
+};
+
+struct decoder;
+
+struct autopipe_scratch {
+  struct room file, pixels[2], table, line;
+  int used; /* which of `pixels` the image lies in */
+  int simd; /* 0: plain C, so that a test can compare */
+  struct decoder *decoder;
+};
+
+uint8_t *room_of(struct room *room, size_t size); /* NULL without memory; what it held is lost */
+uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size);
+int box_of(const struct autopipe_instruction *crop, int64_t height, int64_t width, const double *draws, struct box *box);
+
+struct decoder *decoder_new(void); /* NULL without memory */
+void decoder_free(struct decoder *decoder);
+int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
+                const struct autopipe_instruction *decode, const struct autopipe_instruction *crop, const double *draws,
+                struct image *image);
+int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
+               const struct autopipe_instruction *decode, struct image *image);
+int turned_pixels(struct autopipe_scratch *scratch, int orientation, struct image *image);
+int orientation_in(const uint8_t *tiff, size_t size);
+
+int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored, int upside_down,
+                 uint8_t *out, struct image *image);
+int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws,
+               const struct autopipe_program *program, uint8_t *out, struct image *image);
+int own_pixels(struct autopipe_scratch *scratch, struct image *image);
+
+#endif

@@ -1,0 +1,260 @@
+/* The loop over the rows of a batch and the instructions of a program; reading files; crops and flips.
+ *
+ * A crop moves a pointer, or, right behind a decode, says which part of a JPEG is decoded. A flip behind a resize is
+ * done by it. Boxes are computed in double precision in the order of `autopipe/workload/ops/pixels.py`, to the bit. */
+#define _GNU_SOURCE
+#include "autopipe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEPT_BYTES ((size_t)64 << 20) /* of a room between two batches */
+#define SLACK 64
+
+uint8_t *room_of(struct room *room, size_t size) {
+  if (size <= room->size) return room->bytes;
+  free(room->bytes);
+  room->size = size + size / 4;
+  room->bytes = malloc(room->size + SLACK);
+  if (room->bytes == NULL) room->size = 0;
+  return room->bytes;
+}
+
+/* The one of both rooms that the image does not lie in. */
+uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size) {
+  scratch->used = !scratch->used;
+  return room_of(&scratch->pixels[scratch->used], size ? size : 1);
+}
+
+static void drop_large(struct room *room) {
+  if (room->size <= KEPT_BYTES) return;
+  free(room->bytes);
+  room->bytes = NULL;
+  room->size = 0;
+}
+
+/* -------------------- reading */
+
+static int read_file(struct autopipe_scratch *scratch, const struct autopipe_span *span, const uint8_t **data,
+                     size_t *size) {
+  struct stat status;
+  int file = open(span->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a pipe would wait for its writer */
+  if (file < 0) return UNREADABLE;
+  int verdict = fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ? UNREADABLE : FINE;
+  if (verdict == FINE && span->offset < 0) verdict = UNREADABLE;
+  int64_t left = verdict == FINE && span->offset < status.st_size ? status.st_size - span->offset : 0;
+  if (span->size > 0 && span->size < left) left = span->size;
+  uint8_t *bytes = verdict == FINE ? room_of(&scratch->file, (size_t)left + 1) : NULL;
+  if (verdict == FINE && bytes == NULL) verdict = NO_MEMORY;
+  size_t done = 0;
+  while (verdict == FINE && done < (size_t)left) {
+    ssize_t got = pread(file, bytes + done, (size_t)left - done, span->offset + (off_t)done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) verdict = UNREADABLE;
+    if (got <= 0) break;
+    done += (size_t)got;
+  }
+  close(file);
+  if (verdict == FINE && done == 0) verdict = EMPTY;
+  if (verdict == FINE && span->size > 0 && done < (size_t)span->size) verdict = DAMAGED;
+  *data = bytes;
+  *size = done;
+  return verdict;
+}
+
+/* -------------------- boxes */
+
+static int64_t side(int64_t most, double wanted) {
+  int64_t rounded = (int64_t)(wanted + 0.5);
+  rounded = rounded > 1 ? rounded : 1;
+  return rounded < most ? rounded : most;
+}
+
+static int box_of_random_size(const double *real, int64_t height, int64_t width, const double *draws, struct box *box) {
+  double share = real[0] + (real[1] - real[0]) * draws[0];
+  double aspect = real[2] * pow(real[3] / real[2], draws[1]);
+  double pixels = (double)(height * width) * share;
+  box->height = side(height, pow(pixels / aspect, 0.5));
+  box->width = side(width, pow(pixels * aspect, 0.5));
+  box->top = (int64_t)(draws[2] * (double)(height - box->height + 1));
+  box->left = (int64_t)(draws[3] * (double)(width - box->width + 1));
+  return FINE;
+}
+
+/* CROP: whole = {height, width, is random}. CROP_RANDOM_SIZE: real = {area from, to, ratio from, to}. */
+int box_of(const struct autopipe_instruction *crop, int64_t height, int64_t width, const double *draws,
+           struct box *box) {
+  draws += crop->draw;
+  if (crop->code == CROP_RANDOM_SIZE) return box_of_random_size(crop->real, height, width, draws, box);
+  box->height = crop->whole[0];
+  box->width = crop->whole[1];
+  if (height < box->height || width < box->width) return OTHER_SHAPE;
+  box->top = (int64_t)((crop->whole[2] ? draws[0] : 0.5) * (double)(height - box->height + 1));
+  box->left = (int64_t)((crop->whole[2] ? draws[1] : 0.5) * (double)(width - box->width + 1));
+  return FINE;
+}
+
+static int cut(const struct autopipe_instruction *crop, const double *draws, struct image *image) {
+  struct box box;
+  int verdict = box_of(crop, image->height, image->width, draws, &box);
+  if (verdict != FINE) return verdict;
+  image->pixels += box.top * image->stride + box.left * image->channels;
+  image->height = box.height;
+  image->width = box.width;
+  return FINE;
+}
+
+/* -------------------- one row */
+
+static int is_crop(const struct autopipe_instruction *each) {
+  return each->code == CROP || each->code == CROP_RANDOM_SIZE;
+}
+
+/* Whether an instruction changes pixels where they lie, so that those before it may write to the row itself. */
+static int stays(const struct autopipe_instruction *each) {
+  return each->code == FLIP || (each->code >= BRIGHTNESS && each->code <= ERASE);
+}
+
+static void mirror(struct image *image, int across, int down) {
+  size_t count = (size_t)(image->width * image->channels);
+  for (int64_t row = 0; down && row < image->height / 2; row++) {
+    uint8_t *upper = image->pixels + row * image->stride;
+    uint8_t *lower = image->pixels + (image->height - 1 - row) * image->stride;
+    for (size_t at = 0; at < count; at++) {
+      uint8_t kept = upper[at];
+      upper[at] = lower[at];
+      lower[at] = kept;
+    }
+  }
+  for (int64_t row = 0; across && row < image->height; row++) {
+    uint8_t *left = image->pixels + row * image->stride, *right = left + (image->width - 1) * image->channels;
+    for (; left < right; left += image->channels, right -= image->channels)
+      for (int64_t channel = 0; channel < image->channels; channel++) {
+        uint8_t kept = left[channel];
+        left[channel] = right[channel];
+        right[channel] = kept;
+      }
+  }
+}
+
+/* FLIP: whole = {horizontal, vertical}. */
+static void flips(const struct autopipe_instruction *flip, const double *draws, int *across, int *down) {
+  *across = flip->whole[0] && draws[flip->draw] < 0.5;
+  *down = flip->whole[1] && draws[flip->draw + 1] < 0.5;
+}
+
+/* FIT: whole = {height, width, how}: the largest size of the image's shape in it. */
+static void fitted(const struct autopipe_instruction *fit, const struct image *image, int64_t *height, int64_t *width) {
+  int64_t down = image->height, across = image->width;
+  *height = fit->whole[0];
+  *width = fit->whole[1];
+  if (*height * across <= *width * down) {
+    *width = (2 * across * *height + down) / (2 * down);
+    if (*width < 1) *width = 1;
+  } else {
+    *height = (2 * down * *width + across) / (2 * across);
+    if (*height < 1) *height = 1;
+  }
+}
+
+static int decode(struct autopipe_scratch *scratch, const struct autopipe_span *span,
+                  const struct autopipe_instruction *each, const struct autopipe_instruction *crop,
+                  const double *draws, struct image *image) {
+  const uint8_t *data = span->data;
+  size_t size = (size_t)span->size;
+  int verdict = span->path == NULL ? (span->size > 0 ? FINE : EMPTY) : read_file(scratch, span, &data, &size);
+  if (verdict != FINE) return verdict;
+  if (size > 3 && data[0] == 0xFF && data[1] == 0xD8)
+    return decode_jpeg(scratch, data, size, each, crop, draws, image);
+  verdict = decode_png(scratch, data, size, each, image);
+  return verdict == FINE && crop != NULL ? cut(crop, draws, image) : verdict;
+}
+
+static int fill_row(const struct autopipe_program *program, const struct autopipe_span *span, const double *draws,
+                    uint8_t *out, struct autopipe_scratch *scratch) {
+  const struct autopipe_instruction *each = program->instructions, *end = each + program->count, *last = end;
+  struct image image = {(uint8_t *)(uintptr_t)span->data, span->width * span->channels,
+                        span->height, span->width, span->channels, 0};
+  while (last > each && stays(last - 1)) last--; /* what comes before `last` may write to `out` */
+  for (int verdict = FINE; each < end; each++) {
+    uint8_t *place = each + 1 >= last ? out : NULL;
+    int64_t height = each->whole[0], width = each->whole[1];
+    int across = 0, down = 0;
+    if (each->code == DECODE) {
+      const struct autopipe_instruction *crop = each + 1 < end && is_crop(each + 1) ? each + 1 : NULL;
+      verdict = decode(scratch, span, each, crop, draws, &image);
+      if (crop != NULL) each++;
+    } else if (is_crop(each)) {
+      verdict = cut(each, draws, &image);
+    } else if (each->code == RESIZE || each->code == FIT) {
+      int how = (int)each->whole[2];
+      if (each->code == FIT) {
+        fitted(each, &image, &height, &width);
+        place = NULL;
+      } else if (height != program->height || width != program->width || image.channels != program->channels) {
+        place = NULL;
+      }
+      if (each + 1 < end && each[1].code == FLIP) flips(++each, draws, &across, &down);
+      verdict = resize_image(scratch, height, width, how, across, down, place, &image);
+    } else if (each->code == FLIP) {
+      flips(each, draws, &across, &down);
+      if (across || down) verdict = own_pixels(scratch, &image);
+      if (verdict == FINE) mirror(&image, across, down);
+    } else {
+      verdict = run_pixels(scratch, each, draws, program, out, &image);
+    }
+    if (verdict != FINE) return verdict;
+  }
+  if (image.height != program->height || image.width != program->width || image.channels != program->channels)
+    return OTHER_SHAPE;
+  size_t count = (size_t)(image.width * image.channels * program->item_bytes);
+  if (image.pixels != out)
+    for (int64_t row = 0; row < image.height; row++)
+      memcpy(out + (size_t)row * count, image.pixels + row * image.stride, count);
+  return FINE;
+}
+
+/* -------------------- called by Python */
+
+AUTOPIPE_API struct autopipe_scratch *autopipe_scratch_new(int simd) {
+  struct autopipe_scratch *scratch = calloc(1, sizeof *scratch);
+  if (scratch == NULL) return NULL;
+  scratch->simd = simd;
+  scratch->decoder = decoder_new();
+  if (scratch->decoder != NULL) return scratch;
+  free(scratch);
+  return NULL;
+}
+
+AUTOPIPE_API void autopipe_scratch_free(struct autopipe_scratch *scratch) {
+  if (scratch == NULL) return;
+  decoder_free(scratch->decoder);
+  struct room *rooms[] = {&scratch->file, &scratch->pixels[0], &scratch->pixels[1], &scratch->table, &scratch->line};
+  for (size_t each = 0; each < sizeof rooms / sizeof *rooms; each++) free(rooms[each]->bytes);
+  free(scratch);
+}
+
+/* Write `rows` rows, the next `row_bytes` behind the one before, from a span each; `draws` has `drawn` random numbers a
+ * row. Return how many rows have a verdict other than FINE; what those rows hold is undefined. */
+AUTOPIPE_API int64_t autopipe_fill(const struct autopipe_program *program, const struct autopipe_span *spans,
+                                   int64_t rows, const double *draws, int64_t drawn, uint8_t *out, int64_t row_bytes,
+                                   struct autopipe_scratch *scratch, uint8_t *verdicts) {
+  int64_t left = 0;
+  for (int64_t row = 0; row < rows; row++) {
+    int verdict = fill_row(program, spans + row, draws + row * drawn, out + row * row_bytes, scratch);
+    verdicts[row] = (uint8_t)verdict;
+    left += verdict != FINE;
+  }
+  drop_large(&scratch->file);
+  drop_large(&scratch->pixels[0]);
+  drop_large(&scratch->pixels[1]);
+  return left;
+}
+
+/* What this library was built from: it is compared before anything of it is used. */
+AUTOPIPE_API const char *autopipe_digest(void) { return AUTOPIPE_DIGEST; }

@@ -1,0 +1,119 @@
+/* PNG by libdeflate: 8 bits of grey or RGB, to the pixels and the verdict that every decoder gives.
+ *
+ * What is not: palettes, alpha, other depths, interlaced files, chunks that may change pixels, whatever is damaged. They
+ * are UNKNOWN, and Python decodes them, or says what is wrong. The chunks are read here; libdeflate has checksums and
+ * decompression, which takes a whole image at a time: its size is known from the header. */
+#include "autopipe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <libdeflate.h>
+
+static uint32_t number(const uint8_t *bytes) {
+  return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+}
+
+/* Return 1 if a file is complete, its checksums are right, and it has no chunks but those of the pixels, which lie
+ * together, and others that do not change them. `count` is the bytes of its compressed pixels, from `first` on. */
+static int is_plain(const uint8_t *data, size_t size, size_t *first, size_t *count) {
+  static const char passed_over[][5] = {"gAMA", "cHRM", "sRGB", "iCCP", "pHYs", "tIME", "tEXt", "zTXt", "iTXt"};
+  size_t at = 8, length = 0, ended = 0;
+  for (*first = *count = 0; size - at >= 12; at += length + 12) {
+    const uint8_t *name = data + at + 4;
+    length = number(data + at);
+    if (size - at - 12 < length || libdeflate_crc32(0, name, length + 4) != number(name + 4 + length)) return 0;
+    if (memcmp(name, "IDAT", 4) == 0) {
+      if (ended) return 0;
+      if (*first == 0) *first = at;
+      *count += length;
+      continue;
+    }
+    ended = *first != 0;
+    if (memcmp(name, "IEND", 4) == 0) return ended && length == 0 && at + 12 == size;
+    size_t known = at == 8 && memcmp(name, "IHDR", 4) == 0;
+    for (size_t each = 0; at > 8 && each < sizeof passed_over / sizeof *passed_over; each++)
+      known += memcmp(name, passed_over[each], 4) == 0;
+    if (!known) return 0;
+  }
+  return 0;
+}
+
+static int nearest_of(int left, int up, int corner) {
+  int a = up - corner, b = left - corner, c = a + b;
+  a = a < 0 ? -a : a, b = b < 0 ? -b : b, c = c < 0 ? -c : c;
+  return a <= b && a <= c ? left : b <= c ? up : corner;
+}
+
+/* Undo the filter of a row, in place; `above` is the row before it, or zeros. */
+static int unfiltered(int filter, uint8_t *row, const uint8_t *above, size_t count, size_t step) {
+  switch (filter) {
+    case 0: return 1;
+    case 1:
+      for (size_t at = step; at < count; at++) row[at] = (uint8_t)(row[at] + row[at - step]);
+      return 1;
+    case 2:
+      for (size_t at = 0; at < count; at++) row[at] = (uint8_t)(row[at] + above[at]);
+      return 1;
+    case 3:
+      for (size_t at = 0; at < count; at++)
+        row[at] = (uint8_t)(row[at] + ((at < step ? 0 : row[at - step]) + above[at]) / 2);
+      return 1;
+    case 4:
+      for (size_t at = 0; at < step && at < count; at++) row[at] = (uint8_t)(row[at] + above[at]);
+      for (size_t at = step; at < count; at++)
+        row[at] = (uint8_t)(row[at] + nearest_of(row[at - step], above[at], above[at - step]));
+      return 1;
+    default: return 0;
+  }
+}
+
+static int inflated(struct autopipe_scratch *scratch, const uint8_t *data, size_t first, size_t packed, uint8_t *out,
+                    size_t size) {
+  const uint8_t *bytes = data + first + 8;
+  if (number(data + first) < packed) { /* in several chunks: one behind the other */
+    uint8_t *to = room_of(&scratch->line, packed);
+    if (to == NULL) return NO_MEMORY;
+    bytes = to;
+    for (size_t at = first; to < bytes + packed; at += number(data + at) + 12) {
+      memcpy(to, data + at + 8, number(data + at));
+      to += number(data + at);
+    }
+  }
+  /* Of a window that is smaller than the image, libpng requires that it is kept to, and libdeflate does not. */
+  if (packed < 2 || (bytes[0] & 15) != 8 || (bytes[0] < 0x78 && (size_t)1 << ((bytes[0] >> 4) + 8) < size)) return UNKNOWN;
+  struct libdeflate_decompressor *inflater = libdeflate_alloc_decompressor();
+  if (inflater == NULL) return NO_MEMORY;
+  enum libdeflate_result result = libdeflate_zlib_decompress(inflater, bytes, packed, out, size, NULL);
+  libdeflate_free_decompressor(inflater);
+  return result == LIBDEFLATE_SUCCESS ? FINE : UNKNOWN;
+}
+
+/* DECODE: see `decode_jpeg`. */
+int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
+               const struct autopipe_instruction *decode, struct image *image) {
+  size_t first, packed;
+  if (size < 33 || memcmp(data, "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16) != 0) return UNKNOWN;
+  uint32_t width = number(data + 16), height = number(data + 20);
+  const uint8_t *rest = data + 24; /* depth, kind, compression, filter, interlace */
+  if (width == 0 || height == 0 || width > 0xFFFFFF || height > 0xFFFFFF) return UNKNOWN;
+  if ((int64_t)width * (int64_t)height > decode->whole[2]) return TOO_LARGE; /* before anything is allocated for it */
+  if (rest[0] != 8 || (rest[1] != 0 && rest[1] != 2) || rest[2] || rest[3] || rest[4]) return UNKNOWN;
+  size_t channels = rest[1] == 2 ? 3 : 1, count = width * channels;
+  if (decode->whole[0] != 0 && (size_t)decode->whole[0] != channels) return UNKNOWN;
+  if (!is_plain(data, size, &first, &packed)) return UNKNOWN;
+  if ((count + 1) * height / 1032 > packed) return UNKNOWN; /* more than deflate can pack: nothing is allocated for a lie */
+  uint8_t *pixels = next_pixels(scratch, (count + 1) * height + count); /* behind them a row of zeros */
+  if (pixels == NULL) return NO_MEMORY;
+  int verdict = inflated(scratch, data, first, packed, pixels, (count + 1) * height);
+  if (verdict != FINE) return verdict;
+  const uint8_t *above = pixels + (count + 1) * height;
+  memset(pixels + (count + 1) * height, 0, count);
+  for (uint32_t row = 0; row < height; row++) {
+    uint8_t *line = pixels + row * (count + 1);
+    if (!unfiltered(line[0], line + 1, above, count, channels)) return UNKNOWN;
+    above = line + 1;
+  }
+  *image = (struct image){pixels + 1, (ptrdiff_t)count + 1, height, width, (int64_t)channels, 1};
+  return FINE;
+}

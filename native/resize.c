@@ -1,0 +1,330 @@
+/* Resizing, to the bits of OpenCV's `cv2.resize` on 8-bit images (4.11 to 5.0).
+ *
+ * What is reproduced: INTER_LINEAR in fixed point of 11 bits; INTER_AREA by sums of 32-bit floats, by means of whole
+ * cells if both ratios are whole numbers, and by linear interpolation with its own places where it enlarges. Nearest is
+ * this project's own (`_nearest` of ops/sizes.py). What is not: bicubic, other dtypes. `autopipe/native.py` compares at
+ * load. Flips behind a resize cost nothing: they turn the tables of rows and columns round. */
+#include "autopipe.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+struct taps { /* of each new row or column: the first source one, and the weights of it and of the next one */
+  int64_t *first;
+  int16_t *weights; /* pairs */
+};
+
+static int16_t weight(float share) { return (int16_t)lrintf(share * 2048.0f); }
+
+/* `is_area`: the places of INTER_AREA where it enlarges. `clamps`: columns at the edges take one source column only. */
+static void linear_taps(struct taps taps, int64_t before, int64_t after, int is_area, int clamps) {
+  double inverse = (double)after / (double)before, scale = 1.0 / inverse;
+  for (int64_t at = 0; at < after; at++) {
+    int64_t first;
+    float share;
+    if (is_area) {
+      first = (int64_t)floor((double)at * scale);
+      share = (float)((double)(at + 1) - (double)(first + 1) * inverse);
+      share = share <= 0 ? 0.0f : share - floorf(share);
+    } else {
+      share = (float)(((double)at + 0.5) * scale - 0.5);
+      first = (int64_t)floorf(share);
+      share -= (float)first;
+    }
+    if (clamps && first < 0) first = 0, share = 0;
+    if (clamps && first >= before - 1) first = before - 1, share = 0;
+    taps.first[at] = first;
+    taps.weights[2 * at] = weight(1.0f - share);
+    taps.weights[2 * at + 1] = weight(share);
+  }
+}
+
+static void reverse(struct taps taps, int64_t count) {
+  for (int64_t at = 0; at < count / 2; at++) {
+    int64_t other = count - 1 - at, first = taps.first[at];
+    int16_t pair[2];
+    taps.first[at] = taps.first[other];
+    taps.first[other] = first;
+    memcpy(pair, taps.weights + 2 * at, sizeof pair);
+    memcpy(taps.weights + 2 * at, taps.weights + 2 * other, sizeof pair);
+    memcpy(taps.weights + 2 * other, pair, sizeof pair);
+  }
+}
+
+/* -------------------- linear: a row across, then two rows down */
+
+static void across_plain(const uint8_t *row, int64_t before, int channels, struct taps taps, int64_t from, int64_t to,
+                         int16_t *out) {
+  for (int64_t at = from; at < to; at++) {
+    int64_t first = taps.first[at], second = first + 1 < before ? first + 1 : before - 1;
+    const uint8_t *a = row + first * channels, *b = row + second * channels;
+    int w0 = taps.weights[2 * at], w1 = taps.weights[2 * at + 1];
+    for (int channel = 0; channel < channels; channel++)
+      out[at * channels + channel] = (int16_t)((a[channel] * w0 + b[channel] * w1) >> 4);
+  }
+}
+
+static void down_plain(const int16_t *a, const int16_t *b, int w0, int w1, int64_t from, int64_t count, uint8_t *out) {
+  for (int64_t at = from; at < count; at++) {
+    int level = (((w0 * a[at]) >> 16) + ((w1 * b[at]) >> 16) + 2) >> 2;
+    out[at] = (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level);
+  }
+}
+
+#if defined(__x86_64__)
+/* Eight bytes from the first of two pixels on are read, so columns near the end of a row are left to the plain form. */
+__attribute__((target("ssse3"))) static void across_three(const uint8_t *row, struct taps taps, int64_t from,
+                                                          int64_t to, int16_t *out) {
+  const __m128i order = _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1);
+  for (int64_t at = from; at < to; at++) {
+    __m128i pixels = _mm_loadl_epi64((const __m128i *)(const void *)(row + taps.first[at] * 3));
+    int32_t pair;
+    memcpy(&pair, taps.weights + 2 * at, sizeof pair);
+    __m128i sums = _mm_madd_epi16(_mm_shuffle_epi8(pixels, order), _mm_set1_epi32(pair));
+    sums = _mm_srai_epi32(sums, 4);
+    _mm_storel_epi64((__m128i *)(void *)(out + at * 3), _mm_packs_epi32(sums, sums));
+  }
+}
+
+static void down_eight(const int16_t *a, const int16_t *b, int w0, int w1, int64_t count, uint8_t *out) {
+  const __m128i first = _mm_set1_epi16((int16_t)w0), second = _mm_set1_epi16((int16_t)w1), two = _mm_set1_epi16(2);
+  int64_t at = 0;
+  for (; at + 16 <= count; at += 16) {
+    __m128i low = _mm_add_epi16(_mm_mulhi_epi16(_mm_loadu_si128((const void *)(a + at)), first),
+                                _mm_mulhi_epi16(_mm_loadu_si128((const void *)(b + at)), second));
+    __m128i high = _mm_add_epi16(_mm_mulhi_epi16(_mm_loadu_si128((const void *)(a + at + 8)), first),
+                                 _mm_mulhi_epi16(_mm_loadu_si128((const void *)(b + at + 8)), second));
+    low = _mm_srai_epi16(_mm_add_epi16(low, two), 2);
+    high = _mm_srai_epi16(_mm_add_epi16(high, two), 2);
+    _mm_storeu_si128((void *)(out + at), _mm_packus_epi16(low, high));
+  }
+  down_plain(a, b, w0, w1, at, count, out);
+}
+
+static int has_simd(void) { return __builtin_cpu_supports("ssse3"); }
+#else
+static int has_simd(void) { return 0; }
+#endif
+
+AUTOPIPE_API const char *autopipe_simd(void) { return has_simd() ? "ssse3" : "scalar"; }
+
+static void across(const struct image *image, int64_t row, struct taps taps, int64_t width, int simd, int16_t *out) {
+  const uint8_t *pixels = image->pixels + row * image->stride;
+  int64_t from = 0, to = 0;
+#if defined(__x86_64__)
+  if (simd && image->channels == 3) { /* columns rise or, mirrored, fall, so those far from the end are one run */
+    to = width;
+    while (from < to && taps.first[from] > image->width - 3) from++;
+    while (to > from && taps.first[to - 1] > image->width - 3) to--;
+    across_three(pixels, taps, from, to, out);
+    /* Four numbers are written for three, so the plain form writes what lies behind once more. */
+  }
+#else
+  (void)simd;
+#endif
+  across_plain(pixels, image->width, (int)image->channels, taps, 0, from, out);
+  across_plain(pixels, image->width, (int)image->channels, taps, to, width, out);
+}
+
+struct job {
+  struct autopipe_scratch *scratch;
+  const struct image *image;
+  int64_t height, width;
+  int mirrored, upside_down;
+  uint8_t *out;
+};
+
+static int linear(const struct job *job, int is_area) {
+  const struct image *image = job->image;
+  int simd = job->scratch->simd && has_simd();
+  size_t most = (size_t)(job->height + job->width), count = (size_t)(job->width * image->channels);
+  uint8_t *bytes = room_of(&job->scratch->table, most * 12 + 4 * (count + 8));
+  if (bytes == NULL) return NO_MEMORY;
+  struct taps columns, rows;
+  columns.first = (int64_t *)(void *)bytes;
+  rows.first = columns.first + job->width;
+  columns.weights = (int16_t *)(void *)(rows.first + job->height);
+  rows.weights = columns.weights + 2 * job->width;
+  int16_t *lines[2] = {rows.weights + 2 * job->height, rows.weights + 2 * job->height + count + 8};
+  int64_t held[2] = {-1, -1};
+  linear_taps(columns, image->width, job->width, is_area, 1);
+  linear_taps(rows, image->height, job->height, is_area, 0);
+  if (job->mirrored) reverse(columns, job->width);
+  for (int64_t at = 0; at < job->height; at++) {
+    int64_t wanted[2];
+    for (int each = 0; each < 2; each++) {
+      int64_t row = rows.first[at] + each;
+      wanted[each] = row < 0 ? 0 : row >= image->height ? image->height - 1 : row;
+    }
+    if (held[0] != wanted[0] && held[1] == wanted[0]) {
+      int16_t *line = lines[0];
+      lines[0] = lines[1], lines[1] = line;
+      held[1] = held[0], held[0] = wanted[0];
+    }
+    for (int each = 0; each < 2; each++) {
+      if (held[each] == wanted[each]) continue;
+      across(image, wanted[each], columns, job->width, simd, lines[each]);
+      held[each] = wanted[each];
+    }
+    uint8_t *out = job->out + (size_t)(job->upside_down ? job->height - 1 - at : at) * count;
+#if defined(__x86_64__)
+    if (simd) {
+      down_eight(lines[0], lines[1], rows.weights[2 * at], rows.weights[2 * at + 1], (int64_t)count, out);
+      continue;
+    }
+#endif
+    down_plain(lines[0], lines[1], rows.weights[2 * at], rows.weights[2 * at + 1], 0, (int64_t)count, out);
+  }
+  return FINE;
+}
+
+/* -------------------- means of whole cells */
+
+static int cells(const struct job *job, int64_t down, int64_t across) {
+  const struct image *image = job->image;
+  int64_t channels = image->channels;
+  float share = 1.0f / (float)(down * across);
+  int is_half = down == 2 && across == 2;
+  for (int64_t row = 0; row < job->height; row++)
+    for (int64_t column = 0; column < job->width; column++) {
+      const uint8_t *from = image->pixels + row * down * image->stride + column * across * channels;
+      uint8_t *to = job->out + (job->upside_down ? job->height - 1 - row : row) * job->width * channels +
+                    (job->mirrored ? job->width - 1 - column : column) * channels;
+      for (int64_t channel = 0; channel < channels; channel++) {
+        int64_t sum = 0;
+        for (int64_t y = 0; y < down; y++)
+          for (int64_t x = 0; x < across; x++) sum += from[y * image->stride + x * channels + channel];
+        to[channel] = (uint8_t)(is_half ? (sum + 2) >> 2 : (int64_t)lrintf((float)(int32_t)sum * share));
+      }
+    }
+  return FINE;
+}
+
+/* -------------------- area: weighted sums of 32-bit floats */
+
+struct cell { /* of a new row or column: its source ones, and the weights of the first, of the ones between, of the last */
+  int64_t first, count;
+  float edges[2], inner;
+};
+
+static struct cell cell_of(int64_t at, int64_t before, double scale) {
+  double from = (double)at * scale, to = from + scale, size = scale < (double)before - from ? scale : (double)before - from;
+  int64_t first = (int64_t)ceil(from), last = (int64_t)floor(to);
+  if (last > before - 1) last = before - 1;
+  if (first > last) first = last;
+  struct cell cell = {first, last - first, {0, 0}, (float)(1.0 / size)};
+  cell.edges[0] = cell.edges[1] = cell.inner;
+  if ((double)first - from > 1e-3) {
+    cell.first--;
+    cell.count++;
+    cell.edges[0] = (float)(((double)first - from) / size);
+  }
+  if (to - (double)last > 1e-3) {
+    double left = to - (double)last;
+    left = left < 1.0 ? left : 1.0;
+    cell.count++;
+    cell.edges[1] = (float)((left < size ? left : size) / size);
+    if (cell.count == 1) cell.edges[0] = cell.edges[1];
+  }
+  return cell;
+}
+
+static float share_of(const struct cell *cell, int64_t at) {
+  return at == 0 ? cell->edges[0] : at == cell->count - 1 ? cell->edges[1] : cell->inner;
+}
+
+static int area(const struct job *job, double scale_down, double scale_across) {
+  const struct image *image = job->image;
+  size_t channels = (size_t)image->channels, count = (size_t)job->width * channels;
+  uint8_t *bytes = room_of(&job->scratch->table, sizeof(struct cell) * (size_t)job->width + 2 * sizeof(float) * count);
+  if (bytes == NULL) return NO_MEMORY;
+  struct cell *columns = (struct cell *)(void *)bytes;
+  float *line = (float *)(void *)(columns + job->width), *sum = line + count;
+  for (int64_t column = 0; column < job->width; column++) columns[column] = cell_of(column, image->width, scale_across);
+  for (int64_t row = 0; row < job->height; row++) {
+    struct cell rows = cell_of(row, image->height, scale_down);
+    for (int64_t each = 0; each < rows.count; each++) {
+      const uint8_t *pixels = image->pixels + (rows.first + each) * image->stride;
+      float down = share_of(&rows, each);
+      for (int64_t column = 0; column < job->width; column++) {
+        const struct cell *cell = columns + column;
+        float *to = line + (size_t)(job->mirrored ? job->width - 1 - column : column) * channels;
+        for (size_t channel = 0; channel < channels; channel++) {
+          float total = 0;
+          const uint8_t *from = pixels + (size_t)cell->first * channels + channel;
+          for (int64_t x = 0; x < cell->count; x++) total += (float)from[(size_t)x * channels] * share_of(cell, x);
+          to[channel] = total;
+        }
+      }
+      if (each == 0)
+        for (size_t at = 0; at < count; at++) sum[at] = line[at] * down;
+      else
+        for (size_t at = 0; at < count; at++) sum[at] = sum[at] + line[at] * down;
+    }
+    uint8_t *out = job->out + (size_t)(job->upside_down ? job->height - 1 - row : row) * count;
+    for (size_t at = 0; at < count; at++) {
+      float level = rintf(sum[at]);
+      out[at] = (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level);
+    }
+  }
+  return FINE;
+}
+
+/* -------------------- nearest */
+
+static int nearest(const struct job *job) {
+  const struct image *image = job->image;
+  size_t channels = (size_t)image->channels;
+  uint8_t *bytes = room_of(&job->scratch->table, sizeof(int64_t) * (size_t)job->width);
+  if (bytes == NULL) return NO_MEMORY;
+  int64_t *columns = (int64_t *)(void *)bytes;
+  for (int64_t column = 0; column < job->width; column++)
+    columns[job->mirrored ? job->width - 1 - column : column] =
+        (2 * column + 1) * image->width / (2 * job->width) * (int64_t)channels;
+  for (int64_t row = 0; row < job->height; row++) {
+    const uint8_t *from = image->pixels + (2 * row + 1) * image->height / (2 * job->height) * image->stride;
+    uint8_t *to = job->out + (size_t)(job->upside_down ? job->height - 1 - row : row) * (size_t)job->width * channels;
+    if (channels == 1)
+      for (int64_t column = 0; column < job->width; column++) to[column] = from[columns[column]];
+    else
+      for (int64_t column = 0; column < job->width; column++, to += channels)
+        for (size_t channel = 0; channel < channels; channel++) to[channel] = from[columns[column] + (int64_t)channel];
+  }
+  return FINE;
+}
+
+/* -------------------- the choice among them, as OpenCV makes it */
+
+static int64_t whole(double scale) {
+  double rounded = rint(scale);
+  return fabs(scale - rounded) < DBL_EPSILON ? (int64_t)rounded : 0;
+}
+
+/* Resize into `out`, or, if it is NULL, into the other room; RESIZE: whole = {height, width, how}. */
+int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored,
+                 int upside_down, uint8_t *out, struct image *image) {
+  if (image->height < 1 || image->width < 1) return OTHER_SHAPE;
+  if (out == NULL) out = next_pixels(scratch, (size_t)height * (size_t)width * (size_t)image->channels);
+  if (out == NULL) return NO_MEMORY;
+  struct job job = {scratch, image, height, width, mirrored, upside_down, out};
+  double down = 1.0 / ((double)height / (double)image->height), across = 1.0 / ((double)width / (double)image->width);
+  int64_t rows = whole(down), columns = whole(across);
+  int verdict;
+  if (how == NEAREST || (image->height == height && image->width == width))
+    verdict = nearest(&job); /* of the same size: a copy */
+  else if (rows == 2 && columns == 2)
+    verdict = cells(&job, 2, 2);
+  else if (how == AREA && rows > 0 && columns > 0)
+    verdict = cells(&job, rows, columns);
+  else if (how == AREA && down >= 1 && across >= 1)
+    verdict = area(&job, down, across);
+  else
+    verdict = linear(&job, how == AREA);
+  if (verdict == FINE) *image = (struct image){out, width * image->channels, height, width, image->channels, 1};
+  return verdict;
+}
