@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import PlainCodeError
 from autopipe.workload.plain_code import Library, Lines
-from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 # -------------------- array namespace
 
@@ -170,6 +171,12 @@ class Op(abc.ABC):
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
         raise NotImplementedError
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        """Return instructions of the native library with the bits of `apply`, for a part that is `field` before the op,
+        8-bit or encoded; None if Python does it.
+        """
+        return None
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         """Return the rows and the columns of the images before the op that make up the images after it; None if it does

@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import ConfigError
 from autopipe.workload.op import Step
 from autopipe.workload.ops.pixels import (
@@ -70,6 +71,9 @@ class RandomBrightness(ImageOp):
             changed: NDArray[Any] = array * gain.astype(array.dtype) + shift.astype(array.dtype)
             return changed
         return to_levels(array * gain + shift * np.float32(largest(array.dtype)), array.dtype)
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.BRIGHTNESS, (self.factor is not None,), self.factor or (self.delta,)),)
 
     def batches_of(self, field: Field) -> bool:
         return field.dtype is not None and (field.dtype == np.uint8 or field.dtype.kind == "f")
@@ -146,6 +150,9 @@ class RandomContrast(ImageOp):
         for plane, table in zip(planes, tables, strict=True):
             cv2.LUT(plane, table, dst=plane)
         return cv2.merge(planes).reshape(array.shape)
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.CONTRAST, real=(self.lower, self.upper)),)
 
     def batches_of(self, field: Field) -> bool:  # of others, a sum rounds by the order of its numbers
         return field.dtype == np.uint8 and field.rank == 3 and 255 * math.prod((field.shape or ())[:2]) < _EXACT
@@ -327,6 +334,9 @@ class RandomSaturation(_ColourOp):
             cv2.subtract(most, below, dst=plane)
         return cv2.merge(planes)
 
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.SATURATION, real=(self.lower, self.upper)),)
+
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
         limits = self.lower, self.upper
         return limits, "hsv[..., 1] = np.minimum(hsv[..., 1] * change, 1)", ("saturation", limits)
@@ -352,6 +362,9 @@ class RandomGrayscale(ImageOp):
         known = array if array.dtype.kind in "ui" else array.astype(np.float32, copy=False)
         grey = cv2.cvtColor(known, cv2.COLOR_RGB2GRAY)
         return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB).astype(array.dtype, copy=False)
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.GREY, real=(self.probability,)),)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         drawn, chance = ("rng.random()", "is_grey and ") if library == "np" else ("tf.random.uniform(())", "")

@@ -21,6 +21,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
@@ -137,6 +138,18 @@ class Decode(Op):
                     DataWarning,
                     stacklevel=3,
                 )
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        if field.kind is not FieldKind.ENCODED:
+            return ()
+        return self._decoded(self.channels, self._least if self.reduce else (0, 0))
+
+    def mask_instructions(self) -> tuple[native.Instruction, ...]:
+        return self._decoded(0, (0, 0))
+
+    def _decoded(self, channels: int, least: tuple[int, int]) -> tuple[native.Instruction, ...]:
+        is_turned = self.orientation == "exif"
+        return (native.Instruction(native.DECODE, (channels, self.strict, self.max_pixels, *least, is_turned)),)
 
     def joined(self, step: Step, following: Step) -> Step | None:
         crop, before = following.op, step.before

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import ConfigError, OpError, shortened
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
@@ -64,6 +65,9 @@ class RandomFlip(PixelOp):
         code = (-1 if down else 1) if across else 0
         flipped = cv2.flip(array, code, dst=room_of(out, array))
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.FLIP, (self.horizontal, self.vertical)),)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         if type(self) is not RandomFlip:  # a class of somebody's own may do more
@@ -296,6 +300,18 @@ class RandomErasing(ImageOp):
             erased[...] = array
         erased[top : top + height, left : left + width] = value
         return erased
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        if field.shape is None or (field.rank == 3 and field.shape[2] > 4):
+            return None
+        dtype = np.dtype(np.uint8)
+        value = filling(self, field.kind, dtype)
+        if field.kind is not FieldKind.MASK:
+            self._check_levels(dtype)
+        paint = np.empty(field.shape[2:], dtype)
+        paint[...] = value
+        chance = (*self.area, *self.ratio, self.probability)
+        return (native.Instruction(native.ERASE, tuple(paint.ravel().tolist()), chance),)
 
     def _check_levels(self, dtype: np.dtype[Any]) -> None:
         if dtype.kind not in "iu":

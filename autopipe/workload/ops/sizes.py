@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
@@ -96,6 +97,9 @@ class Resize(_Sized):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
 
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return _resized_natively(self.height, self.width, how(self.interpolation, field.kind))
+
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         """TensorFlow's "area" and "bicubic" place pixels slightly differently."""
         return plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)
@@ -117,6 +121,14 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
         return nearest
     smooth = cv2.resize(array, (width, height), dst=room_of(out, array), interpolation=_SMOOTH[interpolation])
     return smooth if smooth.ndim == array.ndim else smooth[..., None]
+
+
+def _resized_natively(
+    height: int, width: int, interpolation: Interpolation, code: int = native.RESIZE
+) -> tuple[native.Instruction, ...] | None:
+    if interpolation not in native.HOW:
+        return None
+    return (native.Instruction(code, (height, width, native.HOW[interpolation])),)
 
 
 def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Iterator[str]:
@@ -170,6 +182,9 @@ class Pad(_Sized):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         return padded(array, (self.height, self.width), filling(self, kind, array.dtype))
 
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (_padded_natively(self, field),)
+
     def batches_of(self, field: Field) -> bool:
         return field.dtype in MOVED
 
@@ -196,6 +211,11 @@ class Pad(_Sized):
                 edges = "[[top, down - top], [left, right - left]" + ("]" if part.is_flat else ", [0, 0]]")
                 padded = [f"{part} = tf.pad({part}, {edges}, constant_values=tf.cast({value!r}, {part}.dtype))"]
             yield from (f"down, right = {missing}", "top, left = down // 2, right // 2", *padded)
+
+
+def _padded_natively(op: Any, field: Field) -> native.Instruction:
+    pixel = padded(np.empty((0, 1), np.uint8), (1, 1), filling(op, field.kind, np.dtype(np.uint8)))
+    return native.Instruction(native.PAD, (op.height, op.width, int(pixel[0, 0])))
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
@@ -238,6 +258,10 @@ class ResizeKeepingAspect(_Sized):
         fitted = resized(array, (height, width), how(self.interpolation, kind))
         return padded(fitted, (self.height, self.width), filling(self, kind, array.dtype))
 
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        fitted = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), native.FIT)
+        return None if fitted is None else (*fitted, _padded_natively(self, field))
+
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         before, maximum = f"{parts(step)[0]}.shape[:2]", "max"
         size = f"({self.height}, wide) if fills else (tall, {self.width})"
@@ -274,6 +298,9 @@ class _Crop(Cutting):
         down, right = self._place(random)
         top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
         return top, left, self.height, self.width
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.CROP, (self.height, self.width, self.is_random)),)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         if type(self) not in (CenterCrop, RandomCrop):  # a class of somebody's own may do more
@@ -367,6 +394,11 @@ class RandomResizedCrop(Cutting):
 
     def finished(self, cut: NDArray[Any], kind: FieldKind, out: Part) -> NDArray[Any]:
         return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        resized = _resized_natively(self.height, self.width, how(self.interpolation, field.kind))
+        cut = native.Instruction(native.CROP_RANDOM_SIZE, real=(*self.area, *self.ratio))
+        return None if resized is None else (cut, *resized)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         first = parts(step)[0]

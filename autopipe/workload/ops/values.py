@@ -18,12 +18,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.data.paths import located
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
 from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
-from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
 
@@ -230,6 +231,10 @@ class MaskToClass(PixelOp):
         else:
             classes[classes == _UNKNOWN] = self.unknown
         return classes
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        unknown = -1 if self.unknown is None else self.unknown
+        return (native.Instruction(native.CLASSES, (unknown,), table=_table(self.palette)),)  # type: ignore[arg-type]
 
     def plain_constants(self, step: Step) -> Lines:
         colours = _checked(self.palette)

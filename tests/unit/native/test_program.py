@@ -1,0 +1,275 @@
+"""Programs of the native library make the bits that the ops make in Python, on images of any size.
+
+Each case runs twice: with vector instructions and in plain C. How loaders use programs is tested in `tests/contract`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import autopipe as ap
+from autopipe import native
+from autopipe.workload import order
+from autopipe.workload.op import Op, Step
+from autopipe.workload.ops.planner import make_plan, run
+from autopipe.workload.program import Programs, programs
+from autopipe.workload.sample import FieldKind
+
+pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+
+SIZES = ((1, 1), (1, 9), (9, 1), (2, 2), (7, 5), (16, 16), (33, 47), (64, 48), (97, 61), (150, 211), (3, 700), (700, 3))
+SAMPLINGS = (0x111111, 0x211111, 0x221111, 0x121111)
+
+
+class Encoded:
+    """Images in memory, with or without a mask."""
+
+    x_kind = FieldKind.ENCODED
+    y_kind = FieldKind.ENCODED
+
+    def __init__(self, images: Sequence[bytes], masks: Sequence[bytes] | None = None) -> None:
+        self.images, self.masks = images, masks
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def read(self, index: int) -> Any:
+        return self.images[index] if self.masks is None else (self.images[index], self.masks[index])
+
+
+def pixels(size: tuple[int, int], channels: int = 3, seed: int = 0) -> NDArray[np.uint8]:
+    """Return an image with edges, gradients and noise."""
+    numbers = np.random.default_rng((seed, *size))
+    coarse = numbers.integers(0, 256, (4, 5, channels), np.uint8)
+    smooth = cv2.resize(coarse, size[::-1], interpolation=cv2.INTER_CUBIC).reshape(*size, channels).astype(int)
+    return np.clip(smooth + numbers.integers(-20, 21, smooth.shape), 0, 255).astype(np.uint8)
+
+
+def jpeg(image: NDArray[np.uint8], sampling: int = 0x221111, *, progressive: bool = False, quality: int = 88) -> bytes:
+    flags = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling, cv2.IMWRITE_JPEG_PROGRESSIVE, int(progressive)]
+    flags += [cv2.IMWRITE_JPEG_QUALITY, quality]
+    return cv2.imencode(".jpg", image[..., ::-1] if image.shape[2] == 3 else image, flags)[1].tobytes()
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    return cv2.imencode(".png", image[..., ::-1] if image.ndim == 3 and image.shape[2] == 3 else image)[1].tobytes()
+
+
+def photographs() -> list[bytes]:
+    made = [jpeg(pixels(size), sampling) for size, sampling in zip(SIZES, itertools.cycle(SAMPLINGS), strict=False)]
+    made += [jpeg(pixels((120, 90)), progressive=True), jpeg(pixels((50, 60), 1))]
+    return made + [png(pixels(size)) for size in SIZES]
+
+
+def made_natively(steps: Sequence[Step], source: Any, epoch: int, *, simd: bool) -> tuple[Programs, Any, Any]:
+    found = programs(steps, steps[0].before, simd=simd)
+    assert found is not None
+    samples = [source.read(index) for index in range(len(source))]
+    parts = [samples] if source.masks is None else [*zip(*samples, strict=True)]
+    spans = [native.bytes_at(part) for part in parts] + [None] * (2 - len(parts))
+    out = found.after.empty(len(source))
+    return found, out, found.fill(spans, _numbers(steps, epoch, len(source)), out)
+
+
+def _numbers(steps: Sequence[Step], epoch: int, count: int) -> list[NDArray[np.float64]]:
+    return [order.uniforms(7, epoch, np.arange(count), step.stream, step.op.draws) for step in steps]
+
+
+def compare(ops: Sequence[Op], source: Any, *, epochs: int = 3) -> None:
+    """Compare every image of some epochs with those that the ops make."""
+    plan = make_plan(ap.Workload(data=source, ops=ops, batch_size=1))
+    steps = plan.steps
+    for epoch, simd in itertools.product(range(epochs), (True, False)):
+        found, out, verdicts = made_natively(steps, source, epoch, simd=simd)
+        assert found.count == len(steps)
+        assert not verdicts.any()
+        numbers = _numbers(steps, epoch, len(source))
+        for index in range(len(source)):
+            value = source.read(index)
+            sample: Any = value if isinstance(value, tuple) else (value, None)
+            for step, drawn in zip(steps, numbers, strict=True):
+                sample = run(step, sample, drawn[index], source, index)
+            for part, expected in zip(out, sample, strict=True):
+                if expected is not None:
+                    np.testing.assert_array_equal(part[index], expected, err_msg=f"image {index}, epoch {epoch}")
+
+
+SMALL = (24, 31)
+CHAINS: dict[str, list[Op]] = {
+    "bilinear": [ap.Decode(), ap.Resize(*SMALL)],
+    "enlarged": [ap.Decode(), ap.Resize(224, 200)],
+    "area": [ap.Decode(), ap.Resize(*SMALL, "area")],
+    "area of halves": [ap.Decode(), ap.Resize(64, 48), ap.Resize(16, 24, "area"), ap.Resize(8, 12)],
+    "nearest": [ap.Decode(), ap.Resize(*SMALL, "nearest")],
+    "grey": [ap.Decode(1), ap.Resize(*SMALL), ap.Pad(40, 40, 9.5), ap.Rescale(1 / 255)],
+    "one pixel": [ap.Decode(), ap.Resize(1, 1)],
+    "random crop": [ap.Decode(), ap.RandomResizedCrop(*SMALL), ap.RandomFlip(vertical=True)],
+    "random crop by area": [ap.Decode(), ap.RandomResizedCrop(9, 9, interpolation="area"), ap.RandomFlip()],
+    "crop of a padded": [ap.Decode(), ap.Pad(30, 30, value=7), ap.RandomCrop(30, 30), ap.RandomFlip()],
+    "centre": [ap.Decode(), ap.Resize(40, 40), ap.CenterCrop(17, 23)],
+    "letterbox": [ap.Decode(), ap.ResizeKeepingAspect(33, 50, value=3)],
+    "brightness": [ap.Decode(), ap.Resize(*SMALL), ap.RandomBrightness(0.9)],
+    "factor": [ap.Decode(), ap.Resize(*SMALL), ap.RandomBrightness(factor=(0.1, 3.0))],
+    "contrast": [ap.Decode(), ap.Resize(*SMALL), ap.RandomContrast(0.2, 3.0)],
+    "saturation": [ap.Decode(), ap.Resize(*SMALL), ap.RandomSaturation(0.0, 4.0)],
+    "made grey": [ap.Decode(), ap.Resize(*SMALL), ap.RandomGrayscale(0.7)],
+    "erased": [ap.Decode(), ap.Resize(*SMALL), ap.RandomErasing(0.8, value=(1, 2, 3))],
+    "normalised": [ap.Decode(), ap.Resize(*SMALL), ap.Normalize((120, 110, 100.5), (50, 60, 70))],
+    "half": [ap.Decode(), ap.Resize(*SMALL), ap.Rescale(1 / 127.5, -1), ap.Cast("float16")],
+    "double": [ap.Decode(), ap.Resize(*SMALL), ap.Rescale(1 / 3, dtype="float64")],
+    "all": [
+        ap.Decode(), ap.RandomResizedCrop(32, 32), ap.RandomFlip(), ap.RandomBrightness(), ap.RandomContrast(),
+        ap.RandomSaturation(), ap.RandomErasing(), ap.Rescale(1 / 255), ap.Normalize(0.5, 0.25),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_the_library_makes_the_bits_of_the_ops(name: str) -> None:
+    images = photographs()
+    compare(CHAINS[name], Encoded([each for each in images if _is_known(each, CHAINS[name][0])]))
+
+
+def _is_known(image: bytes, decode: Any) -> bool:
+    return decode.channels == 3 or image[:2] == b"\xff\xd8"  # of a PNG, Python makes colours grey
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_images_are_rotated_by_their_exif_tags(orientation: int) -> None:
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0" + bytes([orientation]) + b"\0\0\0\0\0\0"
+    images = [jpeg(pixels(size)) for size in SIZES]
+    marked = [each[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif + each[2:] for each in images]
+    compare([ap.Decode(orientation="exif"), ap.RandomResizedCrop(*SMALL)], Encoded(marked))
+
+
+def test_large_photographs_are_reduced() -> None:
+    images = [jpeg(pixels(size), sampling) for size in ((200, 300), (401, 159), (64, 64)) for sampling in SAMPLINGS]
+    compare([ap.Decode(reduce=True), ap.Resize(48, 37)], Encoded(images), epochs=1)
+
+
+def test_an_image_and_its_mask_take_the_same_random_numbers() -> None:
+    sizes = SIZES[4:]
+    masks = [(pixels(size, 1, seed=1) // 64)[..., 0] for size in sizes]
+    ops = [ap.Decode(), ap.RandomResizedCrop(*SMALL), ap.RandomFlip(), ap.RandomErasing(on="both"), ap.Rescale(1 / 255)]
+    source = Encoded([jpeg(pixels(size)) for size in sizes], [png(mask) for mask in masks])
+    compare([*ops, ap.Cast("int32", on="mask")], source)
+
+
+def test_colours_of_a_mask_become_classes() -> None:
+    palette = ((0, 0, 0), (128, 64, 0), (255, 255, 255), (0, 0, 9))
+    numbers = np.random.default_rng(0)
+    masks = [np.array(palette, np.uint8)[numbers.integers(0, 4, size)] for size in SIZES[3:9]]
+    images = [jpeg(pixels(size)) for size in SIZES[3:9]]
+    compare([ap.Decode(), ap.MaskToClass(palette), ap.Resize(*SMALL)], Encoded(images, [png(mask) for mask in masks]))
+
+
+def test_a_row_of_65535_pixels_is_resized() -> None:
+    images = [png(pixels((1, 65535))), png(pixels((65535, 1))), jpeg(pixels((1, 65500))), jpeg(pixels((65500, 1)))]
+    compare([ap.Decode(), ap.Resize(3, 300)], Encoded(images), epochs=1)
+
+
+def test_pixels_in_memory_are_a_start_too() -> None:
+    images = [pixels(size) for size in SIZES[5:]]
+    before = [image.copy() for image in images]
+
+    class Arrays(Encoded):
+        x_kind = FieldKind.IMAGE
+
+        def read(self, index: int) -> Any:
+            return images[index]
+
+    source = Arrays([b""] * len(images))
+    ops = [ap.RandomFlip(), ap.RandomResizedCrop(*SMALL), ap.RandomContrast()]
+    steps = make_plan(ap.Workload(data=source, ops=ops, batch_size=1)).steps
+    found = programs(steps, steps[0].before)
+    assert found is not None
+    out, numbers = found.after.empty(len(images)), _numbers(steps, 0, len(images))
+    assert not found.fill([native.pixels_at(images), None], numbers, out).any()
+    for index, image in enumerate(images):
+        sample: Any = (image, None)
+        for step, drawn in zip(steps, numbers, strict=True):
+            sample = run(step, sample, drawn[index], source, index)
+        np.testing.assert_array_equal(out[0][index], sample[0])
+        np.testing.assert_array_equal(image, before[index])
+
+
+# -------------------- rows that are left to Python
+
+
+def verdict_of(data: bytes, ops: Sequence[Op] = (ap.Decode(), ap.Resize(8, 8))) -> int:
+    source = Encoded([jpeg(pixels((40, 40))), data])
+    plan = make_plan(ap.Workload(data=Encoded(source.images[:1]), ops=ops, batch_size=1))
+    _, _, verdicts = made_natively(plan.steps, source, 0, simd=True)
+    assert verdicts[0] == 0
+    return int(verdicts[1])
+
+
+GOOD = jpeg(pixels((64, 64)))
+DAMAGED = {
+    "empty": b"",
+    "short": GOOD[: len(GOOD) // 2],
+    "no image": b"this is no image, but long enough to be one",
+    "only a start": b"\xff\xd8",
+    "garbage inside": GOOD[:-400] + bytes(200) + b"\xff\xd7" + GOOD[-199:],
+    "png without its end": png(pixels((20, 20)))[:-12],
+    "png with a wrong checksum": png(pixels((20, 20)))[:-20] + bytes(4) + png(pixels((20, 20)))[-16:],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_image_is_left(name: str) -> None:
+    assert verdict_of(DAMAGED[name]) != 0
+
+
+def test_damage_outside_of_a_crop_is_found() -> None:
+    good = jpeg(pixels((400, 400)))
+    bad = good[:-300] + bytes(100) + b"\xff\xd7" + good[-199:]
+    assert verdict_of(bad, [ap.Decode(), ap.CenterCrop(8, 8)]) != 0
+    assert verdict_of(good, [ap.Decode(), ap.CenterCrop(8, 8)]) == 0
+
+
+def test_too_many_pixels_and_too_small_images_are_left() -> None:
+    assert verdict_of(jpeg(pixels((50, 50))), [ap.Decode(max_pixels=1600), ap.Resize(8, 8)]) != 0
+    assert verdict_of(jpeg(pixels((39, 50))), [ap.Decode(), ap.CenterCrop(40, 40)]) != 0
+
+
+def test_palettes_and_alpha_are_left_to_python() -> None:
+    alpha = cv2.imencode(".png", np.zeros((9, 9, 4), np.uint8))[1].tobytes()
+    assert verdict_of(alpha) != 0
+
+
+def test_files_are_read(tmp_path: Any) -> None:
+    source = Encoded([jpeg(pixels((30, 40))), jpeg(pixels((41, 25)))])
+    steps = make_plan(ap.Workload(data=source, ops=[ap.Decode(), ap.Resize(8, 9)], batch_size=1)).steps
+    found, expected, _ = made_natively(steps, source, 0, simd=True)
+    paths = [tmp_path / name for name in ("a.jpg", "ü.jpg", "missing.jpg", "folder")]
+    for path, data in zip(paths, source.images, strict=False):
+        path.write_bytes(data)
+    paths[3].mkdir()
+    spans, kept = native.files_at([bytes(path) for path in paths])
+    out = found.after.empty(4)
+    verdicts = found.fill([spans, None], [np.empty((4, 0))] * 2, out)
+    assert kept
+    assert verdicts.astype(bool).tolist() == [False, False, True, True]
+    np.testing.assert_array_equal(out[0][:2], expected[0])
+
+
+def test_a_part_of_a_file_is_read(tmp_path: Any) -> None:
+    source = Encoded([jpeg(pixels((30, 40)))])
+    steps = make_plan(ap.Workload(data=source, ops=[ap.Decode(), ap.Resize(8, 9)], batch_size=1)).steps
+    found, expected, _ = made_natively(steps, source, 0, simd=True)
+    path = tmp_path / "records"
+    path.write_bytes(b"before" + source.images[0] + b"behind")
+    spans, kept = native.files_at([bytes(path)])
+    spans["offset"], spans["size"] = 6, len(source.images[0])
+    out = found.after.empty(1)
+    assert not found.fill([spans, None], [np.empty((1, 0))] * 2, out).any()
+    assert kept
+    np.testing.assert_array_equal(out[0], expected[0])
