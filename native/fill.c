@@ -180,6 +180,7 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
   const struct autopipe_instruction *each = program->instructions, *end = each + program->count, *last = end;
   struct image image = {(uint8_t *)(uintptr_t)span->data, span->width * span->channels,
                         span->height, span->width, span->channels, 0};
+  if (span->path == NULL && span->size == 0 && span->height == 0) return EMPTY; /* a row that is made elsewhere */
   while (last > each && stays(last - 1)) last--; /* what comes before `last` may write to `out` */
   for (int verdict = FINE; each < end; each++) {
     uint8_t *place = each + 1 >= last ? out : NULL;

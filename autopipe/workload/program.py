@@ -34,26 +34,27 @@ class Programs:
 
     count: int
     parts: tuple[native.Program | None, ...]  # None: Python has that part already, a label
+    before: SampleSpec
     after: SampleSpec
     labels: tuple[Step, ...]  # steps on a label alone, which act on the whole batch
 
-    def fill(
-        self, spans: Sequence[NDArray[Any] | None], numbers: Sequence[NDArray[np.float64]], out: Batch
-    ) -> NDArray[np.uint8]:
-        """Write the rows of the images and masks in `out`; return a verdict for each, 0 if both are made."""
-        rows = len(out[0])
-        drawn = np.concatenate([np.empty((rows, 0)), *numbers[: self.count]], axis=1)
-        verdicts = np.zeros(rows, np.uint8)
+    def fill(self, spans: Sequence[NDArray[Any] | None], drawn: NDArray[np.float64], out: Batch) -> NDArray[np.uint8]:
+        """Write rows of images and masks in `out`; return a verdict for each, 0 if both are made.
+
+        `drawn` are the random numbers of all steps, side by side.
+        """
+        verdicts = np.zeros(len(drawn), np.uint8)
         for program, of_part, to in zip(self.parts, spans, out, strict=True):
             if program is not None and of_part is not None:
                 verdicts |= program.fill(of_part, drawn, to)
         return verdicts
 
 
-def programs(steps: Sequence[Step], before: SampleSpec, *, simd: bool = True) -> Programs | None:
+def programs(steps: Sequence[Step], *, simd: bool = True) -> Programs | None:
     """Return programs of as many of the steps as they can do; None if that is none, or no library is there."""
-    if before.structure is not None or not steps or native.why_not() is not None:
+    if not steps or steps[0].before.structure is not None or native.why_not() is not None:
         return None
+    before = steps[0].before
     parts = [_Part(number, field) for number, field in enumerate(before.columns) if field and field.kind in _IMAGES]
     if not parts or parts[0].number != 0:
         return None
@@ -77,7 +78,7 @@ def programs(steps: Sequence[Step], before: SampleSpec, *, simd: bool = True) ->
     after = steps[done - 1].after
     made = {part.number: part.program(done, after, simd=simd) for part in parts}
     of_parts = tuple(made.get(number) for number in range(len(before.columns)))
-    return Programs(done, of_parts, after, tuple(step for step in labels if step in steps[:done]))
+    return Programs(done, of_parts, before, after, tuple(step for step in labels if step in steps[:done]))
 
 
 def _alike(step: Step, touched: tuple[bool, ...]) -> bool:
@@ -154,7 +155,7 @@ def _is_its_own(op: Op, name: str) -> bool:
     """Return True if no class below that of a method, somebody's own, changes what the op does."""
     for kind in type(op).__mro__:
         if name in vars(kind):
-            return True
+            return not _OWN & vars(op).keys()  # a traced op notes its own calls
         if _OWN & vars(kind).keys():
             return False
     return False

@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
+from autopipe.pipeline.batching.rows import NativeRows
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
-from autopipe.workload.ops.planner import joined, read_sample, run, sample_place
+from autopipe.workload.ops.planner import read_sample, run, sample_place
 from autopipe.workload.sample import Batch, Sample, SampleSpec, Source, has_room
 
 _log = logging.getLogger(__name__)
@@ -79,14 +80,10 @@ class Kernel:
         self._tail = recipe.steps[singles:]  # the ops that mix samples of a batch, and later ones
         self._single = self._tail[0].before if self._tail else recipe.spec
         kept = recipe.fixed_steps if cache is not None else 0
-        fixed, rest = (joined(recipe.steps[begin:end]) for begin, end in ((0, kept), (kept, singles)))
         # Each step, and True if its result may be written to its final place at once.
-        self._fixed = [(step, step.after.x == self._single.x) for step in fixed]
-        self._rest = [(step, step.after.x == self._single.x) for step in rest]
-        # All steps of a sample that the cache does not keep, if they are fewer and take the same random numbers.
-        all_steps = joined(recipe.steps[:singles])
-        shorter = cache is not None and recipe.cached < 1 and [s.stream for s in all_steps] == [s.stream for s in rest]
-        self._unkept = [(step, step.after.x == self._single.x) for step in all_steps] if shorter else None
+        self._fixed = [(step, step.after.x == self._single.x) for step in recipe.steps[:kept]]
+        self._rest = [(step, step.after.x == self._single.x) for step in recipe.steps[kept:singles]]
+        self._rows = NativeRows.of(recipe, cache, recipe.steps[:singles], kept)
         self._source, self._count = recipe.source, len(recipe.source)
         self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
         if _all_take_batches(recipe.steps, recipe.fixed_spec):
@@ -206,25 +203,38 @@ class Kernel:
         x, rest = batch[0], batch[1:]
         numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []
+        rows = self._rows
+        begun = None if rows is None else rows.make(indices.tolist(), numbers, batch, self._fixed_part, self._as_read)
         for row, index in enumerate(indices.tolist()):
+            is_begun = begun is not None and begun[0][row]
+            if is_begun and rows is not None and rows.count == len(numbers):
+                continue
             drawn = [column[row] for column in numbers]
             out = x[row, ...]  # a view, even if a sample is one number
-            made = self._make(index, drawn, out)
+            if is_begun and begun is not None and rows is not None:
+                sample = tuple(None if part is None else part[row] for part in begun[1])
+                made = self._make(index, drawn, out, sample, rows.count)
+            else:
+                made = self._make(index, drawn, out)
             if isinstance(made, BadSampleError):
                 index, made = self._replacement(index, drawn, out, made, bad)
             self._write(made, out, rest, row, index)
         return bad
 
-    def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
-        """Return the sample; or, if bad samples are skipped, the error."""
-        sample = self._cache.get(index) if self._cache is not None else None
-        steps = self._rest
+    def _make(
+        self,
+        index: int,
+        drawn: list[NDArray[np.float64]],
+        out: NDArray[Any],
+        begun: Sample | None = None,
+        count: int = 0,
+    ) -> Sample | BadSampleError:
+        """Return the sample, perhaps `begun` by the first `count` steps; or, if bad samples are skipped, the error."""
+        sample = self._cache.get(index) if begun is None and self._cache is not None else begun
         try:
-            if sample is None and self._unkept is not None and self._cache is not None and not self._cache.keeps(index):
-                sample, steps = read_sample(self._source, index, self._recipe.spec.structure), self._unkept
-            elif sample is None:
+            if sample is None:
                 sample = self._fixed_part(index, out)
-            for (step, fits), random in zip(steps, drawn, strict=True):
+            for (step, fits), random in zip(self._rest[count:], drawn[count:], strict=True):
                 sample = run(step, sample, random, self._source, index, out if fits else None)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
@@ -232,8 +242,11 @@ class Kernel:
             return error
         return sample
 
-    def _fixed_part(self, index: int, out: NDArray[Any]) -> Sample:
-        sample = read_sample(self._source, index, self._recipe.spec.structure)
+    def _as_read(self, index: int) -> Sample:
+        return read_sample(self._source, index, self._recipe.spec.structure)
+
+    def _fixed_part(self, index: int, out: NDArray[Any] | None = None) -> Sample:
+        sample = self._as_read(index)
         for step, fits in self._fixed:
             sample = run(step, sample, _NO_NUMBERS, self._source, index, out if fits else None)
         if self._cache is None:

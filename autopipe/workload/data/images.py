@@ -10,7 +10,7 @@ import os
 import textwrap
 import warnings
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -30,7 +30,7 @@ from autopipe.workload.data.paths import (
     short_digest,
 )
 from autopipe.workload.plain_code import Library, PlainSource, quoted
-from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec, is_int64
 
 # -------------------- image pairs
 
@@ -89,6 +89,12 @@ class ImagePairs:
 
     def read(self, index: int) -> tuple[bytes, bytes]:
         return self._images.read(index), self._masks.read(index)
+
+    @property
+    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+        if self.remote is not None:
+            return None
+        return lambda indices: ([*map(self._images.path, indices)], [*map(self._masks.path, indices)])
 
     def name(self, index: int) -> str:
         return f"{self._images.text(index)} with {self._masks.text(index)}"
@@ -345,14 +351,24 @@ class ImageFolder:
 
     def read(self, index: int) -> Any:
         content = self._paths.read(index)
-        if self._mode is None:
-            return content
+        return content if self._mode is None else (content, self._label(index))
+
+    def _label(self, index: int) -> Any:
         label = self._labels[index]
         if self._mode == "int":
-            return content, label
+            return label
         if self._mode == "binary":
-            return content, np.array([label], np.float32)
-        return content, np.eye(1, len(self.classes), label, dtype=np.float32)[0]
+            return np.array([label], np.float32)
+        return np.eye(1, len(self.classes), label, dtype=np.float32)[0]
+
+    @property
+    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+        if self.remote is not None:
+            return None
+        return lambda indices: (
+            [*map(self._paths.path, indices)],
+            None if self._mode is None else [*map(self._label, indices)],
+        )
 
     def name(self, index: int) -> str:
         return self._paths.text(index)

@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,6 +71,11 @@ class Subset(Around):
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
         read_many = batch_half(self.source)
         return None if read_many is None else lambda indices, out: read_many(self._place(indices), out)
+
+    @property
+    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+        paths = paths_half(self.source)
+        return None if paths is None else lambda indices: paths([self._place(index) for index in indices])
 
     def name(self, index: int) -> str:
         name = getattr(self.source, "name", None)
@@ -225,6 +230,13 @@ def plain_from_files(
         constants=constants,
         functions=functions,
     )
+
+
+def paths_half(source: Source) -> Callable[[Sequence[int]], Batch] | None:
+    """Return the source's `paths`, which gives columns (x, y) of some samples, with paths of files in place of their
+    content; None if it has none, or if a subclass or wrapper replaces `read`.
+    """
+    return _beside_read(source, "paths")  # type: ignore[no-any-return]
 
 
 def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:

@@ -11,7 +11,7 @@ import io
 import os
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, TextIO
 
 import numpy as np
@@ -22,7 +22,7 @@ from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.paths import Found, Place, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
-from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
+from autopipe.workload.sample import Batch, FieldKind, SampleSpec, is_int64
 
 # -------------------- table code: it reads the CSV file by Python's `csv`
 
@@ -213,6 +213,15 @@ class Table:
         if self._labels is None:
             return x
         return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
+
+    @property
+    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+        if self.remote is not None or self._features is not None or self._weights is not None:
+            return None
+        return lambda indices: (
+            [*map(self._paths.path, indices)],
+            None if self._labels is None else [self._labels[index] for index in indices],
+        )
 
     def name(self, index: int) -> str:
         return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"

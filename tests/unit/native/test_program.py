@@ -69,13 +69,13 @@ def photographs() -> list[bytes]:
 
 
 def made_natively(steps: Sequence[Step], source: Any, epoch: int, *, simd: bool) -> tuple[Programs, Any, Any]:
-    found = programs(steps, steps[0].before, simd=simd)
+    found = programs(steps, simd=simd)
     assert found is not None
     samples = [source.read(index) for index in range(len(source))]
     parts = [samples] if source.masks is None else [*zip(*samples, strict=True)]
     spans = [native.bytes_at(part) for part in parts] + [None] * (2 - len(parts))
     out = found.after.empty(len(source))
-    return found, out, found.fill(spans, _numbers(steps, epoch, len(source)), out)
+    return found, out, found.fill(spans, np.concatenate(_numbers(steps, epoch, len(source)), axis=1), out)
 
 
 def _numbers(steps: Sequence[Step], epoch: int, count: int) -> list[NDArray[np.float64]]:
@@ -188,10 +188,10 @@ def test_pixels_in_memory_are_a_start_too() -> None:
     source = Arrays([b""] * len(images))
     ops = [ap.RandomFlip(), ap.RandomResizedCrop(*SMALL), ap.RandomContrast()]
     steps = make_plan(ap.Workload(data=source, ops=ops, batch_size=1)).steps
-    found = programs(steps, steps[0].before)
+    found = programs(steps)
     assert found is not None
     out, numbers = found.after.empty(len(images)), _numbers(steps, 0, len(images))
-    assert not found.fill([native.pixels_at(images), None], numbers, out).any()
+    assert not found.fill([native.pixels_at(images), None], np.concatenate(numbers, axis=1), out).any()
     for index, image in enumerate(images):
         sample: Any = (image, None)
         for step, drawn in zip(steps, numbers, strict=True):
@@ -255,7 +255,7 @@ def test_files_are_read(tmp_path: Any) -> None:
     paths[3].mkdir()
     spans, kept = native.files_at([bytes(path) for path in paths])
     out = found.after.empty(4)
-    verdicts = found.fill([spans, None], [np.empty((4, 0))] * 2, out)
+    verdicts = found.fill([spans, None], np.empty((4, 0)), out)
     assert kept
     assert verdicts.astype(bool).tolist() == [False, False, True, True]
     np.testing.assert_array_equal(out[0][:2], expected[0])
@@ -270,6 +270,6 @@ def test_a_part_of_a_file_is_read(tmp_path: Any) -> None:
     spans, kept = native.files_at([bytes(path)])
     spans["offset"], spans["size"] = 6, len(source.images[0])
     out = found.after.empty(1)
-    assert not found.fill([spans, None], [np.empty((1, 0))] * 2, out).any()
+    assert not found.fill([spans, None], np.empty((1, 0)), out).any()
     assert kept
     np.testing.assert_array_equal(out[0], expected[0])
