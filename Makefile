@@ -33,7 +33,7 @@ $(BIN)/python -c "import cv2" 2>/dev/null || { \
 endef
 
 # What native/CMakeLists.txt needs, which names the packages if they are missing and only root can install them.
-NATIVE := native/CMakeLists.txt $(wildcard native/*.[ch])
+NATIVE := hatch_build.py native/CMakeLists.txt $(wildcard native/*.[ch])
 HEADERS := $(addprefix /usr/include/,jpeglib.h libdeflate.h stdio.h)
 define HEADERS_IF_POSSIBLE
 { ls $(HEADERS) >/dev/null 2>&1 && command -v cc >/dev/null; } || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
@@ -178,7 +178,7 @@ bench: $(VENV)/bench.stamp
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .coverage .coverage.* \
-		build dist native/.cmake native/CMakeCache.txt native/CMakeFiles autopipe/_native.so examples/*/demo tuned-*
+		build dist autopipe/_native.so examples/*/demo tuned-*
 
 $(DEMO): $(VENV)/tune.stamp examples/photos/make_demo.py
 	$(BIN)/python examples/photos/make_demo.py

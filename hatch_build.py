@@ -1,0 +1,33 @@
+"""The hook by which hatchling builds the native library: into a wheel, or for an editable install into the checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]
+    """Runs CMake, which says what is missing if it fails."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build `autopipe/_native.so`; a wheel has it, and the digest of what it was built from."""
+        root = Path(self.root)
+        folder, library = root / "build" / "native", root / "autopipe" / "_native.so"
+        for command in (
+            ["cmake", "--fresh", "-S", str(root / "native"), "-B", str(folder), "-G", "Ninja"],
+            ["cmake", "--build", str(folder)],
+        ):
+            subprocess.run(command, check=True)
+        made = folder / library.name
+        if version == "editable":
+            library.unlink(missing_ok=True)  # a process that has loaded it goes on with what it has
+            library.write_bytes(made.read_bytes())
+            return
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
+        for each in (made, made.with_suffix(".digest")):
+            build_data["force_include"][str(each)] = f"autopipe/{each.name}"
