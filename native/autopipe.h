@@ -95,6 +95,11 @@ struct autopipe_scratch {
   struct decoder *decoder;
 };
 
+static inline uint8_t level_of(float value) { /* rounded half to even, and kept in the range of a byte */
+  value = value > 255 ? 255 : value > 0 ? value : 0;
+  return (uint8_t)(int)((value + 12582912.0f) - 12582912.0f); /* to whole numbers, which alone are floats there */
+}
+
 uint8_t *room_of(struct room *room, size_t size); /* NULL without memory; what it held is lost */
 uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size);
 int box_of(const struct autopipe_instruction *crop, int64_t height, int64_t width, const double *draws, struct box *box);

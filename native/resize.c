@@ -199,7 +199,7 @@ static int cells(const struct job *job, int64_t down, int64_t across) {
         int64_t sum = 0;
         for (int64_t y = 0; y < down; y++)
           for (int64_t x = 0; x < across; x++) sum += from[y * image->stride + x * channels + channel];
-        to[channel] = (uint8_t)(is_half ? (sum + 2) >> 2 : (int64_t)lrintf((float)(int32_t)sum * share));
+        to[channel] = is_half ? (uint8_t)((sum + 2) >> 2) : level_of((float)(int32_t)sum * share);
       }
     }
   return FINE;
@@ -207,70 +207,104 @@ static int cells(const struct job *job, int64_t down, int64_t across) {
 
 /* -------------------- area: weighted sums of 32-bit floats */
 
-struct cell { /* of a new row or column: its source ones, and the weights of the first, of the ones between, of the last */
+struct cell { /* of a new row or column: the source ones, and where their weights begin */
   int64_t first, count;
-  float edges[2], inner;
+  const float *weights;
 };
 
-static struct cell cell_of(int64_t at, int64_t before, double scale) {
+/* Write the weights of a cell to `weights`, which has room for as many as its source rows or columns. */
+static struct cell cell_of(int64_t at, int64_t before, double scale, float *weights) {
   double from = (double)at * scale, to = from + scale, size = scale < (double)before - from ? scale : (double)before - from;
   int64_t first = (int64_t)ceil(from), last = (int64_t)floor(to);
   if (last > before - 1) last = before - 1;
   if (first > last) first = last;
-  struct cell cell = {first, last - first, {0, 0}, (float)(1.0 / size)};
-  cell.edges[0] = cell.edges[1] = cell.inner;
+  struct cell cell = {first, 0, weights};
   if ((double)first - from > 1e-3) {
     cell.first--;
-    cell.count++;
-    cell.edges[0] = (float)(((double)first - from) / size);
+    weights[cell.count++] = (float)(((double)first - from) / size);
   }
+  for (int64_t each = first; each < last; each++) weights[cell.count++] = (float)(1.0 / size);
   if (to - (double)last > 1e-3) {
     double left = to - (double)last;
     left = left < 1.0 ? left : 1.0;
-    cell.count++;
-    cell.edges[1] = (float)((left < size ? left : size) / size);
-    if (cell.count == 1) cell.edges[0] = cell.edges[1];
+    weights[cell.count++] = (float)((left < size ? left : size) / size);
   }
   return cell;
 }
 
-static float share_of(const struct cell *cell, int64_t at) {
-  return at == 0 ? cell->edges[0] : at == cell->count - 1 ? cell->edges[1] : cell->inner;
+static void summed_plain(const uint8_t *pixels, const struct cell *cell, size_t channels, float *to) {
+  for (size_t channel = 0; channel < channels; channel++) {
+    const uint8_t *from = pixels + (size_t)cell->first * channels + channel;
+    float total = 0;
+    for (int64_t x = 0; x < cell->count; x++) total += (float)from[(size_t)x * channels] * cell->weights[x];
+    to[channel] = total;
+  }
+}
+
+#if defined(__x86_64__)
+/* Four bytes of three are read, and four numbers written, so the last column of a row is left to the plain form. */
+__attribute__((target("ssse3"))) static void summed_three(const uint8_t *pixels, const struct cell *cell, float *to) {
+  const __m128i order = _mm_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1);
+  const uint8_t *from = pixels + cell->first * 3;
+  __m128 total = _mm_setzero_ps();
+  for (int64_t x = 0; x < cell->count; x++, from += 3) {
+    int32_t pixel;
+    memcpy(&pixel, from, sizeof pixel);
+    __m128 levels = _mm_cvtepi32_ps(_mm_shuffle_epi8(_mm_cvtsi32_si128(pixel), order));
+    total = _mm_add_ps(total, _mm_mul_ps(levels, _mm_set1_ps(cell->weights[x])));
+  }
+  _mm_storeu_ps(to, total);
+}
+#endif
+
+/* Sum the columns of a source row. */
+static void summed(const struct job *job, int64_t row, const struct cell *columns, float *line) {
+  const uint8_t *pixels = job->image->pixels + row * job->image->stride;
+  size_t channels = (size_t)job->image->channels;
+  int64_t wide = 0;
+#if defined(__x86_64__)
+  if (job->scratch->simd && has_simd() && channels == 3) {
+    wide = job->width - 1;
+    for (int64_t column = 0; column < wide; column++) summed_three(pixels, columns + column, line + column * 3);
+  }
+#endif
+  for (int64_t column = wide; column < job->width; column++)
+    summed_plain(pixels, columns + column, channels, line + (size_t)column * channels);
+}
+
+static void put_mirrored(const uint8_t *from, int64_t width, int64_t channels, uint8_t *to) {
+  for (int64_t column = width - 1; column >= 0; column--, from += channels)
+    for (int64_t channel = 0; channel < channels; channel++) to[column * channels + channel] = from[channel];
 }
 
 static int area(const struct job *job, double scale_down, double scale_across) {
   const struct image *image = job->image;
-  size_t channels = (size_t)image->channels, count = (size_t)job->width * channels;
-  uint8_t *bytes = room_of(&job->scratch->table, sizeof(struct cell) * (size_t)job->width + 2 * sizeof(float) * count);
-  if (bytes == NULL) return NO_MEMORY;
-  struct cell *columns = (struct cell *)(void *)bytes;
-  float *line = (float *)(void *)(columns + job->width), *sum = line + count;
-  for (int64_t column = 0; column < job->width; column++) columns[column] = cell_of(column, image->width, scale_across);
+  size_t count = (size_t)(job->width * image->channels), most = (size_t)(image->height + image->width + 3 * job->width + 3);
+  size_t bytes = sizeof(struct cell) * (size_t)job->width + sizeof(float) * (most + 2 * count + 8) + count;
+  struct cell *columns = (struct cell *)(void *)room_of(&job->scratch->table, bytes);
+  if (columns == NULL) return NO_MEMORY;
+  float *line = (float *)(void *)(columns + job->width), *sum = line + count + 4, *weights = sum + count;
+  uint8_t *levels = (uint8_t *)(weights + most);
+  int64_t held = -1;
+  for (int64_t column = 0; column < job->width; column++) {
+    columns[column] = cell_of(column, image->width, scale_across, weights);
+    weights += columns[column].count;
+  }
   for (int64_t row = 0; row < job->height; row++) {
-    struct cell rows = cell_of(row, image->height, scale_down);
+    struct cell rows = cell_of(row, image->height, scale_down, weights);
     for (int64_t each = 0; each < rows.count; each++) {
-      const uint8_t *pixels = image->pixels + (rows.first + each) * image->stride;
-      float down = share_of(&rows, each);
-      for (int64_t column = 0; column < job->width; column++) {
-        const struct cell *cell = columns + column;
-        float *to = line + (size_t)(job->mirrored ? job->width - 1 - column : column) * channels;
-        for (size_t channel = 0; channel < channels; channel++) {
-          float total = 0;
-          const uint8_t *from = pixels + (size_t)cell->first * channels + channel;
-          for (int64_t x = 0; x < cell->count; x++) total += (float)from[(size_t)x * channels] * share_of(cell, x);
-          to[channel] = total;
-        }
-      }
+      float down = rows.weights[each];
+      if (held != rows.first + each) summed(job, rows.first + each, columns, line);
+      held = rows.first + each;
       if (each == 0)
         for (size_t at = 0; at < count; at++) sum[at] = line[at] * down;
       else
         for (size_t at = 0; at < count; at++) sum[at] = sum[at] + line[at] * down;
     }
     uint8_t *out = job->out + (size_t)(job->upside_down ? job->height - 1 - row : row) * count;
-    for (size_t at = 0; at < count; at++) {
-      float level = rintf(sum[at]);
-      out[at] = (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level);
-    }
+    uint8_t *to = job->mirrored ? levels : out;
+    for (size_t at = 0; at < count; at++) to[at] = level_of(sum[at]);
+    if (job->mirrored) put_mirrored(levels, job->width, image->channels, out);
   }
   return FINE;
 }
