@@ -142,7 +142,7 @@ static int is_common(const struct jpeg_decompress_struct *info) {
   int across = part[0].h_samp_factor, down = part[0].v_samp_factor;
   for (int each = 1; each < 3; each++)
     if (part[each].h_samp_factor != 1 || part[each].v_samp_factor != 1) return 0;
-  return (across == 1 && down <= 2) || (across == 2 && down <= 2);
+  return (across <= 2 && down <= 2) || (across == 4 && down == 1);
 }
 
 /* Return the largest of 8, 4, 2 by which an image is reduced without falling below the least size; 1 for none. */

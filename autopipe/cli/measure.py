@@ -313,9 +313,10 @@ def doctor(
     """
     import dataclasses
 
+    from autopipe import native
     from autopipe.hardware import machine
     from autopipe.reports import tables, wording
-    from autopipe.workload.ops import progressive, region
+    from autopipe.workload.ops import progressive
 
     found = machine.detect()
     images = None if data is None else progressive.look_in(data)
@@ -323,6 +324,6 @@ def doctor(
         known = {} if images is None else {"data": images.model_dump()}
         print(json.dumps({**dataclasses.asdict(found), **known}, indent=2))
         return
-    screen.show(tables.machine(found, machine.opencv_installed(), why_whole=region.why_whole(), images=images))
+    screen.show(tables.machine(found, machine.opencv_installed(), library=native.facts(), images=images))
     if data is not None and images is not None and (line := wording.rewriting(images, data)) is not None:
         print(f"next              {line}")

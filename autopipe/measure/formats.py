@@ -29,9 +29,10 @@ from autopipe.measure.stats import median
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import Value, milliseconds_text
 from autopipe.workload.data.paths import read_file, spread
-from autopipe.workload.op import Op, Plan, Step
+from autopipe.workload.op import Op, Plan
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode, decode
+from autopipe.workload.ops.sizes import Cutting
 from autopipe.workload.ops.values import MaskToClass
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
@@ -195,8 +196,8 @@ class _Part:
             return kept.copy if sizes in (None, kept.shape[:2]) else lambda: self.resized(kept)
         if self.crop is not None:
             encoded, image = SampleSpec(_ENCODED, None), SampleSpec(_IMAGE, None)
-            (step,) = planner.joined([Step(self.decoder, 0, encoded, image), Step(self.crop, 1, image, image)])
-            return lambda: step.op.apply((kept, None), encoded, numbers)
+            decoder, crop = self.decoder, self.crop
+            return lambda: crop.apply(decoder.apply((kept, None), encoded, _NONE), image, numbers)
         return lambda: self.resized(self._after(self.decoder, kept, _ENCODED))
 
     def _field(self, pixels: Pixels) -> Field:
@@ -243,7 +244,7 @@ def _part(plan: Plan, place: int, label: str) -> _Part:
     resize = crop = None
     if following is not None and following in plan.prefix and _inner(following.op).resizes_to is not None:
         resize = _inner(following.op)
-    elif len(plan.steps) > at + 1 and len(planner.joined(plan.steps[at : at + 2])) == 1:
+    elif len(plan.steps) > at + 1 and isinstance(plan.steps[at + 1].op, Cutting):
         crop = plan.steps[at + 1].op
     return _Part(place, label, decoded.kind is FieldKind.MASK, decoder, resize, crop)
 

@@ -44,10 +44,10 @@ _STYLES = {
 
 
 def machine(
-    found: Machine, opencv_found: Mapping[str, str], *, why_whole: str | None, images: Progressive | None = None
+    found: Machine, opencv_found: Mapping[str, str], *, library: str, images: Progressive | None = None
 ) -> Table:
-    """Render a machine for `autopipe doctor`; `why_whole`: why JPEG files that are cropped are decoded whole, if so;
-    `images`: those of a folder, if one was looked at.
+    """Render a machine for `autopipe doctor`; `library`: the native library, or why there is none; `images`: those of a
+    folder, if one was looked at.
     """
     cpu, memory = found.cpu, found.memory
     table = labelled(
@@ -65,10 +65,7 @@ def machine(
     for name, version in found.versions.items():
         table.add_row(name, version or "not installed")
     table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
-    crops = "decoded without the rest"
-    if why_whole is not None:
-        crops = f"decoded whole, because {why_whole}. It takes gcc, libjpeg-dev and a cache folder that can be written"
-    table.add_row("crops of JPEG", crops)
+    table.add_row("native library", library)
     if images is not None:
         table.add_row("progressive JPEG", wording.progressive(images))
     if (warning := opencv_warning(opencv_found)) is not None:

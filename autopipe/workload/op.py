@@ -125,12 +125,6 @@ class Op(abc.ABC):
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         return spec.x.kind, None if spec.y is None else spec.y.kind
 
-    def joined(self, step: Step, following: Step) -> Step | None:
-        """Return one step with the results of this op's and of the following one's, which takes less; None: there is
-        none.
-        """
-        return None
-
     def check(self, sample: Sample, spec: SampleSpec) -> None:  # noqa: B027  # most ops keep the rule by themselves
         """Raise OpError if the op is no pure function of a sample and the sample's own random numbers. It is tried on
         one sample when a loader or a search opens; no measurement runs meanwhile.

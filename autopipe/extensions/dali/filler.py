@@ -251,9 +251,5 @@ def _completing(step: Step) -> Step:
     def apply(sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         return step.op.apply(sample, decoded if isinstance(sample[0], np.ndarray) else spec, random, out)
 
-    def joined(step: Step, following: Step) -> Step | None:
-        return None  # DALI has decoded the whole image
-
     object.__setattr__(op, "apply", apply)  # ops are frozen
-    object.__setattr__(op, "joined", joined)
     return dataclasses.replace(step, op=op)

@@ -220,17 +220,9 @@ def traced(recipe: Recipe) -> Recipe:
 def _traced_step(step: Step, log: TraceLog) -> Step:
     op = copy.copy(step.op)
 
-    def joined(_: Step, following: Step) -> Step | None:
-        made = step.op.joined(step, getattr(following.op, _UNTRACED, following))
-        return None if made is None else _traced_step(made, log)
-
-    notes = {half: noted(getattr(op, half), op.name, log) for half in ("apply", "apply_many")}
-    for name, value in {**notes, "joined": joined, _UNTRACED: step}.items():
-        object.__setattr__(op, name, value)  # ops are frozen
+    for half in ("apply", "apply_many"):
+        object.__setattr__(op, half, noted(getattr(op, half), op.name, log))  # ops are frozen
     return dataclasses.replace(step, op=op)
-
-
-_UNTRACED = "_untraced"  # the step as it was
 
 
 class _TracedSource(data_source.Around):

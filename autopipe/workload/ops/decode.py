@@ -25,9 +25,8 @@ from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.ops.pixels import Box
-from autopipe.workload.ops.region import UPRIGHT, DecodedCrop, as_stored, library, region, upright
-from autopipe.workload.ops.sizes import Cutting, check_size
+from autopipe.workload.ops.region import UPRIGHT, upright
+from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
@@ -150,31 +149,6 @@ class Decode(Op):
     def _decoded(self, channels: int, least: tuple[int, int]) -> tuple[native.Instruction, ...]:
         is_turned = self.orientation == "exif"
         return (native.Instruction(native.DECODE, (channels, self.strict, self.max_pixels, *least, is_turned)),)
-
-    def joined(self, step: Step, following: Step) -> Step | None:
-        crop, before = following.op, step.before
-        if not isinstance(crop, Cutting) or self.reduce or before.x.kind is not FieldKind.ENCODED:
-            return None
-        if type(self).apply is not Decode.apply or not crop.only_cuts():  # somebody's own
-            return None
-        if crop.touches(step.after) != (True, False) or (before.y is not None and before.y.kind is FieldKind.ENCODED):
-            return None
-        return None if library() is None else DecodedCrop.of(step, following)
-
-    def region(self, data: Any, box_of: Callable[[Size], Box]) -> NDArray[np.uint8] | None:
-        """Return the rectangle that `box_of` chooses from an upright image's (height, width); None if the image must be
-        decoded whole.
-        """
-        known = jpeg_header(data, self.max_pixels, strict=self.strict)
-        if known is None or known[1] in _FOUR_INKS or data[-2:] != _JPEG_END:
-            return None
-        size, turned = known[0], orientation_of(data) if self.orientation == "exif" else UPRIGHT
-        shown = size[::-1] if turned >= 5 else size
-        box = as_stored(box_of(shown), shown, turned)
-        if box[2:] == size:
-            return None
-        found = region(data, size, box, self.channels)
-        return None if found is None else upright(found, turned)
 
     @staticmethod
     def is_progressive(data: bytes) -> bool:

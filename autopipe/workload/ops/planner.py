@@ -108,18 +108,6 @@ def _pass_interrupt(error: BaseException) -> None:
         raise error
 
 
-def joined(steps: Sequence[Step]) -> list[Step]:
-    """Return steps with the same results, of which some do the work of two for less."""
-    left: list[Step] = []
-    for step in steps:
-        one = left[-1].op.joined(left[-1], step) if left else None
-        if one is None:
-            left.append(step)
-        else:
-            left[-1] = one
-    return left
-
-
 _PROBES = 4  # samples looked at: the first, the last and two between
 _ATTEMPTS = 20  # samples tried to find readable ones if bad samples are skipped
 _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)

@@ -59,7 +59,7 @@ class _Sized(PixelOp):
 
 
 class Cutting(_Sized):
-    """An op that goes on with a rectangle of an image, so that no more of a JPEG needs to be decoded."""
+    """An op that goes on with a rectangle of an image."""
 
     @abc.abstractmethod
     def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
@@ -68,10 +68,6 @@ class Cutting(_Sized):
     def finished(self, cut: NDArray[Any], kind: FieldKind, out: Part) -> NDArray[Any]:
         """Return the op's result of a rectangle; `out` as in `Op.apply`."""
         return cut
-
-    def only_cuts(self) -> bool:
-        """Return True if `box` and `finished` are all that it does: no class of somebody's own does more."""
-        return type(self).pixels is Cutting.pixels and type(self).apply is PixelOp.apply
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         top, left, height, width = self.box(array.shape, random)

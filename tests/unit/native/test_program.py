@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, strategies
 from numpy.typing import NDArray
 
 import autopipe as ap
@@ -149,6 +150,49 @@ def test_images_are_rotated_by_their_exif_tags(orientation: int) -> None:
     compare([ap.Decode(orientation="exif"), ap.RandomResizedCrop(*SMALL)], Encoded(marked))
 
 
+@given(
+    size=strategies.tuples(strategies.integers(1, 120), strategies.integers(1, 120)),
+    sampling=strategies.sampled_from([*SAMPLINGS, 0x411111]),
+    progressive=strategies.booleans(),
+    channels=strategies.sampled_from([1, 3]),
+    parts=strategies.tuples(strategies.floats(0.01, 1), strategies.floats(0.01, 1)),
+)
+def test_the_rectangle_of_a_crop_has_the_pixels_of_the_whole(
+    size: tuple[int, int], sampling: int, progressive: bool, channels: Any, parts: tuple[float, float]
+) -> None:
+    images = Encoded([jpeg(pixels(size, 3 if sampling % 7 else channels), sampling, progressive=progressive)])
+    crop = [max(1, int(side * part)) for side, part in zip(size, parts, strict=True)]
+    compare([ap.Decode(channels), ap.RandomCrop(*crop)], images)
+
+
+class Brighter(ap.RandomCrop):
+    """Somebody's own crop, which does more."""
+
+    def pixels(self, array: Any, kind: FieldKind, random: Any, out: Any) -> Any:
+        return super().pixels(array, kind, random, out) // 2 + 128
+
+
+class Inverted(ap.Decode):
+    """Somebody's own decoder."""
+
+    def apply(self, sample: Any, spec: Any, random: Any, out: Any = None) -> Any:
+        return 255 - super().apply(sample, spec, random, out)[0], None
+
+
+@pytest.mark.parametrize(
+    ("ops", "count"),
+    [
+        ([ap.Decode(), ap.Resize(9, 9), Brighter(4, 4), ap.RandomFlip()], 2),
+        ([ap.Decode(), ap.Resize(9, 9), ap.Map(np.flip)], 2),
+        ([Inverted(), ap.Resize(9, 9)], None),
+        ([ap.Map(len, on="image")], None),
+    ],
+)
+def test_a_program_ends_before_an_op_of_somebodys_own(ops: list[Op], count: int | None) -> None:
+    found = programs(make_plan(ap.Workload(data=Encoded([GOOD] * 2), ops=ops, batch_size=1)).steps)
+    assert (None if found is None else found.count) == count
+
+
 def test_large_photographs_are_reduced() -> None:
     images = [jpeg(pixels(size), sampling) for size in ((200, 300), (401, 159), (64, 64)) for sampling in SAMPLINGS]
     compare([ap.Decode(reduce=True), ap.Resize(48, 37)], Encoded(images), epochs=1)
@@ -228,10 +272,14 @@ def test_a_damaged_image_is_left(name: str) -> None:
     assert verdict_of(DAMAGED[name]) != 0
 
 
-def test_damage_outside_of_a_crop_is_found() -> None:
-    good = jpeg(pixels((400, 400)))
-    bad = good[:-300] + bytes(100) + b"\xff\xd7" + good[-199:]
-    assert verdict_of(bad, [ap.Decode(), ap.CenterCrop(8, 8)]) != 0
+@pytest.mark.parametrize("rest", [-1, -2, -700])
+def test_damage_behind_a_crop_is_found(rest: int) -> None:
+    image = pixels((96, 96))
+    good = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_RST_INTERVAL, 1])[1].tobytes()
+    at = good.rindex(b"\xff\xd5")  # a restart in the lower part: the next number is missing
+    for bad in (good[:at] + b"\xff\xd0" + good[at + 2 :], good[:rest]):
+        assert verdict_of(bad, [ap.Decode(), ap.Pad(96, 96), ap.CenterCrop(8, 8)]) != 0
+        assert verdict_of(bad, [ap.Decode(), ap.CenterCrop(8, 8)]) != 0
     assert verdict_of(good, [ap.Decode(), ap.CenterCrop(8, 8)]) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,17 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.ops import progressive, region
 from autopipe.workload.ops.decode import decode, jpeg_segments, orientation_of
-from tests.unit.workload.ops.test_region import SAMPLINGS, jpeg
+
+SAMPLINGS = [getattr(cv2, f"IMWRITE_JPEG_SAMPLING_FACTOR_{name}") for name in ("411", "420", "422", "440", "444")]
+
+
+def jpeg(height: int, width: int, *settings: int, grey: bool = False, orientation: int = 1) -> bytes:
+    coarse = np.random.default_rng(height * width).integers(0, 256, (height // 5 + 2, width // 5 + 2, 3), np.uint8)
+    image = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    data: bytes = cv2.imencode(".jpg", image[..., 0] if grey else image, settings)[1].tobytes()
+    tags = b"Exif\0\0II*\0\x08\0\0\0\x01\0" + struct.pack("<HHIHH", 0x0112, 3, 1, orientation, 0) + bytes(4)
+    return data[:2] + b"\xff\xe1" + struct.pack(">H", len(tags) + 2) + tags + data[2:]
+
 
 needs_compiler = pytest.mark.skipif(
     progressive.why_not() is not None, reason="needs a C compiler and libjpeg's headers"
