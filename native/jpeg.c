@@ -77,7 +77,7 @@ int orientation_in(const uint8_t *tiff, size_t size) {
   uint64_t count = number(tiff + start, big ? 8 : 2, little);
   size_t at = (size_t)start + (big ? 8 : 2);
   for (uint64_t entry = 0; entry < count && entry < 4096; entry++, at += (size_t)entry_bytes) {
-    if (size - at < 4) return 1;
+    if (at > size || size - at < 4) return 1;
     if (number(tiff + at, 2, little) != 0x0112) continue;
     uint64_t kind = number(tiff + at + 2, 2, little);
     int bytes = kind == 3 ? 2 : kind == 4 ? 4 : kind == 16 ? 8 : 0;

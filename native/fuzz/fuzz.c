@@ -1,0 +1,101 @@
+/* Hostile files through every instruction that reads them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+ *
+ * With clang, `-fsanitize=fuzzer,address,undefined` makes a libFuzzer target of it. With -DMUTATE it is a program of its
+ * own, `fuzz ROUNDS FILE...`, that changes, cuts and joins the given files at random, always in the same way. */
+#include "../autopipe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIDE 24
+
+struct autopipe_scratch *autopipe_scratch_new(int simd);
+void autopipe_scratch_free(struct autopipe_scratch *scratch);
+int64_t autopipe_fill(const struct autopipe_program *program, const struct autopipe_span *spans, int64_t rows,
+                      const double *draws, int64_t drawn, uint8_t *out, int64_t row_bytes,
+                      struct autopipe_scratch *scratch, uint8_t *verdicts);
+
+#define DECODED(channels, least) {DECODE, 0, {channels, 1, 1 << 22, least, least, 1}, {0}, NULL}
+static const struct autopipe_instruction cropped[] = {
+    DECODED(3, 0), {CROP_RANDOM_SIZE, 0, {0}, {0.08, 1, 0.75, 1.3333}, NULL}, {RESIZE, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL},
+    {FLIP, 4, {1, 1}, {0}, NULL}};
+static const struct autopipe_instruction reduced[] = {DECODED(3, SIDE), {RESIZE, 0, {SIDE, SIDE, AREA}, {0}, NULL}};
+static const struct autopipe_instruction grey[] = {DECODED(1, 0), {CROP, 0, {SIDE, SIDE, 1}, {0}, NULL}};
+static const struct autopipe_instruction mask[] = {DECODED(0, 0), {RESIZE, 0, {SIDE, SIDE, NEAREST}, {0}, NULL}};
+#define COUNT(array) ((int64_t)(sizeof(array) / sizeof *(array)))
+static const struct autopipe_program programs[] = {
+    {cropped, COUNT(cropped), SIDE, SIDE, 3, 1}, {reduced, COUNT(reduced), SIDE, SIDE, 3, 1},
+    {grey, COUNT(grey), SIDE, SIDE, 1, 1}, {mask, COUNT(mask), SIDE, SIDE, 1, 1}, {mask, COUNT(mask), SIDE, SIDE, 3, 1}};
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static struct autopipe_scratch *scratches[2]; /* plain C, vector instructions */
+  static const double draws[2][6] = {{0.3, 0.7, 0.1, 0.9, 0.2, 0.8}, {0.999, 0.001, 0.999, 0.999, 0.6, 0.4}};
+  uint8_t *bytes = malloc(size ? size : 1); /* of this very size, so that a read beyond it is seen */
+  if (bytes == NULL) return 0;
+  if (size) memcpy(bytes, data, size);
+  const struct autopipe_span span = {NULL, bytes, 0, (int64_t)size, 0, 0, 0};
+  for (int simd = 0; simd < 2; simd++) {
+    if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
+    for (size_t each = 0; each < sizeof programs / sizeof *programs; each++) {
+      uint8_t out[SIDE * SIDE * 3], verdict;
+      int64_t row_bytes = SIDE * SIDE * programs[each].channels;
+      autopipe_fill(&programs[each], &span, 1, draws[size % 2], 6, out, row_bytes, scratches[simd], &verdict);
+    }
+  }
+  free(bytes);
+  return 0;
+}
+
+#ifdef MUTATE
+
+#define MOST ((size_t)1 << 20)
+
+static uint64_t state = 88172645463325252u; /* xorshift64 (Marsaglia, 2003) */
+
+static uint64_t below(uint64_t limit) {
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return limit ? state % limit : 0;
+}
+
+static size_t mutated(uint8_t *bytes, size_t size) {
+  static const uint8_t edges[] = {0, 1, 0x7F, 0x80, 0xFF, 0xD8, 0xDA, 0xE1, 0xC4};
+  for (uint64_t changes = 1 + below(6); changes > 0 && size > 4; changes--) {
+    size_t near = below(2) ? size : size < 400 ? size : 400; /* headers more often */
+    size_t at = below(near);
+    switch (below(5)) {
+      case 0: bytes[at] ^= (uint8_t)(1u << below(8)); break;
+      case 1: bytes[at] = edges[below(sizeof edges)]; break;
+      case 2: bytes[at] = (uint8_t)below(256); break;
+      case 3: size = below(8) ? size : at; break;
+      default: {
+        size_t count = below(size - at < 64 ? size - at : 64), from = below(size - count);
+        memmove(bytes + at, bytes + from, count);
+      }
+    }
+  }
+  return size;
+}
+
+int main(int count, char **arguments) {
+  static uint8_t whole[MOST], bytes[MOST];
+  long rounds = count > 2 ? strtol(arguments[1], NULL, 10) : 0;
+  if (rounds <= 0) return fprintf(stderr, "usage: fuzz ROUNDS FILE...\n"), 2;
+  for (long round = 0; round < rounds; round++) {
+    const char *path = arguments[2 + round % (count - 2)];
+    FILE *file = fopen(path, "rb");
+    if (file == NULL) return perror(path), 2;
+    size_t size = fread(whole, 1, MOST, file);
+    fclose(file);
+    memcpy(bytes, whole, size);
+    LLVMFuzzerTestOneInput(bytes, round < count - 2 ? size : mutated(bytes, size));
+  }
+  printf("%ld mutated files: nothing to report\n", rounds);
+  return 0;
+}
+
+#endif
