@@ -1,7 +1,8 @@
-# Every target sets itself up in .venv: nothing is needed but make and Python 3.11 to 3.13 (with its venv module), and
-# nothing is installed outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
+# Every target sets itself up in .venv: needed are make, Python 3.11 to 3.13 (with its venv module), a C compiler and the
+# headers of libjpeg-turbo and libdeflate, which root gets by apt-get if they are missing. Nothing else is installed
+# outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test check coverage types test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-torch \
+.PHONY: help test check coverage types test-native test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-torch \
 	test-oldest test-newest test-nightly tune lint format bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
@@ -51,6 +52,8 @@ help:
 	@echo "make test    lint, types, layers and every test that is not marked slow (4 minutes on 2 cores)"
 	@echo "make check   what CI runs beside it: the targets below, but for coverage, torch, newest and nightly"
 	@echo "make types   mypy on everything; make test reads the package only"
+	@echo "make test-native"
+	@echo "             20,000 damaged images through the native library, under sanitizers"
 	@echo "make test-slow"
 	@echo "             whole tunes, examples and diagnoses, as users run them, and trials of every loader"
 	@echo "make test-core"
@@ -85,7 +88,15 @@ test: lint
 	$(PYTEST) -m "not slow"
 
 # The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
-check: types test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
+check: types test-native test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
+
+# The same 20,000 files each time.
+SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=all
+test-native: $(VENV)/dev.stamp
+	$(BIN)/python native/fuzz/seeds.py build/fuzz/seeds
+	cc -std=c11 -g -O1 -Wall -Wextra -Werror -ffp-contract=off $(SANITIZED) -DMUTATE -DAUTOPIPE_DIGEST='"fuzz"' \
+		-o build/fuzz/fuzz native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
+	build/fuzz/fuzz 20000 build/fuzz/seeds/*
 
 test-slow: $(VENV)/dev.stamp
 	$(PYTEST) -m slow

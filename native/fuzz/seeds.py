@@ -1,0 +1,41 @@
+"""Writes the small images that `fuzz` changes: `python native/fuzz/seeds.py FOLDER`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+_ENTRIES = (
+    b"\x0f\x01\x03\0\x01\0\0\0\x01\0\0\0",
+    b"\x12\x01\x03\0\x01\0\0\0\x06\0\0\0",
+)
+_EXIF = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + b"".join(_ENTRIES) + bytes(4)
+_FULL = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444]
+
+
+def image(height: int, width: int) -> np.ndarray:
+    """Return an image with some detail, (height, width, 3) uint8."""
+    y, x = np.mgrid[:height, :width]
+    return np.stack([x * 3 + y, y * 2, x * y // 7], axis=-1).astype(np.uint8)
+
+
+def main(folder: Path) -> None:
+    """Write the images to a folder, which is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(folder / "plain.jpg"), image(60, 80))
+    cv2.imwrite(str(folder / "progressive.jpg"), image(33, 47), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
+    cv2.imwrite(str(folder / "full.jpg"), image(64, 64), _FULL)
+    cv2.imwrite(str(folder / "grey.jpg"), image(40, 40)[..., 0])
+    cv2.imwrite(str(folder / "flat.jpg"), image(1, 90))
+    cv2.imwrite(str(folder / "rgb.png"), image(40, 50))
+    cv2.imwrite(str(folder / "grey.png"), image(40, 50)[..., 0])
+    plain = (folder / "plain.jpg").read_bytes()
+    marker = b"\xff\xe1" + (len(_EXIF) + 2).to_bytes(2, "big") + _EXIF
+    (folder / "turned.jpg").write_bytes(plain[:2] + marker + plain[2:])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
