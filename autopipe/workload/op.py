@@ -77,6 +77,7 @@ class Op(abc.ABC):
 
     draws: ClassVar[int] = 0
     batchable: ClassVar[bool] = False
+    by_value: ClassVar[bool] = False  # whether `values(array, xp)` is all it does: each value is changed by itself
     mixes: ClassVar[bool] = False
     revision: ClassVar[int] = 1
     alone_differs: ClassVar[bool] = False
@@ -171,6 +172,10 @@ class Op(abc.ABC):
         8-bit or encoded; None if Python does it.
         """
         return None
+
+    def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        """Return what `instructions` does, for the mask of an image."""
+        return self.instructions(field)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         """Return the rows and the columns of the images before the op that make up the images after it; None if it does

@@ -17,9 +17,7 @@ from autopipe import native
 from autopipe.errors import AutopipeError
 from autopipe.native import Instruction
 from autopipe.workload.op import NUMPY, Op, Step
-from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.pixels import PixelOp
-from autopipe.workload.ops.values import _ValueOp
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
 _IMAGES: Final = (FieldKind.IMAGE, FieldKind.ENCODED, FieldKind.MASK)
@@ -101,7 +99,7 @@ class _Part:
     def takes(self, step: Step, draw: int, number: int) -> bool:
         """Add a step; return False if it has no instructions."""
         field = self._field
-        if isinstance(step.op, _ValueOp) and _is_its_own(step.op, "values") and field.shape is not None:
+        if step.op.by_value and _is_its_own(step.op, "values") and field.shape is not None:
             self._values.append((number, step.op))
         elif self._values or (field.kind is not FieldKind.ENCODED and field.dtype != _BYTE):
             return False
@@ -118,10 +116,8 @@ class _Part:
     def _instructions(self, op: Op, field: Field) -> tuple[Instruction, ...] | None:
         if not _is_its_own(op, "instructions"):
             return None
-        if isinstance(op, Decode) and self.number > 0 and field.kind is FieldKind.ENCODED:
-            return op.mask_instructions()
         try:
-            return op.instructions(field)
+            return op.mask_instructions(field) if self.number > 0 else op.instructions(field)
         except AutopipeError:  # Python raises it again, with the sample's name
             return None
 

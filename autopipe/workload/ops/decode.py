@@ -143,8 +143,8 @@ class Decode(Op):
             return ()
         return self._decoded(self.channels, self._least if self.reduce else (0, 0))
 
-    def mask_instructions(self) -> tuple[native.Instruction, ...]:
-        return self._decoded(0, (0, 0))
+    def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return self._decoded(0, (0, 0)) if field.kind is FieldKind.ENCODED else ()
 
     def _decoded(self, channels: int, least: tuple[int, int]) -> tuple[native.Instruction, ...]:
         is_turned = self.orientation == "exif"

@@ -39,6 +39,7 @@ class _ValueOp(Op):
 
     dtype: str = dataclasses.field(default="float32", kw_only=True)
     batchable: ClassVar[bool] = True
+    by_value: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.dtype not in _DTYPES:
