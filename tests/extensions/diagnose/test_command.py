@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from autopipe.cli import main
 from autopipe.errors import NothingMeasuredError
 from autopipe.extensions.diagnose import command
 from tests.unit.cli.conftest import Autopipe
@@ -30,6 +31,12 @@ def test_an_option_that_cannot_be_is_refused_by_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert said in autopipe("diagnose", *options, "a.py").refused()
+
+
+def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; sys.exit(' '.join(sys.argv[1:]))")
+    assert autopipe("diagnose", script, "--rehearse").status == main.NOTHING_MEASURED  # the script ran
 
 
 class Ended(Exception):

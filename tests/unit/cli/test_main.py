@@ -139,12 +139,6 @@ def test_what_was_removed_is_answered_by_what_takes_its_place(autopipe: Autopipe
         assert autopipe(*line).refused().endswith(f"\nhint: {REMOVED[removed]}\n")
 
 
-def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import sys; sys.exit(' '.join(sys.argv[1:]))")
-    assert autopipe("diagnose", script, "--rehearse").status == main.NOTHING_MEASURED  # the script ran
-
-
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
     error, empty, hint = autopipe("show", tmp_path / "autopipe.json").refused().splitlines()
     assert error.startswith("error: There is no artefact")
