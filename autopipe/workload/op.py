@@ -167,6 +167,15 @@ class Op(abc.ABC):
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
         raise NotImplementedError
 
+    @property
+    def acting(self) -> Op:
+        """The op itself; that of one which lets another act on some parts."""
+        return self
+
+    def is_mask(self, number: int) -> bool:
+        """Return True if it takes the part of that number for the mask of an image."""
+        return number > 0
+
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         """Return instructions of the native library with the bits of `apply`, for a part that is `field` before the op,
         8-bit or encoded; None if Python does it.

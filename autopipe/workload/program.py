@@ -50,18 +50,18 @@ class Programs:
 
 def programs(steps: Sequence[Step], *, simd: bool = True) -> Programs | None:
     """Return programs of as many of the steps as they can do; None if that is none, or no library is there."""
-    if not steps or steps[0].before.structure is not None or native.why_not() is not None:
+    if not steps or native.why_not() is not None:
         return None
     before = steps[0].before
     parts = [_Part(number, field) for number, field in enumerate(before.columns) if field and field.kind in _IMAGES]
-    if not parts or parts[0].number != 0:
+    if not parts or parts[0].number != 0 or not all(part.is_bytes for part in parts):
         return None
     labels: list[Step] = []
     draw, done = 0, 0
     for number, step in enumerate(steps, start=1):
         touched = step.op.touches(step.before)
         if not any(touched[part.number] for part in parts):
-            if not (step.op.batchable and step.op.draws == 0):
+            if before.structure is not None or not (step.op.batchable and step.op.draws == 0):
                 break
             labels.append(step)
         else:
@@ -79,12 +79,14 @@ def programs(steps: Sequence[Step], *, simd: bool = True) -> Programs | None:
     return Programs(done, of_parts, before, after, tuple(step for step in labels if step in steps[:done]))
 
 
-def _alike(step: Step, touched: tuple[bool, ...]) -> bool:
-    """Return False if an op would have to look whether an image and its mask are of one size."""
-    if not (isinstance(step.op, PixelOp) and step.op.in_pixels and all(touched)) or step.before.y is None:
+def _alike(step: Step, touched: Sequence[bool]) -> bool:
+    """Return False if an op would have to look whether the images that it changes together are of one size."""
+    if not (isinstance(step.op.acting, PixelOp) and step.op.acting.in_pixels):
         return True
-    x, y = step.before.x.shape, step.before.y.shape
-    return x is not None and y is not None and x[:2] == y[:2]
+    shapes = [
+        field.shape for field, is_touched in zip(step.before.columns, touched, strict=True) if field and is_touched
+    ]
+    return len(shapes) < 2 or (None not in shapes and len({shape[:2] for shape in shapes if shape}) == 1)
 
 
 class _Part:
@@ -96,15 +98,19 @@ class _Part:
         self._code: list[tuple[int, Instruction, int]] = []
         self._values: list[tuple[int, Op]] = []  # each with the number of its step
 
+    @property
+    def is_bytes(self) -> bool:
+        return self._field.kind is FieldKind.ENCODED or self._field.dtype == _BYTE
+
     def takes(self, step: Step, draw: int, number: int) -> bool:
         """Add a step; return False if it has no instructions."""
-        field = self._field
-        if step.op.by_value and _is_its_own(step.op, "values") and field.shape is not None:
-            self._values.append((number, step.op))
-        elif self._values or (field.kind is not FieldKind.ENCODED and field.dtype != _BYTE):
+        field, op = self._field, step.op.acting
+        if op.by_value and _is_its_own(op, "values") and field.shape is not None:
+            self._values.append((number, op))
+        elif self._values or not self.is_bytes:
             return False
         else:
-            found = self._instructions(step.op, field)
+            found = self._instructions(op, field, is_mask=step.op.is_mask(self.number))
             if found is None:
                 return False
             self._code.extend((number, each, draw) for each in found)
@@ -113,11 +119,11 @@ class _Part:
         self._field = after
         return True
 
-    def _instructions(self, op: Op, field: Field) -> tuple[Instruction, ...] | None:
+    def _instructions(self, op: Op, field: Field, *, is_mask: bool) -> tuple[Instruction, ...] | None:
         if not _is_its_own(op, "instructions"):
             return None
         try:
-            return op.mask_instructions(field) if self.number > 0 else op.instructions(field)
+            return op.mask_instructions(field) if is_mask else op.instructions(field)
         except AutopipeError:  # Python raises it again, with the sample's name
             return None
 

@@ -23,7 +23,7 @@ from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample
 
 _log = logging.getLogger(__name__)
 _Read: TypeAlias = Callable[[int], Sample]
-_Columns: TypeAlias = Sequence[Sequence[Part] | None]  # of x, y: a part of each of some rows
+_Columns: TypeAlias = Sequence[Sequence[Part] | None]  # of x, y and others: a part of each of some rows
 
 
 class NativeRows:
@@ -39,6 +39,9 @@ class NativeRows:
         self._rest, self._whole, self._cache = rest, whole, cache
         self._source = recipe.source
         self._paths = data_source.paths_half(recipe.source)
+        # Which parts no program makes: labels, and what else a sample holds beside its images.
+        fields = zip(rest.parts, rest.before.columns, strict=True)
+        self._others = [number for number, (program, field) in enumerate(fields) if program is None and field]
 
     @classmethod
     def of(cls, recipe: Recipe, cache: MemoryCache | None, steps: Sequence[Step], kept: int) -> Self | None:
@@ -62,7 +65,7 @@ class NativeRows:
             read: returns a sample as the source has it.
         """
         made = out if len(numbers) == self.count else self._rest.after.empty(len(indices))
-        labels: list[Part] = [None] * len(indices)
+        others: dict[int, list[Part]] = {number: [None] * len(indices) for number in self._others}
         drawn = [np.empty((len(indices), 0)), *numbers[: self.count]]
         all_drawn = np.concatenate(drawn, axis=1)
         cached, direct = self._begun(indices, fixed)
@@ -76,13 +79,13 @@ class NativeRows:
                     spans, alive = _spans(found, rows, columns, len(indices), are_paths=are_paths)
                     done |= found.fill(spans, all_drawn, made) == 0
                     del alive  # only now: the spans point into it
-                    _put(labels, rows, columns[1], found)
-            is_made = self._put_labels(labels, done, made)
+                    _put(others, rows, columns)
+            is_made = all(self._put_others(number, others[number], done, made) for number in self._others)
         except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
             _log.debug("A batch is made in Python, because the library could not: %r", error)
             return None
-        if made is not out and self._rest.parts[1] is None and not self._rest.labels:
-            made = (made[0], labels)  # as they were read, for the steps that follow
+        if made is not out and not self._rest.labels:  # as they were read, for the steps that follow
+            made = tuple(others.get(number, part) for number, part in enumerate(made))
         return (done, made) if is_made else None
 
     def _begun(self, indices: Sequence[int], fixed: _Read) -> tuple[dict[int, Sample], list[int]]:
@@ -108,21 +111,23 @@ class NativeRows:
         found = {row: sample for row in rows if (sample := _tried(read, indices[row])) is not None}
         return [*found], _columns([*found.values()], parts), False
 
-    def _put_labels(self, labels: list[Part], done: NDArray[np.bool_], made: Batch) -> bool:
-        """Write labels, after the steps on them; return False if a batch does not hold them as they are."""
-        field = self._rest.before.y
-        if self._rest.parts[1] is not None or field is None or made[1] is None:
+    def _put_others(self, number: int, parts: Sequence[Part], done: NDArray[np.bool_], made: Batch) -> bool:
+        """Write parts that no program makes, after the steps on labels; return False if a batch does not hold them as
+        they are.
+        """
+        field, out = self._rest.before.columns[number], made[number]
+        if field is None or out is None:
             return True
-        first = next((label for label, is_done in zip(labels, done, strict=True) if is_done), None)
-        column = np.asarray([label if is_done else first for label, is_done in zip(labels, done, strict=True)])
+        first = next((part for part, is_done in zip(parts, done, strict=True) if is_done), None)
+        column = np.asarray([part if is_done else first for part, is_done in zip(parts, done, strict=True)])
         if first is None or column.dtype != field.dtype or column.shape[1:] != field.shape:
             return not done.any()
         batch: Batch = (made[0], column)
         for step in self._rest.labels:
             batch = step.op.apply_many(batch, step.before, np.empty((len(column), 0)))
-        if batch[1].shape != made[1].shape or batch[1].dtype != made[1].dtype:
+        if batch[1].shape != out.shape or batch[1].dtype != out.dtype:
             return False
-        made[1][...] = batch[1]
+        out[...] = batch[1]
         return True
 
 
@@ -138,10 +143,10 @@ def _columns(samples: Sequence[Sample], parts: int) -> _Columns:
     return [[sample[number] for sample in samples] for number in range(parts)]
 
 
-def _put(labels: list[Part], rows: Sequence[int], column: Sequence[Part] | None, found: Programs) -> None:
-    if found.parts[1] is None and column is not None:
-        for row, label in zip(rows, column, strict=True):
-            labels[row] = label
+def _put(others: dict[int, list[Part]], rows: Sequence[int], columns: _Columns) -> None:
+    for number, parts in others.items():
+        for row, part in zip(rows, columns[number] or (), strict=True):
+            parts[row] = part
 
 
 def _spans(

@@ -101,6 +101,10 @@ class _Around(Op):
     def target(self) -> Target:
         return self.op.target
 
+    @property
+    def acting(self) -> Op:
+        return self.op
+
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         return self.op.places(size, random)
 
@@ -181,6 +185,9 @@ class OnParts(_Around):
         for lane, each in self._lanes(spec):
             on |= {place for place, acts in zip(lane, self.op.touches(each), strict=True) if acts}
         return tuple(number in on for number in range(len(spec.columns)))
+
+    def is_mask(self, number: int) -> bool:
+        return all(number != x for x, _ in self.lanes)
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         kinds = [None if field is None else field.kind for field in spec.columns]

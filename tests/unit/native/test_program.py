@@ -244,6 +244,41 @@ def test_pixels_in_memory_are_a_start_too() -> None:
         np.testing.assert_array_equal(image, before[index])
 
 
+class Parts(Encoded):
+    """Samples of several inputs, some of which are no images."""
+
+    x_kind = y_kind = None  # type: ignore[assignment]
+
+    def read(self, index: int) -> Any:
+        return {"image": self.images[index], "number": np.float32(index)}, {
+            "kind": index % 3,
+            "row": np.arange(4) + index,
+        }
+
+
+def test_samples_of_several_parts_are_made_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = [png((pixels(size, 1, seed=1) // 64)[..., 0]) for size in SIZES[5:]]
+    source = Parts([jpeg(pixels(size)) for size in SIZES[5:]], masks)
+    ops = [ap.Decode(), ap.RandomResizedCrop(*SMALL), ap.On("number", ap.Map(np.square))]
+    workload = ap.Workload(data=source, ops=ops, batch_size=4)
+    found = programs(make_plan(workload).steps)
+    assert found is not None
+    assert found.count == 2
+    by_library = batches(workload)
+    monkeypatch.setattr(native, "why_not", lambda: "it is not asked")
+    assert programs(make_plan(workload).steps) is None
+    for one, two in zip(by_library, batches(workload), strict=True):
+        for made, expected in zip(one, two, strict=True):
+            assert made.keys() == expected.keys()
+            for name in made:
+                np.testing.assert_array_equal(made[name], expected[name])
+
+
+def batches(workload: ap.Workload) -> list[list[dict[str, Any]]]:
+    with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=1))) as loader:
+        return [[{name: np.array(part) for name, part in each.items()} for each in batch] for batch in loader.epoch(0)]
+
+
 # -------------------- rows that are left to Python
 
 
