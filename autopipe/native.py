@@ -143,7 +143,7 @@ _SIZES: Final = (
 
 
 def _difference() -> str | None:
-    """Return what differs between the library and OpenCV on this machine; None if nothing does."""
+    """Return where the library resizes to other pixels than OpenCV on this machine; None if nowhere."""
     numbers = np.random.default_rng(0)
     for how, flag in (("bilinear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)):
         for before, after in _SIZES:

@@ -130,7 +130,7 @@ def elsewhere(
 
 
 def asked(request: Request) -> str:
-    """Return what a profile was tuned for in few words."""
+    """Return the task that a profile was tuned for, such as "training"."""
     mode = "training" if request.mode is Mode.TRAIN else f"`{request.mode}`"
     return mode if request.simulate is None else f"{mode} on a simulated accelerator of {step_text(request.simulate)}"
 

@@ -450,7 +450,7 @@ def _earlier_opened(storage_url: str) -> Iterator[BaseStorage]:
 
 
 def _is_of(study: optuna.Study, workload: str) -> bool:
-    digests = study.user_attrs.get("digests")  # which a study of somebody else's has not
+    digests = study.user_attrs.get("digests")  # a study that autopipe did not begin has none
     return isinstance(digests, dict) and digests.get("workload") == workload
 
 

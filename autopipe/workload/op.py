@@ -169,7 +169,7 @@ class Op(abc.ABC):
 
     @property
     def acting(self) -> Op:
-        """The op itself; that of one which lets another act on some parts."""
+        """The op that changes samples: this one, or the one that it wraps."""
         return self
 
     def is_mask(self, number: int) -> bool:
@@ -183,7 +183,7 @@ class Op(abc.ABC):
         return None
 
     def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        """Return what `instructions` does, for the mask of an image."""
+        """Return the instructions for the mask of an image; those for an image, unless an op has others."""
         return self.instructions(field)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
