@@ -31,7 +31,7 @@ OnNewHardware: TypeAlias = Literal["nearest", "retune", "error"]
 
 
 def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
-    path: str | os.PathLike[str] = "autopipe.json",
+    path: str | os.PathLike[str] = files.NAME,
     *,
     workload: Workload | str | None = None,
     pinned: Mapping[str, Any] | None = None,
@@ -47,7 +47,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     own folder. docs/security.md lists what an artefact can and cannot do.
 
     Args:
-        path: the artefact.
+        path: the artefact, or its folder.
         workload: the workload, or "train.py:workload", in place of the one that the artefact names.
         pinned: the only workload that the artefact may name, as the generated module holds it.
         strict: refuse a profile of another machine instead of warning.
@@ -69,9 +69,9 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     if on_new_hardware not in (choices := get_args(OnNewHardware)):
         raise ConfigError(f"`on_new_hardware` must be one of {', '.join(choices)}, but got {on_new_hardware!r}.")
     if on_new_hardware == "retune" and protocol.IN_TRIAL not in os.environ:  # a trial imports the script that loads
-        _retuned(Path(path).absolute(), workload, retune_seconds, allow_outside=allow_outside)
+        _retuned(files.located(path).absolute(), workload, retune_seconds, allow_outside=allow_outside)
     return factory.load(
-        path,
+        files.located(path),
         workload=workload,
         pinned=pinned,
         strict=strict or on_new_hardware == "error",
@@ -122,7 +122,6 @@ def _is_known(path: Path, here: fingerprint.Hardware) -> bool:
 
 
 NAME = "report.html"
-_USUAL = "autopipe.json"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -161,7 +160,7 @@ class Report:
         return f'<iframe title="autopipe report" sandbox style="{style}" srcdoc="{html.escape(self.html)}"></iframe>'
 
 
-def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
+def report(tuned: Tuned | str | os.PathLike[str] = files.NAME) -> Report:
     """Return the report of a tuned pipeline: verdict, rates, costs, confirmation run, settings, history, machine.
 
     Args:
@@ -175,7 +174,7 @@ def report(tuned: Tuned | str | os.PathLike[str] = _USUAL) -> Report:
     """
     if isinstance(tuned, Tuned):
         return of_profile(tuned.artifact, tuned.profile)
-    return of_file(located(tuned))
+    return of_file(files.located(tuned))
 
 
 def of_file(path: Path, *, use: Callable[[schema.Profile], str] = lambda profile: "") -> Report:
@@ -189,9 +188,3 @@ def of_profile(artifact: schema.Artifact, profile: schema.Profile, *, use: str =
     """Make the report of one profile; `use` is the command that trains with it, if it is known."""
     page = profile_report.html_page(artifact, profile, use=use)
     return Report(html=page, document=profile_report.document(artifact, profile))
-
-
-def located(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an artefact, given that or its folder."""
-    file = Path(path)
-    return file / _USUAL if file.is_dir() else file

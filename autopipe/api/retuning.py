@@ -11,7 +11,6 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection
-from pathlib import Path
 from typing import Final
 
 from autopipe.api.tuning import unfit
@@ -80,7 +79,7 @@ class Retuned:
 
 
 def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
-    path: str | os.PathLike[str] = "autopipe.json",
+    path: str | os.PathLike[str] = artifact.NAME,
     *,
     budget: float | None = AS_BEFORE,
     trials: int | None = None,
@@ -116,7 +115,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     if not isinstance(passed, str | None):
         hint = 'Write it to a file, and pass "FILE.py:workload"; or tune it anew: ap.tune(workload).'
         raise unfit("workload", passed, "the name of a workload, or None", hint)
-    stored = artifact.stored(Path(path), workload=workload, allow_outside=allow_outside)
+    stored = artifact.stored(artifact.located(path), workload=workload, allow_outside=allow_outside)
     told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
     given = [name for name in told if told[name]]
     settings = Settings(

@@ -28,9 +28,21 @@ from autopipe.hardware import disk, machine
 from autopipe.measure.trial import protocol
 from autopipe.workload.workload import Workload
 
+NAME: Final = "autopipe.json"
 MAX_BYTES: Final = 16 * 2**20  # a profile takes some ten kilobytes, so that anything larger is no artefact
 
 _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which writes a new one."
+
+
+def located(path: str | os.PathLike[str] | None = None) -> Path:
+    """Return the path of an artefact, given that or its folder; by default that of the folder `tuned`, to which
+    `autopipe tune` writes, or else that of the working directory.
+    """
+    if path is None:
+        written, here = Path("tuned", NAME), Path(NAME)
+        return here if here.is_file() and not written.is_file() else written
+    file = Path(path)
+    return file / NAME if file.is_dir() else file
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:
@@ -46,7 +58,7 @@ def read(path: str | os.PathLike[str]) -> Artifact:
     return parse(text, str(file))
 
 
-def parse(text: bytes, name: str = "autopipe.json") -> Artifact:
+def parse(text: bytes, name: str = NAME) -> Artifact:
     """Parse an artefact; raises ArtifactError if the text is no artefact. Messages call it `name`."""
     if len(text) > MAX_BYTES:
         raise ArtifactError(f"`{name}` is larger than {machine.size_text(MAX_BYTES)}, which no artefact is.")
@@ -111,7 +123,7 @@ def stored(path: Path, *, workload: str | None = None, allow_outside: bool = Fal
 
 def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
     """Write the artefact atomically, in place of an older one, and return its path; raises ArtifactError on failure."""
-    return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n", usual="autopipe.json")
+    return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n", usual=NAME)
 
 
 def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path:
@@ -132,10 +144,6 @@ def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path
 
 
 def _no_file(file: Path) -> ArtifactError:
-    if file.is_dir():
-        return ArtifactError(
-            f"The artefact is a file, but `{file}` is a folder.", hint=f"Name the file in it: {file / 'autopipe.json'}"
-        )
     below = file.parent / "tuned" / file.name  # the place to which `autopipe tune` writes it
     if below.is_file():
         return ArtifactError(f"There is no artefact `{file}`.", hint=f"Name the one in the folder below: {below}")

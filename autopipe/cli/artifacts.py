@@ -11,7 +11,7 @@ import typer
 
 from autopipe import again, registry
 from autopipe.cli import options, screen
-from autopipe.errors import ArtifactError
+from autopipe.errors import ArtifactError, ConfigError
 
 _OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
 _FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS, "directory", "fit")
@@ -47,7 +47,7 @@ def check(
     raise typer.Exit(result.exit_code)
 
 
-def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.AsJson = False) -> None:
+def show(artifact: options.Artifact = None, as_json: options.AsJson = False) -> None:
     """Show the profiles in an artefact, and the one for this machine.
 
     Of a folder with several artefacts, a line for each profile.
@@ -59,7 +59,11 @@ def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.As
     from autopipe.measure import fingerprint
     from autopipe.reports import tables
 
-    found = files.below(artifact) if artifact.is_dir() else {artifact: files.read(artifact)}
+    if artifact is not None and artifact.is_dir():
+        found = files.below(artifact)
+    else:
+        file = options.located(artifact)
+        found = {file: files.read(file)}
     here, now = fingerprint.detect(), datetime.datetime.now(datetime.UTC)
     if len(found) > 1:
         if as_json:
@@ -67,12 +71,12 @@ def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.As
         else:
             screen.show(tables.artifacts(found, here=here, now=now))
         return
-    ((artifact, content),) = found.items()
+    ((file, content),) = found.items()
     if as_json:
         print(content.model_dump_json(indent=2))
         return
     try:
-        choice = pick.pick(content, here, name=str(artifact))
+        choice = pick.pick(content, here, name=str(file))
         used, note, live = choice.profile, choice.warning, choice.live
     except ArtifactError as error:  # the package of its loader is missing: show the rest
         used, note, live = None, str(error), None
@@ -81,9 +85,7 @@ def show(artifact: options.Artifact = Path("autopipe.json"), as_json: options.As
 
 def report(
     context: typer.Context,
-    artifact: Annotated[
-        Path | None, typer.Argument(metavar="tuned/", help="The artefact, or the folder that a tune wrote to.")
-    ] = None,
+    artifact: options.Artifact = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to write; by default report.html beside the artefact.")
     ] = None,
@@ -99,7 +101,7 @@ def report(
 
     if as_json:
         options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
-    file = loading.located(artifact or (Path("tuned") if Path("tuned").is_dir() else Path("autopipe.json")))
+    file = options.located(artifact)
     made = loading.of_file(file, use=functools.partial(use_beside, file))
     if as_json:
         print(profile_report.json_text(made.document), end="")
@@ -154,26 +156,29 @@ def eject(
 
 
 def merge(
-    artifacts: Annotated[list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The artefact to write.")],
+    artifacts: Annotated[
+        list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload, or their folders.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The artefact to write, or its folder.")],
 ) -> None:
     """Join the artefacts of several machines into one.
 
     If several profiles are of one machine, the latest stays. The first artefact names the workload.
     """
-    from autopipe.artifact import artifact
+    from autopipe.artifact import artifact as files
     from autopipe.values import count_text
 
-    merged = artifact.merge(artifacts, out)
+    out = files.located(out)
+    merged = files.merge([files.located(each) for each in artifacts], out)
     screen.say(f"wrote     {out}, with {count_text(len(merged.profiles), 'profile')}")
 
 
 def repoint(
-    artifact: options.Artifact,
+    artifact: options.Artifact = None,
     workload: Annotated[
-        str,
+        str | None,
         typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),
-    ],
+    ] = None,
 ) -> None:
     """Change the workload that an artefact names.
 
@@ -181,7 +186,11 @@ def repoint(
     """
     from autopipe.artifact import codegen
 
-    written, differences = codegen.repoint(artifact, workload)
+    if workload is None:  # one argument is the workload
+        artifact, workload = None, None if artifact is None else str(artifact)
+    if workload is None:
+        raise ConfigError("A workload must be named.", hint="Such as: autopipe repoint tuned/ train.py:workload")
+    written, differences = codegen.repoint(options.located(artifact), workload)
     screen.say(f"wrote     {' and '.join(map(str, written))}")
     for difference in differences:
         screen.say(f"note      {difference}")

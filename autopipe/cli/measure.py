@@ -287,13 +287,12 @@ def _usual(name: str) -> Iterator[tuple[TrialRunner, PipelineConfig]]:
 
 @contextlib.contextmanager
 def _tuned(name: str) -> Iterator[tuple[TrialRunner, PipelineConfig]]:
-    from autopipe.api import loading
     from autopipe.artifact import artifact as files
     from autopipe.artifact import pick
     from autopipe.measure import fingerprint
     from autopipe.search import searching, settings
 
-    stored = files.stored(loading.located(name))
+    stored = files.stored(files.located(name))
     choice = pick.pick(stored.artifact, fingerprint.detect(), name=name)
     asked = settings.simulation(choice.profile.request)
     with screen.working(f"measuring {name}"), searching.runner_for(stored.workload, asked, screen.warning()) as runner:

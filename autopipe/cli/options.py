@@ -222,14 +222,22 @@ def simulated(step: str | None) -> SimulatedAccelerator | None:
 
 # --------------------------------------------------------------- an artefact
 
-Artifact = Annotated[Path, typer.Argument(metavar="autopipe.json", help="The artefact.")]
+OF_AN_ARTIFACT = "The artefact, or its folder; by default tuned/, or else ./autopipe.json."
+Artifact = Annotated[Path | None, typer.Argument(metavar="tuned/", help=OF_AN_ARTIFACT)]
+
+
+def located(artifact: Path | None) -> Path:
+    """Return the path of the artefact of a command line."""
+    from autopipe.artifact import artifact as files
+
+    return files.located(artifact)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArtifactOptions:
     """The options that name an artefact and its workload."""
 
-    artifact: Artifact = Path("autopipe.json")
+    artifact: Artifact = None
     workload: Annotated[
         str | None,
         typer.Option(metavar="train.py:workload", help="The workload, if not the one that the artefact names."),
@@ -240,15 +248,19 @@ class ArtifactOptions:
     ] = False
 
     @property
+    def path(self) -> Path:
+        return located(self.artifact)
+
+    @property
     def arguments(self) -> list[str]:
         """The words that name both on another command line."""
         named = [] if self.workload is None else ["--workload", self.workload]
-        return [str(self.artifact), *named, *(["--allow-outside"] if self.allow_outside else [])]
+        return [str(self.path), *named, *(["--allow-outside"] if self.allow_outside else [])]
 
     def read(self) -> Stored:
         from autopipe.artifact import artifact
 
-        return artifact.stored(self.artifact, workload=self.workload, allow_outside=self.allow_outside)
+        return artifact.stored(self.path, workload=self.workload, allow_outside=self.allow_outside)
 
 
 ARTIFACT = ArtifactOptions()

@@ -126,7 +126,7 @@ def retune(
             raise nothing_measured(retuned.result)
     result, profile = retuned.result, retuned.profile
     if result is None or profile is None:
-        _without_search(retuned, stored.artifact, as_json=as_json)
+        _without_search(retuned, stored.path, as_json=as_json)
     else:
         if as_json:
             done = {"retuned": True, "kept": retuned.kept, "config": profile.winner.config}

@@ -249,7 +249,7 @@ def _printed(baseline: Baseline) -> str:
     """Return the command that prints the code of a baseline, if it is plain code."""
     loaders = [config.loader for config in pick.readable([baseline.config]) if config.loader.is_foreign]
     plain = [loader.model_dump()["code"] for loader in loaders if not is_own(baseline)]
-    return f": `autopipe eject autopipe.json --to {plain[0]}` prints it" if plain else ""
+    return f": `autopipe eject --to {plain[0]}` prints it" if plain else ""
 
 
 # ---------------------------------------------------------------- trust

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,7 +20,7 @@ _DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def whatif(
-    artifact: options.Artifact = Path("autopipe.json"),
+    artifact: options.Artifact = None,
     cores: Annotated[float | None, typer.Option(min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Devices that share a batch.")] = None,
@@ -61,7 +60,7 @@ def whatif(
     )
     if machine.step_seconds == 0:
         raise ConfigError(f"`--step` must be longer than 0 s, but got {step!r}.")
-    measured = read(artifact)
+    measured = read(options.located(artifact))
     found = what_if(measured, machine)
     if as_json:
         print(found.model_dump_json(indent=2))

@@ -95,6 +95,9 @@ COMMANDS = re.findall(r"^autopipe (whatif .*)$", PAGE, re.M)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_of_the_docs_run(autopipe: Autopipe, tuned: Path, line: str) -> None:
-    done = autopipe(*line.replace("tuned/autopipe.json", str(tuned)).split())
+def test_the_commands_of_the_docs_run_beside_an_artefact(
+    autopipe: Autopipe, tuned: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tuned.parent)
+    done = autopipe(*line.split())
     assert done.status == 0, done.err

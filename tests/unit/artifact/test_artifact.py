@@ -117,10 +117,12 @@ def test_a_huge_file_is_refused_without_being_read_whole(tmp_path: Path) -> None
         files.read(path)
 
 
-def test_a_missing_file_is_named_with_the_near_one_and_a_folder_with_the_one_in_it(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="is a folder") as error:
-        files.read(tmp_path)
-    assert str(tmp_path / "autopipe.json") in str(error.value.hint)
+def test_a_missing_file_is_named_with_the_near_one_or_the_one_of_a_tune(tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    below = files.write(artifact(), tmp_path / "tuned" / "autopipe.json")
+    with pytest.raises(ArtifactError, match="There is no artefact") as error:
+        files.read(tmp_path / "autopipe.json")
+    assert error.value.hint == f"Name the one in the folder below: {below}"
     files.write(artifact(), tmp_path / "autopipe.json")
     with pytest.raises(ArtifactError, match=r"Did you mean `autopipe.json`"):
         files.read(tmp_path / "autopip.json")

@@ -73,16 +73,38 @@ def test_show_of_a_folder_lists_all_artefacts_in_and_below_it(autopipe: Autopipe
     assert "There is no artefact in" in autopipe("show", tmp_path / "empty").refused()
 
 
-@pytest.mark.parametrize("command", ["show", "check", "retune"])
-def test_from_where_a_tune_was_run_its_artefact_is_named(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+COMMANDS = ["show", "report", "check", "retune", "eject", "repoint {} train.py:workload", "merge {} --out c.json"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("named", "read"),
+    [
+        ("tuned", "tuned/autopipe.json"),
+        ("tuned/other.json", "tuned/other.json"),
+        ("", "tuned/autopipe.json"),
+        ("", "autopipe.json"),
+    ],
+    ids=["folder", "file", "where a tune was run", "beside the artefact"],
+)
+def test_a_command_takes_an_artefact_or_its_folder_or_finds_it(
+    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, named: str, read: str
 ) -> None:
+    if not named and command.startswith("merge"):
+        pytest.skip("what is merged is always named")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tuned").mkdir()
-    files.write(artifact(), tmp_path / "tuned" / "autopipe.json")
-    hint = autopipe(command).refused().splitlines()[-1]
-    assert hint.startswith("hint: Name the one in the folder below: ")
-    assert hint.endswith("tuned/autopipe.json")
+    Path(read).write_text('{"schema_version": 0}')  # of which every command says where it is
+    if (command, named) == ("show", "tuned"):  # a list of what is in it
+        assert autopipe("show", named).refused().startswith("error: There is no artefact in `tuned`")
+        return
+    line = command.format(named) if "{}" in command else f"{command} {named}"
+    assert (
+        autopipe(*line.split())
+        .refused()
+        .replace(f"{tmp_path}/", "")
+        .startswith(f"error: `{read}` has schema_version=0")
+    )
 
 
 def test_retune_refuses_a_read_only_folder(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +122,7 @@ def test_merge_unites_profiles_and_leads_to_the_workload_from_a_new_folder(autop
     one = files.write(artifact(profile(hardware=HERE), workload=named), tmp_path / "one" / "a.json")
     two = files.write(artifact(), tmp_path / "b.json")
     out = tmp_path / "new" / "tuned" / "autopipe.json"
-    ended = autopipe("merge", one, two, "-o", out)
+    ended = autopipe("merge", one.rename(one.with_name("autopipe.json")).parent, two, "-o", out)
     assert (ended.status, ended.out) == (0, ""), ended.err
     assert "with 2 profiles" in ended.err
     merged = files.read(out)
@@ -170,6 +192,7 @@ def test_a_module_of_the_users_own_is_left_and_another_workload_is_told(autopipe
 
 def test_what_is_not_there_is_refused_and_nothing_is_written(autopipe: Autopipe, renamed: Path) -> None:
     before = renamed.read_text()
+    assert "A workload must be named" in autopipe("repoint").refused()
     assert "Did you mean `photos`?" in autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:foto").refused()
     assert renamed.read_text() == before
 

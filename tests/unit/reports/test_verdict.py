@@ -89,7 +89,7 @@ def test_the_users_own_pipeline_is_compared_with_and_the_others_stand_beside_it(
 def test_a_baseline_that_beats_the_winner_is_advised_though_the_users_own_is_beaten() -> None:
     mine, usual = own(74.0), baseline("tf.data AUTOTUNE", 2000.0, **USUAL)
     found = result(contest(mine, 13.5, 12.0), contest(usual, 0.5, 0.4), baselines=(mine, usual))
-    said = "tf.data AUTOTUNE is faster still: `autopipe eject autopipe.json --to tf.data` prints it. Or search on: "
+    said = "tf.data AUTOTUNE is faster still: `autopipe eject --to tf.data` prints it. Or search on: "
     assert verdict.action(found).startswith(said)
     former = baseline("the former configuration", 2000.0)
     kept = result(contest(mine, 13.5, 12.0), contest(former, 0.5, 0.4), baselines=(mine, former))
