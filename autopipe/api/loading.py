@@ -104,10 +104,7 @@ def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allo
     from autopipe.search import conclusion, searching
     from autopipe.search.settings import Settings
 
-    named = workload if isinstance(workload, str) else None
-    stored = files.stored(path, workload=named, allow_outside=allow_outside)
-    if isinstance(workload, Workload):
-        stored = dataclasses.replace(stored, workload=workload)
+    stored = files.stored(path, workload=workload, allow_outside=allow_outside)
     settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
     done = retuning.run(stored, settings, searching.Watcher(), given=["budget_seconds"])
     if done.profile is None and done.result is not None:

@@ -85,7 +85,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     trials: int | None = None,
     if_stale: bool = False,
     if_drifted: bool = False,
-    workload: str | None = None,
+    workload: Workload | str | None = None,
     allow_outside: bool = False,
 ) -> factory.Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
@@ -93,17 +93,18 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     If nothing can be measured, the present profile is used, with a warning that gives the reason.
 
     Args:
-        path: the artefact, which is written again.
+        path: the artefact, which is written again, or its folder.
         budget: seconds, the confirmation run included; None for no limit. The default is three quarters of the tune's.
         trials: the most trials; the default is half of the tune's.
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
         if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With
             `if_stale`, one of both is enough.
-        workload: "train.py:workload", in place of the one that the artefact names; the artefact names it from then on.
+        workload: the workload, in place of the one that the artefact names; or "train.py:workload", which the artefact
+            names from then on.
         allow_outside: trust everything that the artefact names; see `ap.load`.
 
     Raises:
-        ConfigError: `workload` is not a name.
+        ConfigError: `workload` is no workload.
         ArtifactError: the file is no artefact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
@@ -112,9 +113,8 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
     passed: object = workload
-    if not isinstance(passed, str | None):
-        hint = 'Write it to a file, and pass "FILE.py:workload"; or tune it anew: ap.tune(workload).'
-        raise unfit("workload", passed, "the name of a workload, or None", hint)
+    if not isinstance(passed, Workload | str | None):
+        raise unfit("workload", passed, "an ap.Workload, the name of one, or None", 'Such as "train.py:workload".')
     stored = artifact.stored(artifact.located(path), workload=workload, allow_outside=allow_outside)
     told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
     given = [name for name in told if told[name]]
@@ -129,7 +129,7 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         said = f"The retune of `{stored.path}` failed, so the present profile is used: {error}"
         warnings.warn(said, factory.ProfileWarning, stacklevel=2)
     named = stored.workload if isinstance(stored.workload, Workload) else stored.workload.text
-    return factory.load(path, workload=named, shown=profile_report.piece)
+    return factory.load(stored.path, workload=named, shown=profile_report.piece)
 
 
 def run(

@@ -101,13 +101,13 @@ class Stored:
 
     path: Path
     artifact: Artifact
-    # its name, or the object for a workload without code; it has not been imported
+    # its name, which has not been imported; or the object, of a workload without code or that was given
     workload: Workload | protocol.Reference
     given: str | None = None  # "train.py:workload", if given in place of the one that the artefact names
 
 
-def stored(path: Path, *, workload: str | None = None, allow_outside: bool = False) -> Stored:
-    """Read an artefact with its workload, or with the `workload` ("train.py:workload") in its place.
+def stored(path: Path, *, workload: Workload | str | None = None, allow_outside: bool = False) -> Stored:
+    """Read an artefact with its workload, or with the `workload` (an object, or "train.py:workload") in its place.
 
     The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
     the artefact's folder or below the working directory, and elsewhere only with `allow_outside`. Raise ArtifactError
@@ -115,6 +115,8 @@ def stored(path: Path, *, workload: str | None = None, allow_outside: bool = Fal
     """
     file = path.absolute()
     artifact = read(file)
+    if isinstance(workload, Workload):
+        return Stored(path=file, artifact=artifact, workload=workload)
     if workload is not None:
         return Stored(path=file, artifact=artifact, workload=protocol.Reference(text=workload), given=workload)
     found = reference.workload_of(artifact, file, allow_outside=allow_outside, below=Path.cwd())

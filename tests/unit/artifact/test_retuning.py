@@ -14,7 +14,7 @@ from autopipe.api import retuning
 from autopipe.api.retuning import FORMER, When
 from autopipe.artifact import artifact as files
 from autopipe.artifact.drift import Result, Verdict
-from autopipe.artifact.factory import ProfileWarning
+from autopipe.artifact.factory import NamelessWarning, ProfileWarning
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.errors import ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
@@ -163,11 +163,32 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
             assert ap.retune(path).profile == stored.profiles[0]
 
 
-def test_a_workload_object_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    files.write(artifact(profile()), tmp_path / "autopipe.json")
-    numbers = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
-    with pytest.raises(ConfigError, match=r"`workload` must be the name of a workload.*FILE\.py:workload"):
-        ap.retune(tmp_path / "autopipe.json", workload=numbers)  # type: ignore[arg-type]
+@pytest.fixture
+def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ap.Workload, Fleet]:
+    """An artefact of a workload that no file holds, the workload, and the machine of the tune."""
+    fleet, path = Fleet(monkeypatch), tmp_path / "autopipe.json"
+    fleet.at(imaginary(cores=2), Surface())
+    data = ap.Arrays(np.zeros((8, 4), "float32"), np.zeros((8, 1), "float32"))
+    workload = ap.Workload(data=data, ops=[ap.Rescale(0.5)], batch_size=4)
+    with pytest.warns(NamelessWarning):
+        ap.tune(workload, space="quick", trials=4, budget=None).save(path)
+    return path, workload, fleet
+
+
+def test_a_workload_of_a_notebook_is_retuned_on_new_hardware(notebooks: tuple[Path, ap.Workload, Fleet]) -> None:
+    path, workload, fleet = notebooks
+    fleet.at(imaginary(cores=4), Surface())
+    tuned = ap.load(path, workload=workload, on_new_hardware="retune", retune_seconds=60)  # a warning would be an error
+    assert tuned.profile.hardware.cores == 4
+    assert {each.hardware.cores for each in files.read(path).profiles} == {2, 4}
+
+
+def test_a_workload_of_a_notebook_is_retuned(notebooks: tuple[Path, ap.Workload, Fleet]) -> None:
+    path, workload, _ = notebooks
+    before = files.read(path).profiles[0]
+    assert ap.retune(path.parent, workload=workload, trials=4).profile.measured_at >= before.measured_at
+    with pytest.raises(ConfigError, match=r"`workload` must be an ap\.Workload"):
+        ap.retune(path, workload=3)  # type: ignore[arg-type]  # as a user may
 
 
 def test_a_tune_for_prediction_and_its_retune_leave_the_profile_of_the_training(
