@@ -9,9 +9,9 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from autopipe.errors import ConfigError, near, shortened
+from autopipe.errors import ConfigError, near
 from autopipe.hardware import machine
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.pipeline import assembly
@@ -23,9 +23,6 @@ from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, Storag
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
-
-BASELINE: Final = "baseline"
-"""What the command line has beside the forms of samples: image files are rewritten, by `storage.rewrite`."""
 
 _REMOTE_WORKERS = 32  # threads that mostly wait
 
@@ -91,9 +88,8 @@ def job(
     """
     to = next(name for name in STORAGES if STORAGES[name].holds_arrays) if to is None else to
     if to not in STORAGES:
-        known = [*STORAGES, BASELINE]
-        said = f"`to` must be a form that is written, one of {', '.join(known)}, but got {to!r}."
-        raise ConfigError(f"{said}{near(to, known)}")
+        said = f"`to` must be a form that is written, one of {', '.join(STORAGES)}, but got {to!r}."
+        raise ConfigError(f"{said}{near(to, STORAGES)}")
     storage: Storage = STORAGES[to]
     workload = imported(workload)
     plan = make_plan(workload)
@@ -101,20 +97,6 @@ def job(
     sizes = {depth: estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)}
     where = place(workload.converted) / assembly.set_name(to, cut) if folder is None else folder
     return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
-
-
-def image_folders(workload: Workload | str) -> tuple[str, ...]:
-    """Return the folders of a workload's image files, as absolute paths; raise ConfigError if it does not read files of
-    folders on a disk.
-    """
-    data = imported(workload).data
-    if found := data_source.folders(data):
-        return found
-    raise ConfigError(
-        f"The files of folders on a disk can be rewritten, as ap.ImageFolder, ap.ImagePairs and ap.Table read them, "
-        f"but the data are {shortened(data)}.",
-        hint="If they come from files in a folder, name that: --images DIR",
-    )
 
 
 def imported(named: Workload | protocol.Reference | str) -> Workload:

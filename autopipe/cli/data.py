@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from autopipe import again, registry
 from autopipe.cli import options, screen
-from autopipe.errors import ConfigError, printable
+from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
     from autopipe.artifact.converting import Job
@@ -42,7 +41,7 @@ def convert(
         str | None,
         typer.Option(
             metavar="FORM",
-            help="The form: array, the default, or tfrecord; or baseline, for JPEG files that are progressive.",
+            help="The form: array, the default, or tfrecord.",
         ),
     ] = None,
     cut: Annotated[
@@ -80,8 +79,7 @@ def convert(
     """Write the samples of a workload in a form that reads faster.
 
     The first, deterministic ops are done once, as far as the form can hold their results. If a conversion was stopped,
-    the same command continues it. `--to baseline` rewrites files instead: progressive JPEG, which take longer to
-    decode, become baseline JPEG of the same pixels, in a folder of the same layout.
+    the same command continues it.
     """
     from autopipe.artifact import converting
 
@@ -90,9 +88,6 @@ def convert(
         options.refuse_idle(context, "to", "cut", "out", "workers", "shard", *_WRITERS, "check", why=idle)
         manifest = converting.finish(finish)
         screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
-        return
-    if to == converting.BASELINE:
-        _rewrite(context, workload, out, workers)
         return
     part = _part(shard)
     asked = options.given(context, _WRITERS)
@@ -117,47 +112,6 @@ def convert(
     screen.say(f"wrote     {done.samples:,} samples to {done.folder} in {done.seconds:.1f} s{kept}")
     if check:
         screen.say(f"verified  every file, and {job.verify()} samples against the source")
-
-
-def _rewrite(context: typer.Context, workload: options.WorkloadOptions, out: str | None, workers: int | None) -> None:
-    """Rewrite progressive JPEG files as baseline ones."""
-    from autopipe.artifact import converting
-    from autopipe.pipeline.storage import rewrite
-    from autopipe.workload.data import paths
-
-    idle = ("cut", "shard", "check", "model", "image_size", "batch_size", *_WRITERS)
-    options.refuse_idle(context, *idle, why="with `--to baseline`, which compares each file that it rewrites")
-    for option, place in (("--out", out), ("--images", workload.images)):
-        if place is not None and paths.is_url(place):
-            raise ConfigError(
-                f"`{option}` of `--to baseline` must be a folder on a disk, but got {paths.shown(place)}.",
-                hint="Copy the files to a disk first.",
-            )
-    if out is None:
-        raise ConfigError("`--to baseline` needs a folder for the rewritten files.", hint="Name it: --out DIR")
-    if workload.workload is None and workload.images is not None:
-        folders: tuple[str, ...] = (str(Path(workload.images).absolute()),)
-    else:
-        folders = converting.image_folders(workload.chosen_samples().workload)
-    try:
-        with screen.bar("rewriting", unit="files") as on_progress:
-            done = rewrite.rewrite(folders, Path(out), workers=workers, on_progress=on_progress)
-    except KeyboardInterrupt:
-        screen.say("stopped   finished files stay; the same command continues from there")
-        raise
-    kept = f", {done.kept:,} were there already" if done.kept else ""
-    others = f"{done.others:,} others linked or copied"
-    screen.say(f"wrote     {done.rewritten:,} files as baseline JPEG in {done.seconds:.1f} s, {others}{kept}")
-    if done.left:
-        screen.say(
-            f"note      {len(done.left):,} progressive files cannot be rewritten and are as they were; the first is "
-            f"{printable(done.left[0])}"
-        )
-    if not (done.rewritten or done.kept):
-        screen.say("note      no file was rewritten, so nothing is gained by reading these")
-        return
-    for old, new in done.folders.items():
-        screen.say(f"next      let the training read {printable(new)} in place of {printable(old)}, and tune it again")
 
 
 def _say_sizes(job: Job) -> None:

@@ -296,9 +296,8 @@ class Source(Protocol):
 
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
-    `files()`, `folders`, a tuple of the paths of the folders in which all these files lie, `remote`, the kind of URL of
-    the samples ("s3") if they are on no disk, and `idempotent`, False if loaders with `read_ahead` must not repeat a
-    slow read.
+    `files()`, `remote`, the kind of URL of the samples ("s3") if they are on no disk, and `idempotent`, False if
+    loaders with `read_ahead` must not repeat a slow read.
 
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of parts; `x_kind` and `y_kind`,
     if given, have the same form. A third part weights the sample in the loss.

@@ -178,9 +178,7 @@ class _Run:
         if isinstance(self._folder, Path):
             share = samples / self._header.samples
             needed = estimate_bytes(self._conversion, self._storage) * share
-            require_room(
-                self._folder, needed, "Free some, choose another folder, or keep the samples in a smaller form."
-            )
+            _require_room(self._folder, needed)
         with self._disk_errors():
             (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
             if not (self._folder / HEADER_NAME).exists():
@@ -215,35 +213,30 @@ class _Run:
                 bad[position] = error.message
                 yield None
 
-    def _disk_errors(self) -> contextlib.AbstractContextManager[None]:
-        return disk_errors(
-            self._folder, lambda: f"{self.kept + self.written} of {self._header.samples} samples. These are kept"
-        )
+    @contextlib.contextmanager
+    def _disk_errors(self) -> Iterator[None]:
+        """Raise StorageError for an OSError of the folder that is written to."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.") from error
+            done = f"{self.kept + self.written} of {self._header.samples} samples. These are kept"
+            raise StorageError(
+                f"The disk is full: {self._folder} takes no more after {done}.",
+                hint="Free some space and run the same command again; it goes on from there.",
+            ) from error
 
 
-def require_room(folder: Path, needed: float, hint: str) -> None:
+def _require_room(folder: Path, needed: float) -> None:
     """Raise StorageError if the disk of a folder has no room for so many bytes, and some for records and indexes."""
     free = shutil.disk_usage(folder).free
     if needed + _SPARE_BYTES > free:
         raise StorageError(
             f"The disk must have room for the set: {size_text(int(needed) + _SPARE_BYTES)} are needed in `{folder}`, "
             f"but {size_text(free)} are free.",
-            hint=hint,
+            hint="Free some, choose another folder, or keep the samples in a smaller form.",
         )
-
-
-@contextlib.contextmanager
-def disk_errors(folder: Place, done: Callable[[], str]) -> Iterator[None]:
-    """Raise StorageError for an OSError of a folder that is written to; `done` says after how much, if it is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageError(f"`{folder}` cannot be written to: {error.strerror}.") from error
-        raise StorageError(
-            f"The disk is full: {folder} takes no more after {done()}.",
-            hint="Free some space and run the same command again; it goes on from there.",
-        ) from error
 
 
 def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:

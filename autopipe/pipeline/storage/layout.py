@@ -233,22 +233,17 @@ def open_folder(folder: Place, conversion: Conversion, storage: Storage, whole_b
     names = sorted(path.name for path in folder.iterdir())
     begun = (folder / HEADER_NAME).exists()  # after the list: other parts that begin now write it before their shards
     foreign = [name for name in names if not name.startswith((".", HEADER_NAME)) and not (begun and _OURS.match(name))]
-    require_empty(folder, "a conversion", foreign)
+    if foreign:
+        raise StorageError(
+            f"The folder of a conversion must hold nothing else, but `{folder}` has {len(foreign)} other files: "
+            f"{', '.join(f'`{name}`' for name in foreign[:3])}.",
+            hint="Choose a new or empty folder.",
+        )
     if not begun:
         return new_header(conversion, storage, whole_bytes())
     header = Header.load(folder / HEADER_NAME)
     require_same(header, conversion, storage.name, folder)
     return header
-
-
-def require_empty(folder: Place, of: str, names: list[str]) -> None:
-    """Raise StorageError if there are other files, called so, than those `of` which the folder is."""
-    if names:
-        raise StorageError(
-            f"The folder of {of} must hold nothing else, but `{folder}` has {len(names)} other files: "
-            f"{', '.join(f'`{name}`' for name in names[:3])}.",
-            hint="Choose a new or empty folder.",
-        )
 
 
 def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> Header:

@@ -99,11 +99,6 @@ class ImagePairs:
     def name(self, index: int) -> str:
         return f"{self._images.text(index)} with {self._masks.text(index)}"
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        images, masks = self._images.folders, self._masks.folders
-        return images + masks if images and masks else ()
-
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         chosen = None if indices is None else list(indices)
         return self._images.files(chosen) + self._masks.files(chosen)
@@ -372,10 +367,6 @@ class ImageFolder:
 
     def name(self, index: int) -> str:
         return self._paths.text(index)
-
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return self._paths.folders
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         return self._paths.files(indices)

@@ -238,12 +238,6 @@ class PathList:
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        """The folder that holds all files; none if they are behind URLs, or some lie elsewhere."""
-        outside = any(folder.startswith(b"/") or b".." in folder.split(b"/") for folder in self.directories)
-        return () if outside or self.remote is not None else (os.fsdecode(self.root),)
-
     def mean_bytes(self) -> float:
         """Return the mean size of a file, estimated from 256 files."""
         sizes = [status.st_size for status in self._stats(256) if status is not None]

@@ -99,14 +99,6 @@ def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:
     return [os.fspath(path) for path in lister(indices)] if callable(lister) else []
 
 
-def folders(source: Source) -> tuple[str, ...]:
-    """Return the folders on a disk in which all files of a source lie, each a sample or a part of one; empty if the
-    source is none of such files, or does not name them.
-    """
-    named = getattr(source, "folders", ())
-    return named if isinstance(named, tuple) and all(isinstance(each, str) for each in named) else ()
-
-
 def remote(source: Source) -> str | None:
     """Return the kind of URL of the samples, such as "s3"; None for files, memory, and sources without `remote`."""
     kind = getattr(source, "remote", None)

@@ -226,10 +226,6 @@ class Table:
     def name(self, index: int) -> str:
         return f"{self._paths.text(index)} (row {self._rows[index]} of {self._csv})"
 
-    @property
-    def folders(self) -> tuple[str, ...]:
-        return self._paths.folders
-
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         return self._paths.files(indices)
 

@@ -25,7 +25,6 @@ from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.ops.region import UPRIGHT, upright
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
@@ -33,6 +32,7 @@ from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, Samp
 Size: TypeAlias = tuple[int, int]  # height, width
 
 MAX_PIXELS = 2**28
+UPRIGHT = 1  # the orientation of an image whose pixels are stored as a viewer shows them
 _FLAGS = {  # by channels; without them, of a mask, OpenCV gives BGR
     3: cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION,
     1: cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION,
@@ -533,6 +533,17 @@ def _has_end_after_scan(data: bytes) -> bool:
             if marker == _SCAN:
                 return data.find(b"\xff\xd9", at) >= 0
     return False
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
+    if orientation == UPRIGHT:
+        return pixels
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    rows = -1 if orientation in (3, 4, 7, 8) else 1
+    columns = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(pixels[::rows, ::columns])
 
 
 def orientation_of(data: bytes) -> int:

@@ -345,7 +345,7 @@ def test_a_single_epoch_is_told_of_the_cold(epochs: int | None, share: float | N
 @pytest.mark.parametrize(("share", "told"), [(None, []), (0.0, []), (0.75, [True])])
 def test_progressive_files_are_named_with_what_rewrites_them(share: float | None, told: list[bool]) -> None:
     assert [
-        "75% " in said and "`autopipe convert --to baseline`" in said for said in noted(progressive_share=share)
+        "75% " in said and "`jpegtran -copy all -optimize`" in said for said in noted(progressive_share=share)
     ] == told
 
 
