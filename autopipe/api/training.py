@@ -29,7 +29,8 @@ def build_loader(
 
     Args:
         workload: what is trained.
-        config: how it is fed; None, with `tune`: as a short look at the samples predicts to be the fastest.
+        config: how it is fed; `finish="host"` suits a loop. None, with `tune`: as a short look at the samples predicts
+            to be the fastest.
         shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
         rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
         tune: "live" tries other configurations while the loader is read, if its reader waits, and keeps what is faster;

@@ -125,7 +125,8 @@ class Tuned:
         return None if self.shown is None else self.shown(self.profile)
 
     def make_loader(self, *, shard: tuple[int, int] = (0, 1), tune: Literal["live"] | None = None) -> Loader:
-        """Return an open loader of the workload's batches.
+        """Return an open loader of the workload's batches. The workers do the ops that the trainer leaves to the
+        device.
 
         Args:
             shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
@@ -138,7 +139,8 @@ class Tuned:
             ...         ...
         """
         if tune is None:
-            return assembly.build_loader(self.workload, self.config, shard=shard)
+            config = self.config.model_copy(update={"finish": "host"})
+            return assembly.build_loader(self.workload, config, shard=shard)
         check_tune(tune)
         from autopipe.search import live
 

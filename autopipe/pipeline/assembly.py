@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
-from autopipe.pipeline.loader import Device, Finish, LateFinish, Loader, LoadJob, Recipe, Shared
+from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
@@ -48,47 +48,23 @@ if TYPE_CHECKING:
     from autopipe.pipeline.devices.trainer import Trainer
 
 
-# -------------------- the backend: what loaders and `LateFinish` ask of it
+# -------------------- the backend: what a loader that keeps samples on the device asks of it
 
 
+@functools.cache  # so that all loaders have one compiled function
 def _device() -> Device:
     import keras
 
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return Device(jax.device_put, jax.jit)
+    import tensorflow as tf
+
     from autopipe.pipeline.devices.strategy import SingleDevice
-    from autopipe.pipeline.devices.train_steps import KERAS_OPS
 
-    is_host, place = False, keras.ops.convert_to_tensor
-    match keras.backend.backend():
-        case "tensorflow":
-            strategy = SingleDevice()
-            is_host, place = not strategy.looks_ahead, strategy.place
-        case "jax":
-            import jax
-
-            # A compiled step takes NumPy arrays on the CPU as they are; another caller may not.
-            is_host, place = jax.default_backend() == "cpu", jax.device_put
-    return Device(is_host, place, _compiled, KERAS_OPS)
-
-
-def _compiled(function: Callable[..., Any], **of_tensorflow: bool) -> Callable[..., Any]:
-    import keras
-
-    compiled = function
-    match keras.backend.backend():
-        case "tensorflow":
-            import tensorflow as tf
-
-            compiled = tf.function(function, autograph=False, **of_tensorflow)
-        case "jax":
-            import jax
-
-            compiled = jax.jit(function)
-    return compiled
-
-
-def late_finish(open_twin: Callable[[], Loader]) -> LateFinish:
-    """Finish the batches of a training without a trainer. `open_twin` opens a loader whose workers finish them."""
-    return LateFinish(open_twin, _device)
+    # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
+    return Device(SingleDevice().place, functools.partial(tf.function, autograph=False, jit_compile=True))
 
 
 # -------------------- assembly
@@ -321,19 +297,12 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
 def _job(
     workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder, identity: Callable[[], str]
 ) -> LoadJob:
-    by_workers = config.model_copy(update={"finish": "host"})
-    finish = Finish.left(plan, config.model_setup)
-
-    def open_twin() -> Loader:
-        return config.loader.open(_job(workload, by_workers, plan, order, identity))
-
     return LoadJob(
         recipe=recipe_of(workload, config, plan),
         order=order,
-        finish=finish,
+        finish=Finish.left(plan, config.model_setup),
         bad_sample_log=workload.bad_sample_log,
         identity=identity,
-        finishing=late_finish(open_twin),
         device=_device,
         setup=config.model_setup,
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import functools
 import operator
 import os
 import weakref
@@ -105,58 +104,8 @@ class Owner:
 class Device(NamedTuple):
     """The device of the Keras backend, for loaders, which import no framework."""
 
-    is_host: bool  # arrays of the backend lie in the host's memory
     place: Callable[[Any], Any]  # returns an array there; one that is there already as it is
-    compiled: Callable[
-        ..., Callable[..., Any]
-    ]  # compiles a function of arrays there; more arguments are `tf.function`'s
-    ops: ArrayNamespace  # that such functions call
-
-
-class LateFinish:
-    """Finishes batches for a training that has no compiled step of a Keras model.
-
-    If the device is the host, the workers of another loader, the `twin`, finish them, on all cores.
-    """
-
-    twin: Loader | None = None
-
-    def __init__(self, open_twin: Callable[[], Loader], device: Callable[[], Device]) -> None:
-        self._owner = Owner()
-        self._open_twin, self._device = open_twin, device
-        self._finished: Callable[[Batch], Batch] | None = None
-        self._is_closed = False
-
-    def batches(self, loader: Loader, epoch: int, start: int) -> Iterator[Batch]:
-        """Yield the finished batches of a loader, as arrays of the Keras backend."""
-        if loader.on_device:
-            finished = self._of(loader)
-            for parts in loader.native_dataset(epoch, 1, start):
-                yield finished(loader.spec.aligned(parts))
-            return
-        device = self._device()
-        if device.is_host and loader.finish.ops and self.twin is None and not self._is_closed:
-            self._owner.require()
-            self.twin = self._open_twin()
-        source = loader if self.twin is None else self.twin
-        for batch in source.batches(epoch, start):
-            if device.is_host:
-                yield tuple(None if part is None else device.place(part) for part in source.finish.batch(batch))
-            else:
-                yield self._of(loader)(batch)
-            del batch  # the consumer may be done with it: do not hold it while waiting for the next
-
-    def _of(self, loader: Loader) -> Callable[[Batch], Batch]:
-        if self._finished is None:
-            device = self._device()
-            finish = functools.partial(loader.finish.batch, xp=device.ops)
-            self._finished = device.compiled(finish, reduce_retracing=True)
-        return self._finished
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self.twin is not None:
-            self.twin.close()
+    compiled: Callable[[Callable[..., Any]], Callable[..., Any]]  # compiles a function of arrays there
 
 
 class LoaderState(Value):
@@ -218,22 +167,22 @@ class Loader(abc.ABC):
         """Stop all work and release everything. May be called more than once."""
 
     def epoch(self, number: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the finished batches (x, y) of an epoch; from a loaded state on, if it lies in this epoch.
+        """Yield the finished batches (x, y) of an epoch, as NumPy arrays; from a loaded state on, if it lies in this
+        epoch.
 
-        If the configuration finishes on the device, batches are arrays of the Keras backend, else NumPy arrays. Samples
-        of several parts give batches of the same structure, with the weights of samples third if there are any.
+        The thread that takes them does what the configuration leaves to the device: with `finish="host"`, the workers
+        do it. Samples of several parts give batches of the same structure, with the weights of samples third if there
+        are any.
         """
         number = operator.index(number)  # of NumPy's whole numbers, too, which overflow
         state = self.loaded_state()
         done = state.batch if state is not None and state.epoch == number else 0
-        late = None if self.finish.is_identity else self._finishing
-        for batch in self.batches(number, done) if late is None else late.batches(self, number, done):
+        for batch in self.batches(number, done):
             done += 1  # `enumerate` would hold a batch until it has the next
             self._position = (number, done)
-            yield self.spec.packed(batch)
+            yield self.spec.packed(self.finish.batch(batch))
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
-    _finishing: LateFinish | None = None
     _resume: LoaderState | None = None
     _position: tuple[int, int] = (0, 0)
     _training: Callable[[], tuple[int, int]] | None = None
@@ -327,15 +276,12 @@ class Loader(abc.ABC):
 class WorkloadLoader(Loader):
     """A loader of a workload's samples: its job describes the batches, a subclass makes them."""
 
-    _finishing: LateFinish
-
     def __init__(self, job: LoadJob, buffered_batches: int) -> None:
         self.spec = job.recipe.spec
         self.finish = job.finish
         self.batch_size = job.order.batch_size
         self.last_batch_samples = job.order.batch_samples(job.order.batches - 1)
         self.buffered_batches = buffered_batches
-        self._finishing = job.finishing
         self._job = job
 
     def __len__(self) -> int:
@@ -430,7 +376,6 @@ class LoadJob:
     finish: Finish  # the ops left for the device
     bad_sample_log: str  # the file that lists skipped samples
     identity: Callable[[], str]  # returns a digest of all that fixes the sequence of batches
-    finishing: LateFinish  # finishes batches for a training without a Keras model
     device: Callable[[], Device]  # returns the device on which the model trains
     setup: ModelSetup  # the settings on which the model's speed depends
     shared: Shared = dataclasses.field(default_factory=Shared)  # with other loaders of the workload

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.pipeline.batching.stream import overtaken
-from autopipe.pipeline.loader import LateFinish, Loader, Made, end
+from autopipe.pipeline.loader import Loader, Made, end
 from autopipe.workload.sample import Batch
 
 Place: TypeAlias = tuple[int, int]
@@ -126,10 +126,6 @@ class SwitchingLoader(Loader):
     def identity(self) -> str:
         return self.loader.identity
 
-    def finish_by(self, finishing: LateFinish) -> None:
-        """Have the batches of `epoch` finished, and close what finishes them at the end."""
-        self._finishing = finishing
-
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         source: Iterator[Batch] | None = None
         self._at, self._last, number = (epoch, start), last, start
@@ -224,8 +220,6 @@ class SwitchingLoader(Loader):
 
     def close(self) -> None:
         self._is_closed = True
-        if self._finishing is not None:
-            self._finishing.close()
         with contextlib.ExitStack() as stack:
             for thread in self._closing:
                 stack.callback(thread.join)

@@ -525,13 +525,12 @@ def open_loader(
     shard: tuple[int, int] = (0, 1),
     keep: Keep = lambda learnt: None,
 ) -> Loader:
-    """Open a loader that tunes itself, for a training of one's own.
-
-    If the device is the host, another one, whose workers do all ops, takes its place, as with any loader.
+    """Open a loader that tunes itself, for a training of one's own. Its workers do what a trainer leaves to the device,
+    and `keep` gets configurations of a trainer.
     """
-    opened, by_workers = assembly.opener(workload, shard=shard), config.model_copy(update={"finish": "host"})
-    twin = functools.partial(follow, workload=workload, config=by_workers, opened=opened)
-    live = follow(opened(config), workload, config, opened, keep)
-    if isinstance(live, SwitchingLoader):
-        live.finish_by(assembly.late_finish(lambda: twin(opened(by_workers))))
-    return live
+    open_one = assembly.opener(workload, shard=shard)
+
+    def opened(chosen: PipelineConfig) -> Loader:
+        return open_one(chosen.model_copy(update={"finish": "host"}))
+
+    return follow(opened(config), workload, config, opened, keep)

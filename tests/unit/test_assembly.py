@@ -10,13 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, ConfigError, LoaderError, StorageError, WorkloadError
+from autopipe.errors import ConfigError, StorageError, WorkloadError
 from autopipe.hardware import machine
 from autopipe.pipeline.assembly import CacheWarning, batches_digest, conversion_of, evaluation_loader
 from autopipe.pipeline.config import STORAGES
@@ -283,42 +282,6 @@ def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Pa
         ap.build_loader(workload(photos), PLAIN, shard=(2, 2))
     with pytest.raises(WorkloadError, match="one size"):
         ap.build_loader(workload(photos, ops=[ap.Decode()]), PLAIN)
-
-
-def first_broken(index: int) -> NDArray[np.float32]:
-    if index == 0:
-        raise BadSampleError("broken")
-    return np.full(3, index, np.float32)
-
-
-def test_an_epoch_that_workers_finish_counts_its_bad_samples(tmp_path: Path) -> None:
-    workload = ap.Workload(
-        data=Made(8, first_broken),
-        ops=[ap.Rescale(0.5)],
-        batch_size=4,
-        on_bad_sample="skip",
-        bad_sample_log=str(tmp_path / "bad"),
-    )
-    with ap.build_loader(workload, PLAIN) as loader:
-        assert len(list(loader.epoch(0))) == 2
-        assert loader.bad_samples == {0: 1}  # type: ignore[attr-defined]  # a loader that counts them
-
-
-def test_the_batches_of_an_epoch_are_finished_by_whatever_backend_keras_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
-    rows = np.arange(8, dtype=np.float32)[:, None]
-    workload = ap.Workload(data=ap.Arrays(rows), ops=[ap.Rescale(0.5)], batch_size=4, shuffle=False)
-    with ap.build_loader(workload, PLAIN) as loader:
-        made = np.concatenate([np.asarray(batch[0]) for batch in loader.epoch(0)])
-    assert np.array_equal(made, 0.5 * rows)
-
-
-def test_a_closed_loader_opens_nothing_more_for_an_epoch() -> None:
-    workload = ap.Workload(data=Made(8, first_broken), ops=[ap.Rescale(0.5)], batch_size=4, on_bad_sample="skip")
-    with ap.build_loader(workload, PLAIN) as loader:
-        pass
-    with pytest.raises(LoaderError, match="closed"):
-        next(loader.epoch(0))
 
 
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:

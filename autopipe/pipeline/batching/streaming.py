@@ -173,13 +173,10 @@ class StreamingLoader(WorkloadLoader):
 
     @property
     def bad_samples(self) -> dict[int, int]:
-        twin = self._finishing.twin
-        of_twin = twin.bad_samples if isinstance(twin, StreamingLoader) else {}
-        return {**self._ledger.counts, **of_twin}
+        return self._ledger.counts
 
     def lost_workers(self) -> int:
-        twin = 0 if self._finishing.twin is None else self._finishing.twin.lost_workers()
-        return twin + self._lost + sum(filler.lost for filler in self._fillers)
+        return self._lost + sum(filler.lost for filler in self._fillers)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._left = 0
@@ -229,7 +226,6 @@ class StreamingLoader(WorkloadLoader):
         self._stream.go_on()
 
     def close(self) -> None:
-        self._finishing.close()
         self._shut_down()
         self._lost += sum(filler.lost for filler in self._fillers)
         self._fillers = frozenset()  # a filler may hold threads and memory that end with it

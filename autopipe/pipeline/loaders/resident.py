@@ -236,7 +236,6 @@ class _ResidentLoader(WorkloadLoader):
                 yield tuple(part for part in batch if part is not None)
 
     def close(self) -> None:
-        self._finishing.close()
         self._parts = None
 
     def _numbered(self, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
@@ -308,12 +307,11 @@ def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> A
 
 
 @functools.cache
-def _gatherer(compiled: Callable[..., Callable[..., Any]]) -> Callable[[Any], Any]:
+def _gatherer(compiled: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[Any], Any]:
     """Return what makes an array of (numbers, samples, *moves), and returns an array as it is; one for all loaders, so
     that a step with it is compiled once.
     """
     import keras
 
-    # By XLA: TensorFlow's own kernels on a GPU do not take all dtypes, and would have bytes copied to the host.
-    gathered = compiled(functools.partial(_gathered, library=keras.ops), jit_compile=True)
+    gathered = compiled(functools.partial(_gathered, library=keras.ops))
     return lambda part: gathered(*part) if isinstance(part, tuple) else part

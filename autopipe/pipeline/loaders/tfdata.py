@@ -274,7 +274,6 @@ class _TfDataLoader(WorkloadLoader):
         return None
 
     def close(self) -> None:
-        self._finishing.close()
         if self._owner.is_here:
             self._graph = None
         self._shut_down()
