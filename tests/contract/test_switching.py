@@ -16,7 +16,7 @@ import pytest
 from hypothesis import strategies as st
 
 import autopipe as ap
-from autopipe.pipeline import assembly
+from autopipe.pipeline import assembly, switching
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.workload.op import NUMPY
 from tests.contract.test_loaders import BATCH, SMALL, digest, small_arrays
@@ -91,7 +91,10 @@ def test_every_batch_is_that_of_a_fixed_loader_whatever_takes_over_and_when(
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
-def test_a_loader_takes_over_in_mid_epoch_and_hands_back(photos: Path, expected: list[str], name: str) -> None:
+def test_a_loader_takes_over_in_mid_epoch_and_hands_back(
+    photos: Path, expected: list[str], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switching, "_BRIEF_SECONDS", (0.1, 60.0))  # on a busy machine it is not given up
     opened = assembly.opener(workload(photos))
     with SwitchingLoader(opened(CONFIGS["threads"])) as loader:
         one, other = loader.loader, opened(CONFIGS[name])
