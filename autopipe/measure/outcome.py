@@ -220,6 +220,7 @@ class Agreement(Value):
     repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
     message: str | None = None  # another difference; or the reason why it could not run
     random: str | None = None  # random numbers that repeat, and the remedy
+    unseen: str | None = None  # the reason why random numbers that repeat could not be looked for
 
     @property
     def has_run(self) -> bool:

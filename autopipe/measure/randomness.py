@@ -20,7 +20,7 @@ import random
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -28,8 +28,10 @@ import numpy as np
 from autopipe import frameworks
 from autopipe.errors import LoaderError
 from autopipe.measure.outcome import Report
-from autopipe.pipeline.batching.datasets import Feeder, feeder, flat
-from autopipe.pipeline.wrap import WrappedData
+from autopipe.pipeline import assembly
+from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, flat, forks
+from autopipe.pipeline.loader import Loader
+from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
 from autopipe.workload.sample import leaves
 
 Batches: TypeAlias = Sequence[tuple[bytes, ...]]
@@ -62,22 +64,19 @@ class Look:
     report: Report
 
     def over_epochs(self, seconds: float) -> str | None:
-        """Return a sentence if random numbers repeat from epoch to epoch; None if not, or if it cannot be told.
+        """Return a sentence if random numbers repeat from epoch to epoch; None if not.
 
-        The first epoch is read to its end, but not for longer than `seconds`, and others equally far.
+        The first epoch is read to its end, but not for longer than `seconds`, and others equally far. Raise LoaderError
+        if it cannot be told.
         """
-        dataset = self._made()
-        try:
+        with self._reader(self._made()) as dataset:
             first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
-        except LoaderError:  # workers cannot be forked here
-            return None
-        later = self._epochs(dataset, len(first))
-        repeated = _repeated(later, first)
-        if not _differ(repeated, len(later), 0, len(later)):
-            return None
-        others = self._otherwise(dataset, first)
-        if others is None or not _differ(repeated, len(later), *others):
-            return None
+            later = self._epochs(dataset, len(first))
+            repeated = _repeated(later, first)
+            if not _differ(repeated, len(later), 0, len(later)):
+                return None
+            if not _differ(repeated, len(later), *self._otherwise(dataset, first)):
+                return None
         return (
             f"{repeated} of {len(later)} batches of the next epochs hold the samples of the first epoch, made with "
             f"the same random numbers: {_REMEDY}, or give no seed"
@@ -86,7 +85,8 @@ class Look:
     def over_workers(self) -> str | None:
         """Return a sentence if worker processes draw the same random numbers as each other, or anew in each epoch.
 
-        None if not, or if it cannot be told: the dataset cannot be asked for a sample by its index, say.
+        None if not, or without worker processes that can be asked for a sample by its index. Raise LoaderError if it
+        cannot be told.
         """
         source = self.data.make(self.parameters).dataset
         workers = _processes(source)
@@ -96,16 +96,14 @@ class Look:
         if len(set(itertools.chain(*here)) if _is_indexed(source) else set(here)) == 1:
             return None  # equal each time: a worker's state has no part in it
         count = max(_ENOUGH, 6 * workers)
-        try:
-            asked = _asked(source, count, same=True)
+        with self._reader(_asked(source, count, same=True)) as asked:
             first, second = self._read(asked, count), self._read(asked, count)
-        except LoaderError:  # workers cannot be forked here
-            return None
         if workers > 1 and _are_equal(list(itertools.combinations(first, 2))):
             return (
                 f"{count - len(set(first))} of {count} batches of one and the same sample, made by {workers} workers, "
-                f"are copies of others, as the workers draw the same random numbers: {_REMEDY}, or give each worker "
-                "a seed of its own in `worker_init_fn`"
+                f"are copies of others, as the workers draw the same random numbers: {_REMEDY}"
+                + ", or give each worker a seed of its own in `worker_init_fn`"
+                * _is_indexed(source)
             )
         if set(second) <= set(first) and _are_equal(list(itertools.product(first, second))):
             return (
@@ -129,6 +127,18 @@ class Look:
         else:
             dataset.workers = 1
         return feeder(dataset, "make_dataset", self.data.wanted_steps, lambda: dataset)
+
+    @contextlib.contextmanager
+    def _reader(self, made: Feeder) -> Iterator[Feeder]:
+        """Have a PyDataset whose processes Keras forks read in a process of its own, in which no framework has run."""
+        if not (forks(made.dataset) and made.by_index):
+            yield made
+            return
+        workload = wrap(lambda: made.dataset, model=None, steps=self.data.wanted_steps, shuffle=self.data.shuffle)
+        config = as_it_is(workload)
+        assert config is not None
+        with assembly.build_loader(workload, config) as loader:
+            yield _Loaded(made, loader)
 
     def _read(
         self,
@@ -160,17 +170,19 @@ class Look:
             found += read
         return found
 
-    def _otherwise(self, dataset: Feeder, first: Batches) -> tuple[int, int] | None:
+    def _otherwise(self, dataset: Feeder, first: Batches) -> tuple[int, int]:
         """Read a dataset once more with other random numbers.
 
-        Return the number of batches that repeat the first epoch, and that of all batches; None if it cannot be told.
+        Return the number of batches that repeat the first epoch, and that of all batches.
         """
         source = dataset.dataset
         of_ops, by_index = hasattr(source, "element_spec"), bool(_is_indexed(source) or _processes(source))
         if of_ops:  # of tf.data, which keep the seeds with which they were made
             again = self._read(self._made(), len(first))
             if _repeated(again, first) < len(again):
-                return None  # made anew, it is another dataset: a random part of the files, say
+                raise LoaderError(
+                    "The function gives other samples each time that it is called, a random part of them."
+                )
             with frameworks.other_seeds():
                 dataset = self._made()
         elif by_index:  # in this process: the seeds in workers are out of reach, as are the states that they begin with
@@ -190,6 +202,18 @@ class Look:
                 self._read(dataset, 1, on_batch=change)
             found = self._epochs(dataset, len(first), change)
         return _repeated(found, first), len(found)
+
+
+class _Loaded(Feeder):
+    """A dataset that a loader reads."""
+
+    def __init__(self, made: Feeder, loader: Loader) -> None:
+        super().__init__(made.length, goes_on=made.goes_on, is_endless=made.is_endless)
+        self.dataset, self._loader, self._number = made.dataset, loader, 0
+
+    def epoch(self, form: Form) -> Generator[Any, None, None]:
+        self._number += 1
+        yield from self._loader.epoch(self._number - 1)
 
 
 def _repeated(batches: Batches, first: Batches) -> int:
@@ -234,9 +258,10 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
                 return batches
 
             def __getitem__(self, index: int) -> Any:
-                return dataset[0 if same else index % len(dataset)]
+                return self.dataset[0 if same else index % len(self.dataset)]
 
         asked = Asked(0 if here else dataset.workers, not here, dataset.max_queue_size)
+        asked.dataset = dataset  # by which the pickler finds its modules
     return feeder(asked, "make_dataset", None, lambda: asked)
 
 

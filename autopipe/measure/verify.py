@@ -7,6 +7,7 @@ separates missing and repeated samples from changed ones.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import math
 import time
@@ -17,7 +18,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError
+from autopipe.errors import AutopipeError, LoaderError
 from autopipe.measure import randomness
 from autopipe.measure.outcome import Agreement, Report, Verification, VerifyOptions
 from autopipe.pipeline import assembly
@@ -191,13 +192,15 @@ def repeats(
             epochs = [seen, _beginning(loader, 1, samples or len(seen), report)[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(epochs)
+        repeat, unseen = _random(workload, config, options, report, epochs=config == configs[0])
         return Agreement(
             config=config,
             digest=hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest(),
             samples=len(seen),
             repeated=len(seen) - len(set(seen)),
             message=_changed(as_it_is, epochs, anew) if as_it_is and epochs else None,
-            random=_random(workload, config, options, report, epochs=config == configs[0]),
+            random=repeat,
+            unseen=unseen,
         )
 
     return Verification(agreements=_each(configs, look, report), compared=False)
@@ -205,14 +208,25 @@ def repeats(
 
 def _random(
     workload: Workload, config: PipelineConfig, options: VerifyOptions, report: Report, *, epochs: bool
-) -> str | None:
-    """Find random numbers that repeat: among workers, and with `epochs` from epoch to epoch as well."""
+) -> tuple[str | None, str | None]:
+    """Find random numbers that repeat: among workers, and with `epochs` from epoch to epoch as well.
+
+    Return the sentences about them, and the reasons why some could not be looked for.
+    """
     if not options.random:
-        return None
+        return None, None
     assert isinstance(workload.data, WrappedData)
     look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report)
-    found = (look.over_epochs(options.seconds) if epochs else None, look.over_workers())
-    return "; ".join(filter(None, found)) or None
+    looks = {"from worker to worker": look.over_workers}
+    if epochs:
+        looks = {"from epoch to epoch": functools.partial(look.over_epochs, options.seconds), **looks}
+    repeated, unseen = list[str](), list[str]()
+    for where, looked in looks.items():
+        try:
+            repeated += filter(None, [looked()])
+        except LoaderError as error:
+            unseen.append(f"whether random numbers repeat {where} was not seen: {error.message.rstrip('.')}")
+    return "; ".join(repeated) or None, "; ".join(unseen) or None
 
 
 def _changed(

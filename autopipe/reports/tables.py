@@ -357,7 +357,7 @@ def verification(found: Verification) -> RenderableType:
             verdict = "is the first" if number == 0 and _agrees(each) else _comparison(each)
         else:
             before = f"{each.repeated:,} of {each.samples:,} came before" if each.has_run else None
-            verdict = "; ".join(filter(None, (before, each.message, each.random)))
+            verdict = "; ".join(filter(None, (before, each.message, each.random, each.unseen)))
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
     differ = any(each.message is None and not _agrees(each) for each in found.agreements)
     advice = [Text(f"next      {_WHAT_TO_DO}")] if found.compared and differ else []
@@ -367,7 +367,7 @@ def verification(found: Verification) -> RenderableType:
 def _over_all(found: Verification) -> Text:
     ran = [each for each in found.agreements if each.has_run]
     count, failed = len(found.agreements), len(found.agreements) - len(ran)
-    wrong = sum(not _agrees(each) for each in ran)
+    wrong, unseen = sum(not _agrees(each) for each in ran), sum(each.unseen is not None for each in ran)
     said = [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
     that_ran = "that ran " * (failed > 0)
     samples = max((each.samples for each in ran), default=0)
@@ -387,8 +387,13 @@ def _over_all(found: Verification) -> Text:
         whichever = "in any of those that ran" if failed else "with any value of the parameters"
         few = max((each.repeated for each in ran), default=0)
         came = f"at most {few:,} samples came" if few else "no sample came"
-        said.append(f"{came} twice in the first {samples:,} of an epoch, and no random numbers repeat, {whichever}.")
-    return Text(f"verdict   {'; '.join(said)}", style="bold red" if wrong or failed else "bold green")
+        none = "" if unseen else ", and no random numbers repeat"
+        said.append(f"{came} twice in the first {samples:,} of an epoch{none}, {whichever}.")
+    if unseen:
+        which = f"{unseen} of {len(ran)} configurations"
+        said.append(f"whether random numbers repeat was not seen with {which} (the table says why).")
+    style = "bold red" if wrong or failed else "yellow" if unseen else "bold green"
+    return Text(f"verdict   {'; '.join(said)}", style=style)
 
 
 def _agrees(agreement: Agreement) -> bool:

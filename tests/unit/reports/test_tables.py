@@ -256,6 +256,11 @@ def test_configurations_are_compared_and_the_verdict_is_last(other: dict[str, An
             False,
             ["0 of 256 came before; 2 of 9: seed", "verdict   random numbers repeat"],
         ),
+        (
+            {"unseen": "no pickle"},
+            True,
+            ["0 of 256 came before; no pickle", "random numbers repeat was not seen with 1 of 2"],
+        ),
     ],
 )
 def test_of_wrapped_datasets_repeats_and_changes_are_told(other: dict[str, Any], agrees: bool, said: list[str]) -> None:
@@ -263,6 +268,7 @@ def test_of_wrapped_datasets_repeats_and_changes_are_told(other: dict[str, Any],
     assert found is agrees
     assert [words for words in said if words not in " ".join(shown)] == []
     assert ("gave samples twice" in " ".join(shown)) is (other.get("repeated") == 1200)
+    assert ("no random numbers repeat" in " ".join(shown)) is (agrees and "unseen" not in other)
 
 
 @pytest.mark.parametrize("compared", [True, False])
