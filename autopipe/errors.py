@@ -193,9 +193,10 @@ def users_lines_in(text: str) -> list[str]:
 
 
 # What was taken out: a command, an option (of one command only: "tune --set"; with one value only: "convert --to
-# baseline"), a name of `autopipe` ("ap.Rehearsal") or a setting ("loader=grain"), and the sentence that says what takes
-# its place.
+# baseline"), a name of `autopipe` ("ap.Rehearsal") or a setting ("loader=grain", "wrapped.tf_slack"), and the sentence
+# that says what takes its place.
 _PLAIN_GRAIN = "Use `threads` or `processes`; `autopipe eject --to grain` writes a workload as plain Grain code."
+_OPTIONS = "Let the function set `{}` of tf.data's options: `dataset.with_options(...)`."
 REMOVED: Final = {
     "--rehearse": "Simulate the accelerator with `--simulate-step`, and tune on the machine itself when you have it.",
     "fleet": "`autopipe show FOLDER` lists all artefacts in a folder and below it.",
@@ -209,6 +210,9 @@ REMOVED: Final = {
     "ap.Rehearsal": "Simulate the accelerator with `ap.SimulatedAccelerator`, and tune on the machine itself.",
     "ap.Grain": _PLAIN_GRAIN,
     "loader=grain": _PLAIN_GRAIN,
+    "wrapped.tf_interleave": "Let the function read several files at once, by `num_parallel_reads` or `interleave`.",
+    "wrapped.tf_ram_budget": _OPTIONS.format("autotune.ram_budget"),
+    "wrapped.tf_slack": _OPTIONS.format("experimental_slack"),
 }
 
 

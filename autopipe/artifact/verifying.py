@@ -56,12 +56,12 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
 
 def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the unchanged configuration, and those with one parameter changed to a value that can be used. Of what is
-    set around the dataset, only the interleaving of files can change its batches.
+    """Return the unchanged configuration, and those with one parameter changed to a value that can be used. What is
+    set around the dataset changes no batch.
     """
     as_it_is = wrapped.as_it_is
     loader, kind, around = as_it_is.loader.model_dump(), as_it_is.loader.kind, type(as_it_is.loader).model_fields
-    names = [name for name in wrapped.choices if name not in around or name == "tf_interleave"]
+    names = [name for name in wrapped.choices if name not in around]
     pairs = ((name, value) for name in names for value in wrapped.choices[name])
     changed = [loader | {name: value} for name, value in pairs if described.against(f"{kind}.{name}", value) is None]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]

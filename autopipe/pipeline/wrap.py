@@ -17,15 +17,23 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from autopipe.errors import AutopipeError, ConfigError, DataWarning, LoaderError, WorkloadError, near, shortened
+from autopipe.errors import (
+    REMOVED,
+    AutopipeError,
+    ConfigError,
+    DataWarning,
+    LoaderError,
+    WorkloadError,
+    near,
+    shortened,
+)
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching import datasets, pickling
+from autopipe.pipeline.batching import pickling
 from autopipe.pipeline.batching.datasets import Feeder, batch_at, feeder, first_batch, has_index, parts_of
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
@@ -44,7 +52,6 @@ _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
 _OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
 _WAITING: Final = 16  # threads for each core, which are tried in case that reads wait
-_PARTS: Final = 8  # of the files, read at once
 KNOBS: Final = ("workers", "use_multiprocessing", "max_queue_size")
 """The settings of Keras's own reader of a PyDataset."""
 
@@ -53,7 +60,6 @@ def wrap(  # noqa: PLR0913  the entry point
     dataset: Any,
     *,
     model: Callable[[], Any] | Any,
-    files: Sequence[str] | None = None,
     parameters: Mapping[str, Sequence[Value]] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
@@ -71,8 +77,6 @@ def wrap(  # noqa: PLR0913  the entry point
             for each of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in
             speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
-        files: a list that the function takes as its first argument: a tune then also reads several parts of it at once.
-            `function(part)` must give all samples of these files and no others; only their order may change.
         parameters: the values to try for each parameter of the function: numbers, texts or truth values. Without any,
             those of a `PyDataset` are Keras's own: `workers`, `use_multiprocessing` and `max_queue_size`. If
             `dataset[i]` is a batch, threads and processes of autopipe are tried as well. Beside them, what can be set
@@ -114,9 +118,7 @@ def wrap(  # noqa: PLR0913  the entry point
             hint=f"{hint} {_ONE_READER}" if isinstance(dataset, types.GeneratorType) else hint,
         )
     function = _Itself(dataset) if is_itself else dataset
-    if files is not None and (is_itself or isinstance(files, str) or not files):
-        raise WorkloadError(f"`files` must be a list that the function takes first, but got {shortened(files)}.")
-    data = WrappedData(function, parameters or {}, steps, files=files or (), shuffle=shuffle, seed=seed)
+    data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
@@ -202,7 +204,6 @@ class WrappedData:
         choices: Mapping[str, Sequence[Value]],
         steps: int | None = None,
         *,
-        files: Sequence[str] = (),
         shuffle: bool = False,
         seed: int = 0,
     ) -> None:
@@ -211,7 +212,6 @@ class WrappedData:
         Without a length, `steps` is needed; if the length is unknown, the batches are counted if that is quick.
         """
         self.function = function  # makes the dataset
-        self.listed = list(files)  # what it takes first, if anything
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
         self.wanted_steps = steps  # batches of an epoch, if given
         # The values that each of its parameters may take in a search.
@@ -254,36 +254,24 @@ class WrappedData:
         """Return those parameters that are no function's, but Keras's own knobs."""
         return {name for name in parameters if name in KNOBS and not _takes(self.function, name)}
 
-    def make(self, parameters: Mapping[str, Value], interleave: int = 0) -> Feeder:
-        """Make the dataset, of so many parts of the files with `interleave`.
-
-        Raise WorkloadError if the function raises, or returns no dataset.
-        """
+    def make(self, parameters: Mapping[str, Value]) -> Feeder:
+        """Make the dataset. Raise WorkloadError if the function raises, or returns no dataset."""
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         knobs = self._knobs_in(parameters)
         own = {name: value for name, value in parameters.items() if name not in knobs}
 
         def made() -> Any:
-            count = min(interleave, len(self.listed))
-            parts = [self.listed[number::count] for number in range(count)] or [self.listed]
-            each = [self.function(*([part] if part else []), **own) for part in parts]
-            dataset = datasets.interleaved(each, self.batch_size) if count else each[0]
+            dataset = self.function(**own)
             for name in knobs:
                 setattr(dataset, name, parameters[name])
             return dataset
 
-        if interleave and not self.listed:
-            hint = "Give the list that the function takes first: ap.wrap(function, files=[...], model=...)."
-            raise ConfigError(f"The dataset's files are not known, but got tf_interleave={interleave}.", hint=hint)
         try:
-            found = feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
+            return feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
         except AutopipeError:
             raise
         except Exception as error:
             raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
-        if interleave and (reason := _against_parts(self.function, self.listed, own)):
-            raise ConfigError(f"Its files cannot be read in parts: {reason}.", hint="Use tf_interleave=0.")
-        return found
 
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
         """Return the batches of a dataset that was made by their index, for workers.
@@ -329,13 +317,9 @@ class WrappedData:
         if cores > 1 and (_is_opencv_used() or (self.by_index and _others_work(dataset.dataset, self.steps))):
             found["library_threads"] = (0, 1)
         if hasattr(dataset.dataset, "element_spec"):
-            found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, _WAITING * cores), "tf_prefetch": (0, 4)}
+            found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, _WAITING * cores)}
+            found |= {"tf_autotune": (True, False), "tf_prefetch": (0, 4)}
             against.append(("wrapped.tf_cache", "memory", _against_cache(dataset, self)))
-            if (parts := min(_PARTS, len(self.listed))) > 1:
-                found["tf_interleave"] = (0, parts)
-                reason = datasets.against_interleave(dataset.dataset)
-                reason = reason or _against_parts(self.function, self.listed, self.defaults)
-                against.append(("wrapped.tf_interleave", parts, reason))
         return self.choices | found | self._around, against
 
     def __len__(self) -> int:
@@ -378,7 +362,8 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
         if not (_takes(function, name) or name in KNOBS):
             raise WorkloadError(
                 f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}",
-                hint=f"Give it one, whose default is what it does today: `def {_name(function)}({name}=1)`, and use it "
+                hint=REMOVED.get(f"wrapped.{name}")
+                or f"Give it one, whose default is what it does today: `def {_name(function)}({name}=1)`, and use it "
                 "there. Or leave it out of `parameters`.",
             )
         if not values or not all(isinstance(value, bool | int | float | str) for value in values):
@@ -462,22 +447,6 @@ def _others_work(dataset: Any, steps: int) -> bool:
     batch_at(dataset, 0, steps)
     own, all_of_them = time.thread_time() - own, time.process_time() - all_of_them
     return all_of_them - own > _OTHERS_SHARE * all_of_them
-
-
-def _against_parts(function: Callable[..., Any], files: Sequence[Any], arguments: Mapping[str, Value]) -> str | None:
-    """Return the reason why parts of the files would not hold the samples of all of them, or None.
-
-    A function that gives a batch of a file that does not exist reads others: each part would have all samples.
-    """
-    if not isinstance(files[0], str | Path):
-        return None
-    first = Path(files[0])
-    missing = f"{str(files[0]).removesuffix(first.name)}{first.stem}-which-is-not-there{first.suffix}"
-    try:
-        next(iter(function([type(files[0])(missing)], **arguments)))
-    except Exception:  # noqa: BLE001  # whatever the user's code raises
-        return None
-    return f"the function gives a batch of {missing!r}, too, so it reads other files than those that it is given"
 
 
 def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:

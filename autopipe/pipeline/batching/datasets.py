@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from autopipe import errors, frameworks
-from autopipe.errors import ConfigError, DataError, WorkloadError, shortened
+from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.pipeline.batching import stream
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
@@ -247,42 +247,6 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any],
         if isinstance(dataset, tuple | list | np.ndarray)
         else None,
     )
-
-
-def interleaved(parts: Sequence[Any], batch_size: int) -> Any:
-    """Return one dataset of these, which begin together and take turns. Its batches have `batch_size` samples again.
-
-    Raise ConfigError if that cannot be.
-    """
-    import tensorflow as tf
-
-    if reason := against_interleave(parts[0]):
-        raise ConfigError(f"Its files cannot be read in parts: {reason}. Use tf_interleave=0.")
-    spec = parts[0].element_spec
-    # The function was called with names and not with tensors, which Python could not read.
-    variants = tf.stack([tf.data.experimental.to_variant(part) for part in parts])
-    dataset = tf.data.Dataset.from_tensor_slices(variants).interleave(
-        lambda variant: tf.data.experimental.from_variant(variant, spec),
-        cycle_length=len(parts),
-        num_parallel_calls=len(parts),
-    )
-    return dataset.rebatch(batch_size).prefetch(tf.data.AUTOTUNE).with_options(parts[0].options())
-
-
-def against_interleave(dataset: Any) -> str | None:
-    """Return the reason why datasets like this one, of a part of the files each, cannot take turns, or None."""
-    if not hasattr(dataset, "element_spec"):
-        return "the dataset is no tf.data.Dataset"
-    import tensorflow as tf
-
-    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        return "the dataset has no end"
-    shapes = [tf.TensorShape(part.shape) for part in tf.nest.flatten(dataset.element_spec)]
-    if any(shape.rank is None or None in shape[1:] for shape in shapes):
-        return "its batches differ in another axis than that of the samples"
-    if any(shape[0] is not None for shape in shapes):
-        return "the function leaves a short last batch out (drop_remainder=True), and would do so in each part"
-    return None
 
 
 # -------------------- what all batches of a dataset are like

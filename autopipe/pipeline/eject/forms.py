@@ -381,8 +381,7 @@ def call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, obj
             f"autopipe's workers make the batches of `{own}`, and plain Keras has no such workers",
             hint="Train with make_trainer() of the tuned pipeline.",
         )
-    given = [repr(data.listed)] if data.listed else []
-    arguments = ", ".join([*given, *(f"{name}={value!r}" for name, value in config.loader.parameters.items())])
+    arguments = ", ".join(f"{name}={value!r}" for name, value in config.loader.parameters.items())
     if data.is_itself:
         raise PlainCodeError(
             f"the dataset itself was wrapped, and no function that makes a `{own}`", hint=f"Make it with {arguments}."

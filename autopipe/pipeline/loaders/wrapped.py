@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 import numpy as np
 import pydantic
 
-from autopipe.errors import ConfigError, LoaderError, shortened
+from autopipe.errors import REMOVED, ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.datasets import Feeder, flat, forks
 from autopipe.pipeline.batching.indexed import Indexed
@@ -43,7 +43,7 @@ _BEHIND_CACHE = 2  # batches ahead, so that the end is reached, and the cache co
 class Wrapped(LoaderConfig):
     """A wrapped dataset, made with these parameters, and what is set around it: `Wrapped(calls=4, tf_prefetch=2)`.
 
-    None of the settings around it changes a sample, and only `tf_interleave` their order.
+    None of the settings around it changes a sample.
 
     Attributes:
         freed_memory: "kept" by the C library for the next arrays, here and in processes that start from then on.
@@ -51,10 +51,7 @@ class Wrapped(LoaderConfig):
         tf_cache: "memory" keeps the batches of the first epoch for all others.
         tf_threads: threads of a `tf.data.Dataset` of its own; 0: it shares those of the model's ops.
         tf_autotune: whether tf.data may change numbers of threads and buffers while it runs.
-        tf_ram_budget: bytes that it may plan with for buffers; 0: its own choice.
-        tf_slack: whether the last prefetch waits a little, and leaves the cores to the start of a step.
         tf_prefetch: batches made ahead, behind all that the function does.
-        tf_interleave: datasets, each of a part of the files, that are read at once; 0: one of all files.
     """
 
     model_config = pydantic.ConfigDict(extra="allow")
@@ -66,14 +63,13 @@ class Wrapped(LoaderConfig):
     tf_cache: Literal["none", "memory"] = "none"
     tf_threads: int = pydantic.Field(default=0, ge=0, le=1024)
     tf_autotune: bool = True
-    tf_ram_budget: int = pydantic.Field(default=0, ge=0)
-    tf_slack: bool = False
     tf_prefetch: int = pydantic.Field(default=0, ge=0, le=1024)
-    tf_interleave: int = pydantic.Field(default=0, ge=0, le=1024)
 
     @pydantic.model_validator(mode="after")
     def _plain_values(self) -> Self:
         for name, value in self.parameters.items():
+            if (instead := REMOVED.get(f"wrapped.{name}")) is not None:
+                raise ConfigError(f"`{name}` of a wrapped dataset was removed.", hint=instead)
             if not isinstance(value, bool | int | float | str):
                 raise ConfigError(f"`{name}` of a wrapped dataset must be a number, text or truth value: {value!r}.")
         return self
@@ -113,7 +109,7 @@ class Wrapped(LoaderConfig):
                 f"The `wrapped` loader feeds wrapped datasets only, but the data are {shortened(data)}.",
                 hint="Make the workload by ap.wrap(make_dataset, ...), or use another loader.",
             )
-        feeder = data.make(self.parameters, self.tf_interleave)
+        feeder = data.make(self.parameters)
         if data.by_index and forks(feeder.dataset):
             self.begin(feeder)  # whose part in the environment passes to the processes
             processes.reset_library_threads()
@@ -145,10 +141,6 @@ class Wrapped(LoaderConfig):
             options.threading.private_threadpool_size = self.tf_threads
         if not self.tf_autotune:
             options.autotune.enabled = False
-        if self.tf_ram_budget:
-            options.autotune.ram_budget = self.tf_ram_budget
-        if self.tf_slack:
-            options.experimental_slack = True
         if self.fills_cache:
             dataset = dataset.cache()
         if ahead := max(self.tf_prefetch, _BEHIND_CACHE if self.fills_cache else 0):

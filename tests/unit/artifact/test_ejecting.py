@@ -102,9 +102,6 @@ def test_a_dataset_of_ones_own_becomes_its_call_with_the_best_arguments() -> Non
     made: dict[str, Any] = {}
     exec(compile(ejected.code, "plain.py", "exec"), made)
     assert next(made["tuned_dataset"]())[0].shape == (2, 4)
-    workload = wrap.wrap(batches, model=None, files=["a", "b"], steps=5)
-    best = Wrapped.model_validate({"prefetch": "some"})
-    assert "batches(['a', 'b'], prefetch='some')" in eject(stored(workload, config(loader=best, finish="host"))).code
 
 
 @pytest.mark.parametrize("to", ["tf.data", "keras", "fit"])
@@ -127,7 +124,7 @@ AS_IT_IS = ap.PipelineConfig(
 
 
 def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices={"calls": (1, 2), "prefetch": (0, 4), "tf_interleave": (0, 8)})
+    wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices={"calls": (1, 2), "prefetch": (0, 4), "tf_threads": (0, 8)})
     described = DESCRIBED.model_copy(update={"wrapped": wrapped})
     asked: list[str] = []
 
@@ -142,5 +139,4 @@ def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: p
         "wrapped(calls=1, prefetch=0)",
         "wrapped(calls=2, prefetch=0)",
         "wrapped(calls=1, prefetch=4)",
-        "wrapped(tf_interleave=8, calls=1, prefetch=0)",
     ]

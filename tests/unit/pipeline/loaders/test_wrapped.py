@@ -18,14 +18,12 @@ import threadpoolctl
 
 import autopipe as ap
 from autopipe.artifact import factory
-from autopipe.errors import ConfigError, WorkloadError
+from autopipe.errors import REMOVED, AutopipeError, ConfigError, WorkloadError
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import Memory
-from autopipe.measure import fingerprint, session, verify
+from autopipe.measure import fingerprint, session
 from autopipe.measure.bench import Bench
-from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.batching import datasets
 from autopipe.pipeline.config import to_config
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -85,7 +83,6 @@ SETTINGS: list[dict[str, Any]] = [
     {"tf_threads": 3},
     {"tf_autotune": False},
     {"tf_prefetch": 2},
-    {"tf_ram_budget": 1 << 28, "tf_slack": True, "tf_prefetch": 2},
     {"tf_cache": "memory", "tf_threads": 1, "tf_autotune": False, "tf_prefetch": 4},
 ]
 
@@ -109,10 +106,9 @@ def test_options_that_the_function_has_set_stay() -> None:
         return in_order().with_options(options)
 
     dataset = WrappedData(make, {}).make({})
-    Wrapped(tf_threads=3, tf_autotune=False, tf_ram_budget=1 << 28).begin(dataset)
+    Wrapped(tf_threads=3, tf_autotune=False).begin(dataset)
     found = dataset.dataset.options()
     assert (found.threading.private_threadpool_size, found.autotune.enabled) == (3, False)
-    assert found.autotune.ram_budget == 1 << 28
     assert (found.deterministic, found.experimental_slack) == (False, True)
 
 
@@ -260,8 +256,9 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
     found = feasible.trim(space, facts(impossible=described.impossible, accelerator=False))
     loaders = [config.loader for config in found.candidates.values()]
     assert wrap.as_it_is(workload) == to_config(next(space.grid()))
-    assert len(loaders) == 2 * 3 * 2 * 2
+    assert len(loaders) == 2 * 3 * 2 * 2 * 2
     assert {each.model_dump()["tf_threads"] for each in loaders} == {0, 2, 32}
+    assert {each.model_dump()["tf_autotune"] for each in loaders} == {True, False}
     assert {(each.keeps_freed_memory, each.fills_cache) for each in loaders} == {(False, False), (True, False)}
     assert any("wrapped.tf_cache memory: two passes" in reason for reason in found.left_out)
 
@@ -288,78 +285,6 @@ def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make
     monkeypatch.setattr(wrap, "_is_opencv_used", lambda: False)
     tried = ["library_threads" in WrappedData(kind, {}).tried()[0] for kind in (Rows, Shared)]
     assert tried == [False, True]
-
-
-# -------------------- files, read in parts
-
-FILES = ["0", "1", "2", "3", "4"]  # of five samples each
-
-
-def of_files(files: Any, calls: int = 1) -> Any:
-    numbers = np.concatenate([np.arange(5 * int(name), 5 * int(name) + 5) for name in files])
-    return tf.data.Dataset.from_tensor_slices((numbers[:, None].astype(np.float32), numbers)).batch(4)
-
-
-@pytest.mark.parametrize("count", [1, 2, 1024])
-def test_parts_of_the_files_give_the_same_samples_in_batches_of_the_same_size(count: int) -> None:
-    with assembly.build_loader(wrapped(of_files, files=FILES), config(tf_interleave=count)) as loader:
-        epochs = [[batch for _, batch in loader.batches(epoch) if batch is not None] for epoch in range(2)]
-        epochs.append([np.asarray(batch) for _, batch in loader.native_dataset(0, 1)])
-    for batches in epochs:
-        assert [len(batch) for batch in batches] == [4] * 6 + [1]
-        assert sorted(np.concatenate(batches)) == list(range(25))
-        assert [batches[0][0], batches[1][0]] == [0, 5 if count > 1 else 4]
-
-
-def test_parts_are_read_at_once_with_the_options_of_the_function() -> None:
-    both, options = threading.Barrier(2, timeout=30), tf.data.Options()
-    options.deterministic = False
-    part = tf.data.Dataset.from_tensors(X)
-    part = part.map(lambda x: tf.numpy_function(lambda x: (both.wait(), x)[1], [x], tf.float32))
-    part = part.map(lambda x: tf.ensure_shape(x, (None, 2))).with_options(options)
-    dataset = datasets.interleaved([part, part], 20)
-    assert ([len(batch) for batch in dataset], dataset.options().deterministic) == ([20], False)
-
-
-def test_verify_tells_of_another_order_unless_the_function_shuffles() -> None:
-    def mixed(files: Any) -> Any:
-        return of_files(files).unbatch().shuffle(30).batch(4)
-
-    for function, told in ((of_files, "other samples, or in another order, than as it is"), (mixed, None)):
-        workload, configs = wrapped(function, files=FILES), [config(), config(tf_interleave=2)]
-        found = verify.repeats(workload, configs, VerifyOptions(), Mock(spec=Report)).agreements[1]
-        assert (found.message, found.samples, found.repeated) == (told, 25, 0)
-
-
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (of_files, "None"),
-        (lambda files: of_files(FILES), "gives a batch of '0-which-is-not-there', too"),
-        (lambda files: of_files(files).repeat(), "no end"),
-        (lambda files: of_files(files).unbatch().batch(4, drop_remainder=True), "drop_remainder"),
-        (lambda files: tf.data.Dataset.range(1, 9).map(lambda n: tf.ones((n,))).padded_batch(2), "another axis"),
-    ],
-)
-def test_files_are_read_in_parts_only_if_no_sample_is_lost(function: Callable[..., Any], reason: str) -> None:
-    data = WrappedData(function, {}, steps=3, files=FILES)
-    tried, found = data.tried()
-    assert tried["tf_interleave"] == (0, 5)
-    assert reason in str({(name, value): why for name, value, why in found}["wrapped.tf_interleave", 5])
-    if function is not of_files:
-        with pytest.raises(ConfigError, match=reason):
-            data.make({}, 2)
-
-
-def test_a_function_without_files_is_not_read_in_parts() -> None:
-    assert "tf_interleave" not in WrappedData(in_order, {}).tried()[0]
-    with pytest.raises(ConfigError, match="but got tf_interleave=2"):
-        assembly.build_loader(wrapped(in_order), config(tf_interleave=2))
-    with pytest.raises(ConfigError, match=r"no tf\.data\.Dataset"):
-        WrappedData(lambda files: Rows(), {}, files=FILES).make({}, 2)
-    for function, files in ((of_files, ()), (of_files, "train.tfrecord"), (Rows(), FILES)):
-        with pytest.raises(WorkloadError, match="`files` must be a list"):
-            wrap.wrap(function, model=build_model, files=files)
 
 
 # -------------------- what cannot be
@@ -394,14 +319,23 @@ def test_a_parameter_of_the_function_may_not_have_the_name_of_a_setting() -> Non
 
 
 def test_a_search_tries_the_values_around_a_dataset_that_the_user_names() -> None:
-    named: dict[str, list[int]] = {"calls": [1, 2], "tf_slack": [True], "tf_threads": [4, 8]}
+    named: dict[str, list[int]] = {"calls": [1, 2], "tf_autotune": [False], "tf_threads": [4, 8]}
     workload = wrap.wrap(in_order, model=build_model, parameters=named)
     described = session.describe(workload, make_plan(workload), build_model())
     assert described.wrapped is not None
     tried = described.wrapped.choices
-    assert (tried["tf_slack"], tried["tf_threads"], tried["tf_prefetch"]) == ((True,), (4, 8), (0, 4))
-    with pytest.raises(ConfigError, match="tf_ram_budget=-3"):
-        wrap.wrap(in_order, model=build_model, parameters={"tf_ram_budget": [-3]})
+    assert (tried["tf_autotune"], tried["tf_threads"], tried["tf_prefetch"]) == ((False,), (4, 8), (0, 4))
+    with pytest.raises(ConfigError, match="tf_prefetch=-3"):
+        wrap.wrap(in_order, model=build_model, parameters={"tf_prefetch": [-3]})
+
+
+@pytest.mark.parametrize("name", [name for name in REMOVED if name.startswith("wrapped.")])
+def test_a_setting_that_was_removed_says_what_takes_its_place(name: str) -> None:
+    setting = name.removeprefix("wrapped.")
+    for refused in (lambda: Wrapped.model_validate({setting: 1}), lambda: WrappedData(in_order, {setting: [1]})):
+        with pytest.raises(AutopipeError) as raised:
+            refused()
+        assert raised.value.hint == REMOVED[name]
 
 
 def test_a_configuration_names_only_what_is_set() -> None:
