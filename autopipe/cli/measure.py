@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autopipe import again
 from autopipe.cli import options, screen
 from autopipe.errors import ConfigError
 from autopipe.workload.mode import Mode
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from autopipe.measure.trial.supervise import TrialRunner
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.search.settings import Settings
-    from autopipe.workload.workload import Workload
 
 _OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "batch_sizes")
 _OF_A_TRIAL = ("page_cache", "seconds", "trace")
@@ -211,37 +209,12 @@ def _show_formats(workload: options.WorkloadOptions, *, as_json: bool) -> None:
     from autopipe.reports import tables
 
     chosen = workload.chosen_samples()
-    with screen.aside(), screen.bar("encoding", unit="images") as on_progress:
-        known = converting.imported(chosen.workload)
-        found = formats.formats(known, on_progress=on_progress)
+    with screen.aside(), screen.working("encoding"):
+        found = formats.formats(converting.imported(chosen.workload))
     if as_json:
         print(found.model_dump_json(indent=2))
-        return
-    screen.show(tables.formats(found))
-    if any(part.decoded is not None for part in found.parts):
-        _say_conversion(known, chosen)
-
-
-def _say_conversion(workload: Workload, chosen: options.Chosen) -> None:
-    """Print the command that keeps the samples decoded, if it can do that here."""
-    from autopipe.artifact import converting
-    from autopipe.hardware import disk
-    from autopipe.hardware.machine import size_text
-    from autopipe.values import count_text
-
-    try:
-        job = converting.job(workload)
-    except ConfigError as error:
-        screen.say(f"convert   not possible: {error.message}")
-        return
-    needed, free = job.sizes[job.conversion.cut], None
-    if isinstance(job.folder, Path):
-        free = disk.detect(job.folder).free_bytes
-    room = "" if free is None else f", and {size_text(free)} are free"
-    kept = f"samples after {count_text(job.conversion.cut, 'op')} take {size_text(int(needed))}{room}"
-    screen.say(f"convert   {kept}")
-    if free is None or needed < free:
-        screen.say(f"next      {again.autopipe('convert')} {chosen.arguments}")
+    else:
+        screen.show(tables.formats(found))
 
 
 def compare(

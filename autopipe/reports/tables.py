@@ -29,7 +29,7 @@ from autopipe.reports.terminal import figures, labelled
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
     from autopipe.measure.batch_sizes import BatchSizes
-    from autopipe.measure.formats import Formats, PartForms
+    from autopipe.measure.formats import Formats
     from autopipe.workload.ops.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
@@ -183,47 +183,14 @@ def batch_sizes(found: BatchSizes) -> Table:
     return table
 
 
-def formats(found: Formats) -> RenderableType:
-    """Render `autopipe measure --formats`: a table for each part of the samples, and what is worth it."""
-    parts: list[RenderableType] = []
-    for part in found.parts:
-        kinds = wording.listed([f"{count} {name}" for name, count in part.found.items()])
-        parts += [Text(f"{part.part}: {kinds}, by {' and '.join(part.timed)} on one core", style="bold")]
-        notes = [(_NOTE, f"{name} is left out: {why}") for name, why in part.left_out.items()]
-        parts += [_forms(part), labelled([("worth it", _worth(part)), *notes])]
-        parts += [Text()] * (part is not found.parts[-1])
-    return Group(*parts)
-
-
-def _forms(part: PartForms) -> Table:
-    in_processes = any(form.alone_seconds_per_image is not None for form in part.forms)
-    columns = ("images/s", "an image", *["process"] * in_processes, "size", "PSNR", "error")
-    table = figures("kept as", *columns, words=("kept as",))
-    for form in part.forms:
-        cells = [wording.rate(1 / form.seconds_per_image), wording.milliseconds(form.seconds_per_image)]
-        if in_processes:
-            other = form.alone_seconds_per_image
-            cells.append("" if other is None else wording.milliseconds(other))
-        psnr = "" if form.psnr_decibels is None else f"{form.psnr_decibels:.1f} dB"
-        error = "none" if form.psnr_decibels is None else f"{form.mean_error:.2g}"
-        table.add_row(form.name, *cells, size_text(int(form.bytes_per_image)), psnr, error)
+def formats(found: Formats) -> Table:
+    """Render `autopipe measure --formats`."""
+    table = figures("part", "kept as", "images/s", "an image", "size", "error", words=("part", "kept as"))
+    for form in found.forms:
+        error = f"{form.mean_error:.2g}" if form.mean_error else "none"
+        seconds, size = form.seconds_per_image, size_text(int(form.bytes_per_image))
+        table.add_row(form.part, form.name, wording.rate(1 / seconds), wording.milliseconds(seconds), size, error)
     return table
-
-
-def _worth(part: PartForms) -> str:
-    now, best, kept = part.now, part.worth, part.decoded
-    said = f"as they are, an image takes {wording.milliseconds(now.seconds_per_image)}"
-    if now.alone_seconds_per_image is not None:
-        said += f" ({wording.milliseconds(now.alone_seconds_per_image)} in worker processes)"
-    if best is None:
-        said += "; no other file is clearly faster"
-    else:
-        same = best.psnr_decibels is None
-        error = "the same pixels" if same else f"a mean error of {best.mean_error:.2g} levels of 255"
-        said += f"; {best.name} would take {wording.milliseconds(best.seconds_per_image)}, with {error}"
-    if kept is not None:
-        said += f"; {kept.name} take {wording.milliseconds(kept.seconds_per_image)}"
-    return f"{said}."
 
 
 # ---------------------------------------------------------------- check
