@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,15 +20,13 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import processes
-from autopipe.measure.lines import Line, Lines, Remedy
 from autopipe.measure.stats import median
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import Value
-from autopipe.workload.data.paths import read_file, spread
+from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
-from autopipe.workload.ops.decode import Decode, decode
-from autopipe.workload.ops.values import MaskToClass
+from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
@@ -191,62 +187,3 @@ def _by_turns(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
             call()
             took[name].append(time.thread_time() - began)
     return {name: median(each[1:]) for name, each in took.items()}
-
-
-# -------------------- lines of the user's own
-
-_COLOURS_OF_A_MASK = 32  # at most; JPEG would change them
-
-
-def with_trials(found: Lines, shape: Sequence[int | None] | None, images: float) -> Lines:
-    """Time what stands ready for the first line that decodes images, and for the first that finds colours of a mask.
-
-    The one is timed anew, on a few of its files, if it shows them. The other took what was seen of it, while `images`
-    were made; 0 if that is not known. `shape` is that of a trained image; None if it is not known.
-    """
-    first = {line.remedy: line for line in reversed(found.lines)}
-    tried: dict[Remedy, dict[str, float]] = {}
-    if (line := first.get(Remedy.DECODE)) is not None:
-        tried[Remedy.DECODE] = _reads(line, shape)
-    if (line := first.get(Remedy.MASK_TO_CLASS)) is not None and line.mask is not None:
-        seen = (each for each in found.lines if (each.file, each.line) == (line.file, line.line))
-        own = {"the line about": sum(each.processor_seconds for each in seen) / images} if images else {}
-        colours = np.arange(3 * _COLOURS_OF_A_MASK, dtype=np.uint8).reshape(-1, 3)
-        op, mask = MaskToClass(colours.tolist()), np.resize(colours, (*line.mask, 3))
-        calls = {"ap.MaskToClass()": lambda: op.pixels(mask, FieldKind.MASK, np.empty(0), None)}
-        tried[Remedy.MASK_TO_CLASS] = {**own, **_by_turns(calls)}
-    return found.model_copy(update={"tried": tried})
-
-
-def _reads(line: Line, shape: Sequence[int | None] | None) -> dict[str, float]:
-    size = None if shape is None or len(shape) != 3 or None in shape else (shape[0], shape[1])
-    took: dict[str, list[float]] = {}
-    for path in line.images:
-        with contextlib.suppress(BadSampleError, ImportError, OSError):
-            for name, seconds in _by_turns(_calls(line, os.fsencode(path), size)).items():
-                took.setdefault(name, []).append(seconds)
-    most = max(map(len, took.values()), default=0)
-    return {name: fmean(each) for name, each in took.items() if len(each) == most}
-
-
-def _calls(line: Line, file: bytes, size: Any) -> dict[str, Callable[[], object]]:
-    data = read_file(file)
-    is_jpeg, pixels = data[:2] == b"\xff\xd8", decode(data, 3)
-    theirs = cv2.imread if line.reader == "cv2.imread" else _by_pillow
-    calls: dict[str, Callable[[], object]] = {
-        str(line.reader): lambda: theirs(os.fsdecode(file)),
-        "ap.Decode()": lambda: decode(read_file(file), 3),
-    }
-    if is_jpeg and size is not None:
-        calls["ap.Decode(reduce=True) before a resize"] = lambda: decode(read_file(file), 3, least=size)
-    is_mask = len(np.unique(pixels[::3, ::3].reshape(-1, 3), axis=0)) <= _COLOURS_OF_A_MASK
-    for name in () if is_jpeg else (_PNG,) if is_mask else (_PNG, "JPEG 95"):
-        calls[f"ap.Decode() of {name}"] = functools.partial(decode, _encoded(name, pixels), 3)
-    return calls
-
-
-def _by_pillow(path: str) -> Pixels:
-    from PIL import Image  # which the user's own line uses
-
-    with Image.open(path) as image:
-        return np.asarray(image.convert("RGB"))

@@ -8,14 +8,9 @@ is no Python. A look needs Python's lock: what an operator does while it holds i
 
 from __future__ import annotations
 
-import ast
-import collections
 import contextlib
-import dataclasses
-import enum
 import fcntl
 import functools
-import itertools
 import linecache
 import os
 import sys
@@ -26,29 +21,14 @@ import traceback
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
 from autopipe.values import Value
-from autopipe.workload.data.paths import SUFFIXES
 
-_MOST = 0.5  # of a line's time: that much of one kind decides what may help
-_FOR_THREADS = ("acquire", "get", "join", "map", "put", "result", "wait")  # methods that wait for them
 _SUMS = ("seconds", "processor_seconds", "waiting_seconds", "locked_seconds")
-
-
-class Remedy(enum.StrEnum):
-    """What may stand in the place of a line, or help it."""
-
-    DECODE = "decode"  # images
-    MASK_TO_CLASS = "mask_to_class"  # for a mask that is compared with colours
-    ONE_HOT = "one_hot"
-    PROCESSES = "worker_processes"  # for Python code, which one thread at a time runs
-    WORKERS = "workers"  # for what waits, as workers wait side by side
-    LOCK = "lock"  # of the user's own, that its threads wait for
 
 
 class Line(Value):
@@ -57,17 +37,12 @@ class Line(Value):
     file: str
     line: int
     code: str  # the source line
-    call: str | None = None  # the function that was called, or the operation; None for anything else
-    made_for: Remedy | None = None  # what could stand in its place, by what it does
     beside: bool = False  # in a thread of the user's own, that nothing which reads data for Keras has called
     seconds: float = 0.0
     processor_seconds: float = 0.0
     # about, by the state of the thread at some looks
     waiting_seconds: float = 0.0  # for a file, the network or a clock
     locked_seconds: float = 0.0  # for a lock, Python's own among them
-    reader: Literal["cv2.imread", "PIL.Image.open"] | None = None  # of the image, if it decodes one
-    images: tuple[str, ...] = ()  # files that it read, a few
-    mask: tuple[int, int] | None = None  # height and width of what it compares with colours
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -76,44 +51,25 @@ class Line(Value):
         locked = min(1 - waits, self.locked_seconds / self.seconds)
         return min(1 - waits - locked, self.processor_seconds / self.seconds), waits, locked
 
-    @property
-    def remedy(self) -> Remedy | None:
-        """What may help; None if nothing is known."""
-        _, waits, locked = self.shares
-        if waits >= _MOST:
-            return Remedy.WORKERS
-        if locked >= _MOST:
-            its_own = self.code.startswith("with ") or (self.call or "").rpartition(".")[2] in _FOR_THREADS
-            return Remedy.LOCK if its_own else Remedy.PROCESSES
-        return self.made_for
-
 
 class Lines(Value):
-    """Calls of lines that take time when batches are made: of the slowest line first, of the user's threads last."""
+    """Lines that take time when batches are made: the slowest first, those of the user's own threads last."""
 
     lines: tuple[Line, ...] = ()
     seconds: float = 0.0  # of all that was seen of threads that make batches
     forked: bool = False  # some of it in processes that were forked
-    # processor seconds for an image: of the first line that something stands ready for, and of that
-    tried: dict[Remedy, dict[str, float]] = pydantic.Field(default_factory=dict)
 
     @classmethod
     def together(cls, parts: Sequence[Lines]) -> Lines:
-        """Add up what was seen in several processes, or at several instructions of a line."""
+        """Add up what was seen in several processes."""
         found: dict[Any, Line] = {}
-        whole = collections.defaultdict[tuple[str, int], float](float)  # seconds by line, whatever it calls
         for line in (line for part in parts for line in part.lines):
-            whole[line.file, line.line] += line.seconds
-            before = found.setdefault(place := (line.file, line.line, line.call, line.beside), line)
+            before = found.setdefault(place := (line.file, line.line, line.beside), line)
             if before is not line:
-                sums: dict[str, Any] = {name: getattr(before, name) + getattr(line, name) for name in _SUMS}
-                images = tuple(dict.fromkeys(before.images + line.images))[:_IMAGES]
-                known = line if before.reader is None else before  # Pillow's is seen at some looks only
-                found[place] = known.model_copy(update={**sums, "images": images})
+                sums = {name: getattr(before, name) + getattr(line, name) for name in _SUMS}
+                found[place] = before.model_copy(update=sums)
         return cls(
-            lines=tuple(
-                sorted(found.values(), key=lambda each: (each.beside, -whole[each.file, each.line], -each.seconds))
-            ),
+            lines=tuple(sorted(found.values(), key=lambda each: (each.beside, -each.seconds))),
             seconds=sum(line.seconds for line in found.values() if not line.beside),
             forked=any(part.forked for part in parts),
         )
@@ -122,7 +78,6 @@ class Lines(Value):
 _SHOWN = 8
 _LEAST_SHARE = 0.03
 _LEAST_SECONDS = 0.1  # seen in all: less tells nothing
-_IMAGES = 6
 
 # -------------------- the looks
 
@@ -197,62 +152,52 @@ def _switching() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-@dataclasses.dataclass(slots=True)
-class _Place:
-    """An instruction at which threads stood."""
-
-    line: Line
-    node: ast.expr | None
-    sums: NDArray[np.float64] = dataclasses.field(default_factory=lambda: np.zeros(len(_SUMS)))
-    images: set[str] = dataclasses.field(default_factory=set)
-
-
 class _Tally:
     """The places where the threads of this process stood."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[types.CodeType, int, bool], _Place] = {}
+        self._places: dict[tuple[str, int, bool], NDArray[np.float64]] = {}  # file, line, beside: sums
         self._clocks: dict[int, tuple[int, float]] = {}  # of threads that make batches: its id, and its last reading
         self._last = time.perf_counter()
         self._count = 0
 
     def lines(self) -> Lines:
         """Return the lines, with their times since the last call."""
-        found = []
-        for place in self._places.values():
-            sums: dict[str, Any] = dict(zip(_SUMS, place.sums.tolist(), strict=True))
-            found.append(place.line.model_copy(update={**sums, "images": tuple(place.images)}))
-            place.sums[:] = 0
-        return Lines.together([Lines(lines=tuple(line for line in found if line.seconds))])
+        found = [
+            Line(
+                file=str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}"),
+                line=line,
+                code=linecache.getline(file, line).strip(),
+                beside=beside,
+                **dict(zip(_SUMS, sums.tolist(), strict=True)),
+            )
+            for (file, line, beside), sums in self._places.items()
+            if sums[0]
+        ]
+        for sums in self._places.values():
+            sums[:] = 0
+        return Lines.together([Lines(lines=tuple(found))])
 
     def look(self) -> None:
         """Add the time since the last look to the places where threads stand now."""
         own, main = threading.get_ident(), threading.main_thread().ident
         standing = [  # first, and quickly, as threads go on when this one has to give up Python's lock
-            (ident, frame, *found)
+            (ident, place)
             for ident, frame in sys._current_frames().items()
-            if ident != own and (found := _standing(frame, is_main=ident == main)) is not None
+            if ident != own and (place := _standing(frame, is_main=ident == main)) is not None
         ]
         now = time.perf_counter()
         passed, self._last = now - self._last, now
         self._count += 1
-        ran = self._ran([ident for ident, *_ in standing])
-        for ident, top, user, instruction, beside in standing:
+        ran = self._ran([ident for ident, _ in standing])
+        for ident, place in standing:
             if ident not in ran:  # it is new
                 continue
-            place = self._places.get(key := (user.f_code, instruction, beside))
-            if place is None:
-                place = self._places[key] = _place(user, instruction, beside=beside)
-            if place.line.reader is None and _is_pillow_reading(top, user):
-                decodes = {"reader": "PIL.Image.open", "made_for": Remedy.DECODE}
-                place.line = place.line.model_copy(update=decodes)
             call = _call(self._clocks[ident][0]) if self._count % _STATE_EVERY == 0 else ""
             # A thread that ran until this look came waits for Python's lock since then only.
             locked, waits = call == _FUTEX and ran[ident] < passed / 2, call not in ("", _FUTEX)
             states = (_STATE_EVERY * passed * waits, _STATE_EVERY * passed * locked)
-            place.sums += (passed, min(passed, ran[ident]), *states)
-            if place.line.reader is not None and len(place.images) < _IMAGES:
-                place.images.update(_images(place.node, user))
+            self._places.setdefault(place, np.zeros(len(_SUMS)))[:] += (passed, min(passed, ran[ident]), *states)
 
     def _ran(self, standing: Iterable[int]) -> dict[int, float]:
         """Return the processor seconds of threads since the last look, if they were known by then."""
@@ -304,102 +249,15 @@ def _is_users(file: str) -> bool:
     return is_file and not any(part in file for part in _OTHERS)
 
 
-def _standing(top: types.FrameType, *, is_main: bool) -> tuple[types.FrameType, int, bool] | None:
-    """Return the innermost frame of the user's, its instruction, and whether nothing that reads data has called it.
-    None if there is no such frame, or the main thread is not making a batch.
+def _standing(top: types.FrameType, *, is_main: bool) -> tuple[str, int, bool] | None:
+    """Return the file and the line of the innermost frame of the user's, and whether nothing that reads data has called
+    it. None if there is no such frame, or the main thread is not making a batch.
     """
-    user: tuple[types.FrameType, int] | None = None
-    for frame, _ in traceback.walk_stack(top):
+    user: tuple[str, int] | None = None
+    for frame, line in traceback.walk_stack(top):
+        file = frame.f_code.co_filename
         if user is None:
-            user = (frame, frame.f_lasti) if _is_users(frame.f_code.co_filename) else None
-        elif _is_reader(frame.f_code.co_filename):
+            user = (file, line or frame.f_code.co_firstlineno) if _is_users(file) else None
+        elif _is_reader(file):
             return *user, False
     return None if user is None or is_main else (*user, True)
-
-
-# -------------------- the names of a place
-
-_LONGEST = 48  # characters of an expression that is shown
-_LETS_GO = ("bz2", "gzip", "hashlib", "lzma", "zlib")  # of the standard library: they do not hold Python's lock
-_MANY = 1000  # elements: what is done to so many is not Python's any more
-
-
-def _place(user: types.FrameType, instruction: int, *, beside: bool) -> _Place:
-    file, names = user.f_code.co_filename, user.f_globals
-    line, node = _expression(user.f_code, instruction, names)
-    parts = [] if node is None else list(ast.walk(node))
-    arrays = [each for each in (_value(part, user) for part in parts) if isinstance(each, np.ndarray)]
-    colours = (each.shape[-3:-1] for each in arrays if each.ndim >= 3 and each.shape[-1] in (3, 4))
-    mask = next(colours, None) if any(isinstance(part, ast.Compare) for part in parts) else None
-    call = None
-    if isinstance(node, ast.Call | ast.BinOp | ast.Compare | ast.Subscript):
-        call = ast.unparse(node.func if isinstance(node, ast.Call) else node)
-    is_imread = call in ("cv2.imread", "imread")
-    made_for = Remedy.DECODE if is_imread else None if mask is None else Remedy.MASK_TO_CLASS
-    found = Line(
-        file=str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}"),
-        line=line,
-        code=linecache.getline(file, line, names).strip(),
-        call=call if call is None or len(call) <= _LONGEST else f"…{call[1 - _LONGEST :]}",
-        made_for=made_for or _made_for(node, arrays, user),
-        beside=beside,
-        reader="cv2.imread" if is_imread else None,
-        mask=mask,
-    )
-    return _Place(line=found, node=node)
-
-
-def _is_pillow_reading(top: types.FrameType, user: types.FrameType) -> bool:
-    inner = itertools.takewhile(lambda frame: frame is not user, (frame for frame, _ in traceback.walk_stack(top)))
-    return any(frame.f_code.co_filename.endswith("/PIL/ImageFile.py") for frame in inner)
-
-
-def _expression(code: types.CodeType, instruction: int, names: dict[str, Any]) -> tuple[int, ast.expr | None]:
-    """Return the line of an instruction, and the expression that it is compiled from; None for a statement."""
-    place: Any = types.SimpleNamespace()
-    positions = next(itertools.islice(code.co_positions(), max(0, instruction) // 2, None))
-    place.lineno, place.end_lineno, place.col_offset, place.end_col_offset = positions
-    with contextlib.suppress(SyntaxError, ValueError, IndexError):  # or the file has changed
-        source = ast.get_source_segment("".join(linecache.getlines(code.co_filename, names)), place)
-        return positions[0] or code.co_firstlineno, ast.parse(f"({source})", mode="eval").body
-    return positions[0] or code.co_firstlineno, None
-
-
-def _made_for(node: ast.expr | None, arrays: list[NDArray[Any]], user: types.FrameType) -> Remedy | None:
-    called = node.value if isinstance(node, ast.Subscript) else node
-    if not isinstance(called, ast.Call):
-        return None if any(each.size > _MANY for each in arrays) else Remedy.PROCESSES
-    if ast.unparse(called.func).rpartition(".")[2] in ("eye", "to_categorical"):
-        return Remedy.ONE_HOT
-    root = called.func
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    owner = _value(root, user)  # a function, or the module or object that it belongs to
-    library = str(getattr(owner, "__module__", None) or getattr(owner, "__name__", "")).partition(".")[0]
-    return Remedy.PROCESSES if library in sys.stdlib_module_names and library not in _LETS_GO else None
-
-
-def _value(node: ast.AST, user: types.FrameType) -> Any:
-    """Return the value of a name, an attribute or an element, without running code of the user's; else None."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        known: Iterable[Any] = (user.f_locals, user.f_globals, user.f_builtins)
-        return next((names[node.id] for names in known if node.id in names), None)
-    if isinstance(node, ast.Attribute):
-        return getattr(_value(node.value, user), "__dict__", {}).get(node.attr)
-    if isinstance(node, ast.Subscript):
-        owner, key = _value(node.value, user), _value(node.slice, user)
-        with contextlib.suppress(LookupError, TypeError, ValueError):
-            return owner[key] if type(owner) in (list, tuple, dict, np.ndarray) and key is not None else None
-    return None
-
-
-def _images(node: ast.expr | None, user: types.FrameType) -> Iterator[str]:
-    """Yield the paths of images that an expression names, or a variable of its function."""
-    values = [] if node is None else [_value(each, user) for each in ast.walk(node)]
-    for value in (*values, *user.f_locals.values()):
-        if isinstance(value, str | bytes | os.PathLike) and os.fsencode(value).lower().endswith(SUFFIXES):
-            path = os.path.abspath(os.fsdecode(value))  # noqa: PTH100  no objects for texts
-            if os.path.isfile(path):  # noqa: PTH113
-                yield path

@@ -23,7 +23,7 @@ from autopipe.errors import BadSampleError, LoaderError, WorkloadError
 from autopipe.hardware import disk, machine, processes
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
-from autopipe.measure import ceilings, fingerprint, formats, verify
+from autopipe.measure import ceilings, fingerprint, verify
 from autopipe.measure.bench import Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
@@ -130,12 +130,7 @@ class Session:
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
         found = measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
-        if watch is None or (lines := watch.stop()) is None:
-            return found
-        images = 0  # those of batches that were begun, about
-        if fed.loader is not None:
-            images = (fed.loader.taken + (fed.loader.batches_at_once or 1)) * fed.loader.batch_size
-        return found.model_copy(update={"lines": formats.with_trials(lines, self._plan.finished.x.shape, images)})
+        return found if watch is None else found.model_copy(update={"lines": watch.stop()})
 
     def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime:
         """Time epochs with the workload's validation, of all samples or of a part that takes about as long as asked."""

@@ -23,7 +23,7 @@ from autopipe import frameworks
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import watched
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, formats, outcome
+from autopipe.measure import bench, outcome
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
@@ -181,7 +181,6 @@ class Onlooker(keras.callbacks.Callback):
         self._pages = watched.PageCounts(again=self._look.again)
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
-        self._lined = 0  # steps until the lines were not watched any more
         self._batch: Any = None
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -200,7 +199,6 @@ class Onlooker(keras.callbacks.Callback):
             )
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
-        self._lined = 0
         self._pages = watched.PageCounts(again=self._look.again)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
@@ -275,9 +273,8 @@ class Onlooker(keras.callbacks.Callback):
         assert self._lines is not None
         if len(self._steps.steps) == 1:  # the one that compiles
             self._lines.start()
-        elif not self._lined and self._look.is_enough(self._steps.steps, _LINES_SHARE):
+        elif self._look.is_enough(self._steps.steps, _LINES_SHARE):
             self._lines.stop()
-            self._lined = len(self._steps.steps)
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Count the samples of a step, and keep its last batch."""
@@ -299,10 +296,6 @@ class Onlooker(keras.callbacks.Callback):
         seen = steady(self._steps.steps[: self._pages.kept_from])
         later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
         rows = _rows(self._batch)
-        # As many images were made as in as much time later; those trained on at first had been made before.
-        lined = self._steps.steps[1 - (lines is not None and lines.forked) : self._lined or None]
-        rate = sum(step.images for step in seen) / sum(step.seconds for step in seen)
-        made = rate * sum(step.seconds for step in lined)
         rates, warnings = self._alone(state)
         source, self._source = self._source, None
         images, folder = image_files(source) or (None, None)
@@ -324,7 +317,7 @@ class Onlooker(keras.callbacks.Callback):
             cores=machine.core_time(),
             pages=self._pages.found(seen, later),
             resources=resources,
-            lines=None if lines is None else formats.with_trials(lines, _shape(self._batch), made),
+            lines=lines,
             warnings=(*resources.warnings, *_warnings(seen, self.model), *unseen, *warnings),
         )
         self._batch = None
@@ -359,12 +352,6 @@ def _rows(batch: Any) -> int:
     first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
     parts = getattr(first, "values", None)  # TensorFlow's PerReplica
     return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
-
-
-def _shape(batch: Any) -> tuple[int, ...] | None:
-    """Return the shape of a trained image, if that is what a batch has first."""
-    first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
-    return tuple(getattr(first, "shape", ()))[1:] or None
 
 
 def _placed(leaf: Any) -> Any:

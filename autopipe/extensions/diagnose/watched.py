@@ -247,7 +247,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.lines is not None:
-        found += tables.slow_lines(watched.lines, {}, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
+        found += tables.slow_lines(watched.lines, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
     if watched.left_out:
         found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
     found += [("note", warning) for warning in watched.warnings]
