@@ -158,7 +158,7 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     depth = _depth(config, costs)
     kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
     prefix = [_kept_read(op) if converted else op for op in kept]
-    spared = _spared(config, depth, len(prefix))
+    spared = 1 if config.kept.encoded else len(prefix)  # a sample in memory spares the read, and the first ops
     paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
     on_host = config.finish == "host"
     paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
@@ -168,12 +168,6 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
         cached=cached,
         from_source=0.0 if converted else missed,
     )
-
-
-def _spared(config: PipelineConfig, depth: int, ops: int) -> int:
-    """Count what a sample in memory spares: the read, and first ops, `depth` of which a converted set has done."""
-    cut = config.kept.memory_cut
-    return 1 + max(0, cut - depth) if isinstance(cut, int) else ops
 
 
 def _kept_read(op: OpCost) -> OpCost:
@@ -403,8 +397,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     if not config.kept.in_memory and not config.loader.keeps_on_device:
         return convert, 0.0
     made = work(config, costs, filled=False)
-    fixed = [op for op in made.paid if op.part == "fixed"]
-    fixed = fixed[: _spared(config, _depth(config, costs), len(fixed))]
+    fixed = [op for op in made.paid if op.part == "fixed"][: 1 if config.kept.encoded else None]
     workers = config.loader.worker_count() or cores
     busy = sum(op.seconds_per_image for op in fixed)
     if _depth(config, costs) > 0:
@@ -560,15 +553,7 @@ def cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
 
 def whole_cache_bytes(config: PipelineConfig, workload: Description) -> int | None:
     """Return the bytes of such a cache of all samples; None if not known."""
-    cut = config.kept.memory_cut
-    if isinstance(cut, int) and cut > 0:
-        return (array_bytes(workload) or {}).get(cut)
-    return int(workload.mean_bytes * workload.samples) if cut == 0 else workload.fixed_bytes
-
-
-def array_bytes(workload: Description) -> Mapping[int, int] | None:
-    """Return the bytes of all samples as arrays, by the number of ops done before; None if not known."""
-    return next((sizes for form, sizes in workload.cuts.items() if STORAGES[form].holds_arrays), None)
+    return int(workload.mean_bytes * workload.samples) if config.kept.encoded else workload.fixed_bytes
 
 
 def kept_bytes(config: PipelineConfig, workload: Description) -> int | None:

@@ -28,7 +28,6 @@ from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Sh
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Storage, place
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
@@ -319,14 +318,8 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan) -> Recipe:
         return dataclasses.replace(recipe, cached=1.0, kept_bytes=kept_bytes(recipe))
     if not kept.in_memory:
         return recipe
-    if isinstance(kept.memory_cut, int):
-        if kept.memory_cut > len(plan.prefix):
-            raise ConfigError(
-                f"Samples can be kept after {count_text(len(plan.prefix), 'op')} at most, which do the same in each "
-                f"epoch, but got keep={config.keep!r}."
-            )
-        depth = max(done, kept.memory_cut)
-        recipe = dataclasses.replace(recipe, fixed_steps=depth - done, fixed_spec=plan.cut(depth))
+    if kept.encoded:
+        recipe = dataclasses.replace(recipe, fixed_steps=0, fixed_spec=plan.cut(done))
     return dataclasses.replace(recipe, cached=kept.part, kept_bytes=kept_bytes(recipe))
 
 

@@ -232,14 +232,14 @@ class Kept:
         form: the storage form on disk that samples are read from, written once beforehand; "files" as they are.
         cut: the number of first ops done before a sample is kept in that form; "deepest": as many as it can hold.
         in_memory: whether each sample is kept in memory once it has been read.
-        memory_cut: the number of first ops done before; 0 keeps samples as they are read, "deepest" after all.
+        encoded: whether it is kept there as it is read, and not after the deterministic first ops.
         part: the share of the samples kept in memory, more than 0 to 1, always the same ones.
     """
 
     form: str = FILES
     cut: int | Literal["deepest"] = DEEPEST
     in_memory: bool = False
-    memory_cut: int | Literal["deepest"] = DEEPEST
+    encoded: bool = False
     part: float = 1.0
 
     @classmethod
@@ -253,11 +253,6 @@ class Kept:
         return self.form != FILES
 
     @property
-    def encoded(self) -> bool:
-        """True if samples are kept in memory as they are read."""
-        return self.in_memory and self.memory_cut == 0
-
-    @property
     def disk(self) -> str:
         """The value of `keep` for its storage form alone."""
         return str(dataclasses.replace(self, in_memory=False))
@@ -268,18 +263,19 @@ class Kept:
         return str(dataclasses.replace(self, form=FILES))
 
     def __str__(self) -> str:
-        places = [_written(self.form, self.cut)] if self.converts else []
+        places = [self.form if self.cut == DEEPEST else f"{self.form}:{self.cut}"] if self.converts else []
         if self.in_memory:
-            place = "encoded" if self.encoded else _written("memory", self.memory_cut)
+            place = "encoded" if self.encoded else "memory"
             places.append(place if self.part == 1 else f"{place}:{100 * self.part:.6g}%")
         return "+".join(places) or "none"
 
     def stands_for(self, other: Kept) -> bool:
-        """True if `other` keeps samples in the same places: all or a part, after any number of ops if none is given."""
+        """True if `other` keeps samples in the same places: all or a part, in a form after any number of ops if none is
+        given.
+        """
         return (
             (self.form, self.in_memory, self.encoded) == (other.form, other.in_memory, other.encoded)
             and self.cut in (DEEPEST, other.cut)
-            and self.memory_cut in (DEEPEST, other.memory_cut)
             and self.part in (1.0, other.part)
         )
 
@@ -290,10 +286,6 @@ class Kept:
         return disk and (not asked.in_memory or (self.in_memory and self.encoded == asked.encoded))
 
 
-def _written(place: str, cut: int | str) -> str:
-    return place if cut == DEEPEST else f"{place}:{cut}"
-
-
 @functools.lru_cache(maxsize=4096)
 def _parsed(text: str) -> Kept:
     found: dict[str, Any] = {}
@@ -301,13 +293,13 @@ def _parsed(text: str) -> Kept:
         match = _PLACE.fullmatch(each.strip())
         place, cut, percent = match.groups() if match else (each, None, None)
         memory = place in ("memory", "encoded")
-        if not match or not (memory or place in STORAGES) or (percent and not memory) or (cut and place == "encoded"):
+        if not match or not (memory or place in STORAGES) or (percent and not memory) or (cut and memory):
             raise _no_place(text, place)
         if ("in_memory" if memory else "form") in found:
             raise ConfigError(f"`keep` names one storage form at most, and memory once, but got {text!r}.")
         if memory:
-            depth = 0 if place == "encoded" else DEEPEST if cut is None else int(cut)
-            found |= {"in_memory": True, "memory_cut": depth, "part": 1.0 if percent is None else float(percent) / 100}
+            part = 1.0 if percent is None else float(percent) / 100
+            found |= {"in_memory": True, "encoded": place == "encoded", "part": part}
         else:
             found |= {"form": place, "cut": DEEPEST if cut is None else int(cut)}
     kept = Kept(**found)
@@ -321,7 +313,7 @@ def _no_place(text: str, place: str) -> ConfigError:
     return ConfigError(
         f"`keep` cannot be {text!r}.{near(place, words)}",
         hint=f"It takes {', '.join(words)}, or a form and memory: `array+memory`. `memory:50%` keeps a part, and "
-        "`array:1` or `memory:1` keeps samples after one of the first ops.",
+        "`array:1` keeps samples after one of the first ops.",
     )
 
 
@@ -333,7 +325,7 @@ class PipelineConfig(Strict):
         keep: where samples are kept: "none" reads and makes each one anew; "memory" keeps it, after the deterministic
             first ops, once it has been read, and "encoded" keeps it in memory as it was read; "array" or "tfrecord"
             reads it from a set in that form, written once beforehand; "array+memory" does both. "memory:50%" keeps a
-            part, always the same samples; "memory:1" and "array:1" keep them after one of the first ops.
+            part, always the same samples; "array:1" keeps them after one of the first ops.
         finish: where the cheap last ops (cast, rescale, one-hot, transpose) run. "device" sends the compact dtype.
         channels: the order of image axes that the model gets: "last" (N, H, W, C) or "first" (N, C, H, W).
         device_prefetch: batches put on the device ahead of the one in use.

@@ -152,9 +152,8 @@ def way(known: JsonObject) -> str:
     where += f" after {count(kept.cut, 'op')}" if isinstance(kept.cut, int) else ""
     if not kept.in_memory:
         return where + ("" if kept.converts else " as they are")
-    cut = f" after {count(kept.memory_cut, 'op')}" if isinstance(kept.memory_cut, int) else ""
     part = "" if kept.part == 1 else f" ({kept.part:.0%} of them)"
-    return f"{where}, cached in memory{' as they are read' if kept.encoded else cut}{part}"
+    return f"{where}, cached in memory{' as they are read' if kept.encoded else ''}{part}"
 
 
 def machine(hardware: Hardware) -> str:

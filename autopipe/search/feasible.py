@@ -129,8 +129,6 @@ def _of_memory(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     whole = costs.whole_cache_bytes(config, workload)
     if kept.encoded and kept.converts:
         yield f"keep {kept}: samples are read from {kept.form}, which `{kept.form}+memory` keeps as they are"
-    elif not kept.encoded:
-        yield from _of_cut("memory", kept.memory_cut, costs.array_bytes(workload))
     fits = whole is None or free is None or whole + others / kept.part <= CACHE_SHARE * free
     if kept.part < 1 and fits and facts.limits.memory_bytes is None:  # else only a measurement tells what is left
         yield f"keep {kept.memory}: there is room for all samples"
@@ -425,7 +423,7 @@ def _useless_alone(parameter: Parameter, value: Value, facts: Facts) -> str | No
 
 def _is_whole(keep: str) -> bool:
     kept = Kept.of(keep)
-    return kept.part == 1 and kept.cut == DEEPEST and (kept.encoded or kept.memory_cut == DEEPEST)
+    return kept.part == 1 and kept.cut == DEEPEST
 
 
 # ---------------------------------------------------------------- setups of the model that are worth a trial

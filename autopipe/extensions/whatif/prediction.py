@@ -375,7 +375,7 @@ def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[
             loader = config.loader.model_copy(update=choice)
             for keep in sorted(in_memory):
                 cache = Kept.of(keep)
-                places = {"in_memory": cache.in_memory, "memory_cut": cache.memory_cut, "part": cache.part}
+                places = {"in_memory": cache.in_memory, "encoded": cache.encoded, "part": cache.part}
                 there = config.model_copy(update={"loader": loader}).keeping(**places)
                 if not cache.in_memory or _has_room(measured, machine.memory_bytes, cache.part) is not False:
                     yield there

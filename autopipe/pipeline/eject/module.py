@@ -152,8 +152,8 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     kept = config.kept
     if kept.converts:
         found.append(f"the samples are read from a converted set ({kept.form}), which autopipe reads")
-    if kept.in_memory and isinstance(kept.memory_cut, int):
-        found.append(f"samples are cached before all first ops are done (keep={kept.memory!r})")
+    if kept.encoded:
+        found.append(f"samples are cached as they are read (keep={kept.memory!r})")
     if kept.in_memory and kept.part < 1:
         found.append(f"a part of the samples is cached ({kept.part:.0%})")
     if workload.on_bad_sample == "skip":

@@ -50,7 +50,7 @@ def test_a_key_is_the_same_in_every_release_and_tells_apart_what_counts() -> Non
     assert len({config.key() for config in CONFIGS}) == len(CONFIGS)
     loader = Threads(workers=2)
     assert PipelineConfig(loader=loader).key() == KEY
-    places = ("array", "array:0", "array:1", "memory:25%", "memory:50%", "memory", "memory:1", "encoded")
+    places = ("array", "array:0", "array:1", "memory:25%", "memory:50%", "memory", "encoded")
     assert len({PipelineConfig(loader=loader, keep=keep).key() for keep in places}) == len(places)
 
 
@@ -84,6 +84,7 @@ def test_a_configuration_is_named_by_its_workers_and_by_what_is_special() -> Non
         (lambda of: of(loader=Threads(workers=1), keep="array+tfrecord"), PipelineConfig, "one storage form at most"),
         (lambda of: of(loader=Threads(workers=1), keep="memroy"), PipelineConfig, "Did you mean `memory`"),
         (lambda of: of(loader=Threads(workers=1), keep="array:50%"), PipelineConfig, "`keep` cannot be 'array:50%'"),
+        (lambda of: of(loader=Threads(workers=1), keep="memory:1"), PipelineConfig, "`keep` cannot be 'memory:1'"),
     ],
 )
 def test_what_cannot_be_is_named(make: Any, of: Any, message: str) -> None:
@@ -96,7 +97,7 @@ PLACES = st.builds(
     form=st.sampled_from(["files", "array", "tfrecord"]),
     cut=st.just("deepest") | st.integers(0, 99),
     in_memory=st.booleans(),
-    memory_cut=st.just("deepest") | st.integers(0, 99),
+    encoded=st.booleans(),
     part=st.integers(1, 100).map(lambda percent: percent / 100),
 )
 
@@ -108,7 +109,7 @@ def test_what_is_kept_is_read_as_it_is_written(kept: Kept) -> None:
     if kept.converts:
         assert read.cut == kept.cut
     if kept.in_memory:
-        assert (read.memory_cut, read.part) == (kept.memory_cut, kept.part)
+        assert (read.encoded, read.part) == (kept.encoded, kept.part)
     assert read.holds(kept.disk)
     assert read.holds(kept.memory)
     assert Kept.of(str(dataclasses.replace(read, part=1.0))).stands_for(read)
