@@ -121,20 +121,14 @@ def table(header: str, cells: Callable[[int], object], **options: Any) -> Callab
     return make
 
 
-def records(root: Path, count: int, *, raw: bool = False, **keys: Any) -> Source:
+def records(root: Path, count: int, **keys: Any) -> Source:
     def values(number: int) -> dict[str, bytes | int]:
-        if raw:
-            return {"pixels": rows(count)[0][number].tobytes(), "label": 7 * number}
         return {"image/encoded": image(number), "image/class/label": number, "mask": mask(number)}
 
     for shard in range(2):
         numbers = range(shard * count // 2, (shard + 1) * count // 2)
         written(root / f"{shard}.tfrecord", b"".join(frame(serialise(values(number))) for number in numbers))
     return ap.TFRecords(root / "*.tfrecord", **keys)
-
-
-def raw_records(root: Path, count: int) -> Source:
-    return records(root, count, raw=True, image_key="pixels", label_key="label", shape=(2, 2, 3))
 
 
 def rows(count: int) -> tuple[Any, Any]:
@@ -228,7 +222,6 @@ CASES = {
     "TFRecords with masks": Case(
         functools.partial(records, mask_key="mask"), lambda number: (image(number), mask(number)), "0.tfrecord", spoil
     ),
-    "TFRecords of raw pixels": Case(raw_records, row, "0.tfrecord", spoil),
     "Arrays": Case(arrays, row, None, None),
     "Arrays with gaps": Case(sliced, every_other_row, None, None),
     "Arrays in files": Case(mapped, row, "x.npy", None),

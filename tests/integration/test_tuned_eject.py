@@ -98,9 +98,6 @@ def cases(root: Path) -> dict[str, Case]:
     rows_of_arrays = random.integers(0, 256, (6, 9, 8, 3), np.uint8), random.integers(0, 3, 6)
     for name, array in zip("xy", rows_of_arrays, strict=True):
         np.save(root / f"{name}.npy", array)
-    pixels = [frame(serialise({"raw": x.tobytes(), "y": int(y)})) for x, y in zip(*rows_of_arrays, strict=True)]
-    (root / "pixels").write_bytes(b"".join(pixels))
-    raw = ap.TFRecords(root / "pixels", image_key="raw", label_key="y", shape=(9, 8, 3))
     own = importlib.import_module("mine")
     small = ap.Decode(), ap.Resize(8, 9), ap.Rescale(1 / 255)
     tall, classes = ap.Resize(13, 15, interpolation="nearest"), ap.MaskToClass(PALETTE)
@@ -152,7 +149,6 @@ def cases(root: Path) -> dict[str, Case]:
         "table": Case(workload(ap.Table(root / "classes.csv", path="file", label="y"), *small), smooth),
         "regression": Case(workload(ap.Table(root / "numbers.csv", path="file", label="y"), *small), smooth),
         "records": Case(workload(ap.TFRecords(root / "*.tfrecord"), *small, ap.OneHot(6)), smooth),
-        "pixels": Case(workload(raw, ap.OneHot(3))),
         "arrays": Case(workload(ap.Arrays(*rows_of_arrays), *small[2:], ap.OneHot(3)), 1e-6, forms=ARRAYS),
         "resized": Case(workload(ap.Arrays(*rows_of_arrays), *small[1:]), smooth, forms=ARRAYS),
         "mapped": Case(workload(ap.Arrays(root / "x.npy", root / "y.npy"), ap.OneHot(3)), forms=ARRAYS),

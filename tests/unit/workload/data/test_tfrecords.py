@@ -8,7 +8,6 @@ import pwd
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -65,39 +64,6 @@ def test_a_set_with_files_missing_warns(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match=r"should be 3 files .* 1 are missing, the first is number 1"):
         data = TFRecords(tmp_path / "train-*")
     assert len(data) == 2
-
-
-def raw(file: Path, *pixels: object, key: str = "raw") -> TFRecords:
-    values: list[dict[str, bytes | int]] = [
-        {"other": b"x" * n, key: np.asarray(each).tobytes(), "label": n} for n, each in enumerate(pixels)
-    ]
-    file.write_bytes(b"".join(frame(serialise(value)) for value in values))
-    return TFRecords(file, image_key="raw", label_key="label", shape=(2, 2), dtype="uint16")
-
-
-def test_raw_pixels_come_a_batch_at_a_time_also_in_worker_processes(tmp_path: Path) -> None:
-    pixels = np.arange(20, dtype=np.uint16).reshape(5, 2, 2)
-    made = raw(tmp_path / "a", *pixels)
-    assert (made.x_kind, made.y_kind) == (FieldKind.ARRAY, FieldKind.LABEL)
-    data: Any
-    for data in (made, pickle.loads(pickle.dumps(made))):
-        for order in ([4, 0, 4], [1, 4, 2]):
-            x, y = np.empty((3, 2, 2), np.uint16), np.empty(3, np.int64)
-            data.read_many(np.array(order), (x, y))
-            np.testing.assert_array_equal(x, pixels[order])
-            assert y.tolist() == order
-
-
-def test_raw_pixels_of_another_size_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"first record .* holds 2 bytes of pixels, but uint16\[2x2\] takes 8"):
-        raw(tmp_path / "a", np.uint16(3))
-    data: Any = raw(tmp_path / "b", np.zeros((2, 2), np.uint16), np.zeros(3, np.uint16))
-    with pytest.raises(BadSampleError, match=r"record at byte \d+ of .* holds 6 bytes of pixels"):
-        data.read(1)
-    with pytest.raises(ValueError, match="holds 6 bytes"):
-        data.read_many(np.array([0, 1]), (np.empty((2, 2, 2), np.uint16), np.empty(2, np.int64)))
-    with pytest.raises(DataError, match=r"whole numbers above 0, but got shape=\(2, 0\)"):
-        TFRecords(tmp_path / "a", image_key="raw", label_key="label", shape=(2, 0))
 
 
 DATA = [b"", b"a", b"12345" * 100, b"x" * 400_000, b"y" * 300_000, *(b"short %d" % i for i in range(1000))]
@@ -212,7 +178,6 @@ def test_an_index_that_is_broken_or_of_other_offsets_is_made_anew(path: bytes, c
 def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
     file, other = write(tmp_path / "a", 1), tmp_path / "other"
     other.write_bytes(frame(b"\xff\xd8\xff\xe0 a JPEG"))
-    assert TFRecords(file).read_many is None  # encoded images have no batch half
     refused: list[tuple[Callable[[], object], str]] = [
         (lambda: TFRecords(file, mask_key="masks"), r"no feature `masks`; its features .*Did you mean `mask`\? Name"),
         (lambda: TFRecords(file, label_key="mask"), r"int64_list of `mask`.*holds bytes_list"),
