@@ -1,14 +1,14 @@
 """Digests of values and ops, to compare for equality; only what each function reads counts.
 
 The digest of ops covers a user's function with its own code and captured values, not its module. `looked_up` has the
-constants and functions that it looks up there; caches of an op's results compare those, too, because an edited constant
-gives other pixels. Values that can change while a program runs (a list, an array, a reassigned name) do not count.
+constants and functions that its names may mean there; caches of an op's results compare those, too, because an edited
+constant gives other pixels. Values that change while a program runs (a list, an array, what is None at first) do not
+count.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
 import hashlib
 import json
@@ -150,9 +150,11 @@ def _constants(code: Any) -> list[str]:
 
 
 def looked_up(ops: Iterable[Op]) -> dict[str, str]:
-    """Return the digest of each constant and function that the functions of some ops look up, by its full name."""
+    """Return the digest of each constant and function that the functions of some ops may look up, by its full name.
+
+    The name of an attribute counts like that of a global.
+    """
     found: dict[str, str] = {}
-    given: set[str] = set()
     seen: set[types.FunctionType] = set()
     pending = list(_functions_in(ops))
     while pending:
@@ -161,16 +163,15 @@ def looked_up(ops: Iterable[Op]) -> dict[str, str]:
             continue
         seen.add(function)
         module = home(function)
-        given.update(f"{module}.{name}" for name in _names(function.__code__, "STORE_GLOBAL"))
-        names = _names(function.__code__, "LOAD_GLOBAL") - {"__name__", "__file__"}  # which Python gives
+        names = _names(function.__code__) - {"__name__", "__file__"}  # which Python gives
         values = {name: function.__globals__.get(name, ...) for name in names}
         functions = {name: list(_functions_in([value])) for name, value in values.items()}
         for name, value in values.items():
-            if functions[name] or _is_constant(value):
+            if functions[name] or (value is not None and _is_constant(value)):
                 found[f"{module}.{name}"] = digest(*map(value_text, functions[name] or [value]))
         pending += [each for several in functions.values() for each in several]
         pending += _functions_in(map(_content, function.__closure__ or ()))
-    return {name: found[name] for name in sorted(found.keys() - given)}
+    return dict(sorted(found.items()))
 
 
 def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
@@ -189,10 +190,9 @@ def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
             yield from _functions_in([call])
 
 
-def _names(code: types.CodeType, operation: str) -> set[str]:
-    """Return the module's names that a function, or one within it, looks up or stores, as `operation` says."""
-    found = {each.argval for each in dis.get_instructions(code) if each.opname == operation}
-    return found.union(*(_names(each, operation) for each in code.co_consts if isinstance(each, types.CodeType)))
+def _names(code: types.CodeType) -> set[str]:
+    """Return the names of globals and attributes in a function, and in those within it."""
+    return {*code.co_names}.union(*(_names(each) for each in code.co_consts if isinstance(each, types.CodeType)))
 
 
 def _is_constant(value: Any) -> bool:

@@ -279,9 +279,9 @@ def require_same(header: Header, conversion: Conversion, storage: str, folder: P
             f"was made by other ops: [{', '.join(header.ops)}] (digest {header.ops_digest}), "
             f"but the workload now has [{now}] (digest {conversion.ops_digest})",
         )
-    others = [name for name, value in header.looked_up.items() if conversion.looked_up.get(name) != value]
+    others = {name for name, _ in header.looked_up.items() ^ conversion.looked_up.items()}
     if others:
-        raise _stale(folder, f"was made with another value of {', '.join(f'`{name}`' for name in others)}")
+        raise _stale(folder, f"was made with another value of {', '.join(f'`{name}`' for name in sorted(others))}")
     require_unchanged(header, conversion.source_digest, folder)
     if header.samples != len(conversion):
         raise _stale(folder, f"holds {header.samples} samples, not {len(conversion)}")
