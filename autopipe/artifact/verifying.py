@@ -10,6 +10,8 @@ import contextlib
 import dataclasses
 import logging
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -17,7 +19,7 @@ from typing import Final, Literal
 import pydantic
 
 from autopipe.artifact.converting import imported
-from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning
 from autopipe.hardware import machine, processes
 from autopipe.measure.facts import Description, Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
@@ -102,6 +104,7 @@ class FileVerification(Value):
     samples: int = pydantic.Field(ge=0)  # how many there are
     resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
     bad: tuple[BadFile, ...]  # those that cannot be used, in order
+    lost: dict[str, int] = pydantic.Field(default_factory=dict)  # of how many images what gets lost, in this run
 
 
 def verify_files(
@@ -137,7 +140,10 @@ def verify_files(
             "A wrapped dataset reads its own files, so autopipe cannot look at them.",
             hint="Make a workload of the files, with ap.ImageFolder say, and verify that.",
         )
-    plan = make_plan(dataclasses.replace(workload, on_bad_sample="skip"))  # a bad one among the probes is not the end
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\d+ of \d+ images that were looked at", DataWarning)  # all will be
+        # A bad one among the probes is not the end.
+        plan = make_plan(dataclasses.replace(workload, on_bad_sample="skip"))
     conversion = Conversion.of(workload, plan, len(plan.prefix))
     name = digest("1", len(conversion), conversion.source_digest, conversion.ops_digest)
     journal = cache_folder().parent / "files" / f"{name}.txt"
@@ -156,14 +162,15 @@ def inspect(
     done = _kept(journal)
     groups = [range(first, min(first + _GROUP, count)) for first in range(0, count, _GROUP) if first not in done]
     looked = resumed = count - sum(map(len, groups))
-    bad: list[BadFile] = []
+    bad, lost = list[BadFile](), Counter[str]()
     pool = concurrent.futures.ThreadPoolExecutor(workers, "autopipe-look")
     with _noting(journal) as note:
         try:
             futures = {pool.submit(_look, conversion, group): group for group in groups}
             for future in concurrent.futures.as_completed(futures):
-                group, found = futures[future], future.result()
+                group, (found, told) = futures[future], future.result()
                 bad += found
+                lost += told
                 if not found:
                     note(group.start)
                 looked += len(group)
@@ -173,21 +180,22 @@ def inspect(
             pool.shutdown(cancel_futures=True)
     with contextlib.suppress(OSError):
         journal.unlink()
-    return FileVerification(samples=count, resumed=resumed, bad=tuple(sorted(bad, key=lambda each: each.index)))
+    in_order = tuple(sorted(bad, key=lambda each: each.index))
+    return FileVerification(samples=count, resumed=resumed, bad=in_order, lost=dict(lost))
 
 
-def _look(conversion: Conversion, group: range) -> list[BadFile]:
-    bad = []
+def _look(conversion: Conversion, group: range) -> tuple[list[BadFile], Counter[str]]:
+    bad, lost = list[BadFile](), Counter[str]()
     for index in group:
         try:
-            conversion.sample(index)
+            conversion.sample(index, lost)
         except AutopipeError as error:
             if isinstance(error, DataError) and not isinstance(error, BadSampleError):
                 raise
             cause = error.__cause__  # without the sample's name, which `name` has
             reason = cause.message if isinstance(cause, AutopipeError) else error.message
             bad.append(BadFile(index=index, name=sample_name(conversion.source, index), reason=reason))
-    return bad
+    return bad, lost
 
 
 def _kept(journal: Path) -> set[int]:

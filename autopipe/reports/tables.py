@@ -391,6 +391,8 @@ def file_lines(found: FileVerification) -> Iterator[str]:
     """Yield the output of `autopipe verify --files`: a line for each bad sample, and the sum."""
     for each in found.bad:
         yield f"bad       {each.name}: {each.reason}"
+    for said, count in found.lost.items():
+        yield f"note      {count:,} of {found.samples - found.resumed:,} images {said}"
     before = f", {found.resumed:,} of them in an earlier run that was stopped" if found.resumed else ""
     if not found.bad:
         yield f"verified  all {found.samples:,} samples can be read and decoded{before}"

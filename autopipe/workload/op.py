@@ -134,6 +134,10 @@ class Op(abc.ABC):
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:  # noqa: B027  # most ops have no doubts
         """Warn of probable mistakes, from the first few samples when a loader or search opens."""
 
+    def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
+        """Say what of a sample gets lost in this op, as a predicate of images: "have more than 8 bits"."""
+        return ()
+
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         """Return the sample after the op.

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
@@ -356,10 +357,14 @@ class Conversion:
         """The number of ops before a sample is kept."""
         return len(self.steps)
 
-    def sample(self, index: int) -> Sample:
-        """Return a sample to keep; raise BadSampleError if it cannot be read or decoded, OpError if an op fails."""
+    def sample(self, index: int, lost: Counter[str] | None = None) -> Sample:
+        """Return a sample to keep, and count in `lost` what its ops lose of it. Raise BadSampleError if it cannot be
+        read or decoded, OpError if an op fails.
+        """
         sample = planner.read_sample(self.source, index, self.spec.structure)
         for step in self.steps:
+            if lost is not None:
+                lost.update(step.op.lost(sample, step.before))
             sample = planner.run(step, sample, _NO_NUMBERS, self.source, index)
         self._require_dtypes(sample, index)
         return sample

@@ -13,8 +13,9 @@ import contextlib
 import dataclasses
 import struct
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -52,6 +53,14 @@ _MODES = {0: ("mono", 1), 2: ("rgb", 3)}  # by colour type, with its channels
 _CHANGE_NOTHING = frozenset((b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"pHYs", b"tIME", b"tEXt", b"zTXt", b"iTXt"))
 
 
+_TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
+_DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
+_INSTEAD: Final = {
+    _TURNED: 'Say which is meant in a workload\'s file: ap.Decode(orientation="exif") or "ignore".',
+    _DEEP: "To keep all of them, give arrays in a source of your own: cv2.imread(path, cv2.IMREAD_UNCHANGED), say.",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Decode(Op):
     """Decode encoded images, shape (height, width, channels) uint8; a mask keeps the channels that its file has.
@@ -66,7 +75,8 @@ class Decode(Op):
             as OpenCV, PIL and TensorFlow do. A file that is cut short is refused in any case.
         max_pixels: the largest image, as height times width; its header is looked at before it is decoded.
         orientation: "exif" to rotate images and masks as their EXIF tags say, "ignore" to leave them as they are
-            stored. None ignores the tags, too, and warns if one of the first samples has one.
+            stored. None ignores the tags, too, and warns if one of the first samples has one. If one of them has more
+            than 8 bits a value, that is warned of, too; `autopipe verify --files` counts both in all files.
         reduce: decode a large JPEG to a half, a quarter or an eighth of its height and width, whichever is the smallest
             that is not below this (height, width); True takes that of the resize that follows. libjpeg leaves out
             details that a smaller image does not need, so that it takes a part of the time, and smooths pixels that
@@ -127,16 +137,19 @@ class Decode(Op):
         return tuple(after if kind is FieldKind.ENCODED else kind for kind, after in decoded)
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
-        if self.orientation is None and spec.x.kind is FieldKind.ENCODED:
-            turned = sum(orientation_of(x) != UPRIGHT for x, _ in samples)
-            if turned:
-                warnings.warn(
-                    f"{turned} of {len(samples)} images that were looked at are to be rotated, by their EXIF tags, and "
-                    "are taken as they are stored. Say which is meant in a workload's file: "
-                    'ap.Decode(orientation="exif") or "ignore".',
-                    DataWarning,
-                    stacklevel=3,
-                )
+        found = Counter(each for sample in samples for each in self.lost(sample, spec))
+        for said, count in found.items():
+            warnings.warn(
+                f"{count} of {len(samples)} images that were looked at {said}. {_INSTEAD[said]}",
+                DataWarning,
+                stacklevel=3,
+            )
+
+    def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
+        if spec.x.kind is not FieldKind.ENCODED:
+            return ()
+        is_turned = self.orientation is None and orientation_of(sample[0]) != UPRIGHT
+        return (*[_TURNED] * is_turned, *[_DEEP] * (bits_of(sample[0]) > _BITS))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         if field.kind is not FieldKind.ENCODED:
@@ -408,7 +421,8 @@ def _is_plain(data: bytes) -> bool:
 _APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
-_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS = 256, 257, 258
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
 
 
@@ -477,8 +491,18 @@ def _tiff(data: bytes) -> Size:
     return _tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH)
 
 
+def bits_of(data: bytes) -> int:
+    """Return the bits of a value in the pixels of a PNG or TIFF file; 8 of any other, and if the header is damaged."""
+    with contextlib.suppress(struct.error, IndexError, KeyError):
+        if data[:8] == _SIGNATURE:
+            return data[24]
+        if data[:4] in _TIFF:
+            return _tag_of(data, _TIFF_BITS)
+    return _BITS
+
+
 def _tag_of(data: bytes, wanted: int) -> int:
-    """Return the value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
+    """Return the first value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
     order = "<" if data[:2] == b"II" else ">"
     is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
     (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
@@ -487,7 +511,11 @@ def _tag_of(data: bytes, wanted: int) -> int:
     for entry in range(first, first + min(count, 4096) * length, length):
         tag, kind = struct.unpack_from(order + "HH", data, entry)
         if tag == wanted:
-            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, entry + (12 if is_big else 8))[0]
+            at, place = entry + (12 if is_big else 8), "Q" if is_big else "I"
+            (values,) = struct.unpack_from(order + place, data, entry + 4)
+            if wanted == _TIFF_BITS and values * struct.calcsize(_TIFF_TYPES[kind]) > struct.calcsize(place):
+                (at,) = struct.unpack_from(order + place, data, at)  # one for each channel, elsewhere in the file
+            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, at)[0]
             return value
     raise KeyError(wanted)
 
@@ -510,7 +538,7 @@ _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
     (_SIGNATURE, _at(">II", 16)),
     (b"RIFF", _webp),
     (b"BM", _bmp),
-    *((signature, _tiff) for signature in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    *((signature, _tiff) for signature in _TIFF),
     (b"GIF8", _at("<HH", 6)),
 )
 

@@ -205,6 +205,9 @@ class OnParts(_Around):
             lane, seen = ((x, y), each) if is_one else ((x, None), SampleSpec(each.x, None))
             self.op.look([_of(sample, lane) for sample in samples], seen)
 
+    def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
+        return tuple(each for lane, seen in self._lanes(spec) for each in self.op.lost(_of(sample, lane), seen))
+
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         made = list(sample)
         for number, (lane, each) in enumerate(self._lanes(spec)):

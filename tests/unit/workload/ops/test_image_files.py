@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from autopipe.artifact.verifying import verify_files
 from autopipe.errors import BadSampleError, DataWarning
 from autopipe.hardware import processes
+from autopipe.reports import tables
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode, decode, image_size, orientation_of, png_pixels
 from autopipe.workload.ops.planner import make_plan
@@ -236,6 +238,45 @@ def test_a_folder_with_turned_photographs_is_told_of_unless_the_choice_was_made(
         for choice in ("exif", "ignore"):
             ops = [Decode(orientation=choice), Resize(8, 8)]
             assert make_plan(Workload(data=data, ops=ops, batch_size=2)).compact == plan.compact
+
+
+@pytest.mark.parametrize(
+    ("extension", "shape", "is_deep"),
+    [
+        (".png", (8, 8), True),
+        (".png", (8, 8, 3), True),
+        (".tif", (8, 8), True),
+        (".tif", (8, 8, 3), True),  # whose bits of each channel lie elsewhere in the file
+        (".png", (8, 8, 3), False),
+        (".tif", (8, 8), False),
+        (".jpg", (8, 8, 3), False),
+    ],
+)
+def test_files_of_more_than_eight_bits_are_told_of_and_counted(
+    extension: str, shape: tuple[int, ...], is_deep: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    for number, dtype in enumerate((np.uint8, np.uint16 if is_deep else np.uint8)):
+        cv2.imwrite(str(tmp_path / "a" / f"{number}{extension}"), np.full(shape, 200, dtype))
+    workload = Workload(data=ImageFolder(tmp_path), ops=[Decode(), Resize(8, 8)], batch_size=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        make_plan(workload)
+    assert ["1 of 2 images that were looked at have more than 8 bits" in str(each.message) for each in told] == [
+        True
+    ] * is_deep
+    found = verify_files(workload, workers=1)
+    assert found.bad == ()
+    assert list(found.lost.values()) == [1] * is_deep
+
+
+def test_all_files_with_turned_photographs_are_counted(tmp_path: Path) -> None:
+    workload = Workload(data=folder(tmp_path, 1, 6, 8, 1, 3), ops=[Decode(), Resize(8, 8)], batch_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it says the number of all
+        found = verify_files(workload)
+    assert list(found.lost.values()) == [3]
+    assert next(tables.file_lines(found)).startswith("note      3 of 5 images are to be rotated")
 
 
 def test_all_but_opencv_leave_them_as_they_are_stored(tmp_path: Path) -> None:
