@@ -66,7 +66,7 @@ def measure(
 
     A dataset of ap.wrap is read without its model, too, and its slow lines are named.
     """
-    from autopipe.pipeline.batching.traced import Tracing
+    from autopipe.pipeline.batching import trace as traces
     from autopipe.reports import tables
     from autopipe.search import measurer
     from autopipe.search.settings import Settings
@@ -85,7 +85,10 @@ def measure(
         _show_batch_sizes(batch_sizes, workload, settings, setting or [], as_json=as_json)
         return
     told = screen.warning()
-    with Tracing(trace) as tracing, _described(workload, settings, setting or [], told) as (runner, described, config):
+    with (
+        traces.begun(trace) as trace_file,
+        _described(workload, settings, setting or [], told) as (runner, described, config),
+    ):
         if mode is not None:
             found = measurer.succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
             print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
@@ -93,7 +96,7 @@ def measure(
         ceiling = measurer.succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
-        measurement = measurer.succeeded(runner.measure(config, {**asked, **tracing.options(config)}))
+        measurement = measurer.succeeded(runner.measure(config, {**asked, "trace": trace_file}))
     alone = _alone(workload, config, described, min(seconds, 2.0), told)
     if as_json:
         more = {"alone": [each.model_dump(mode="json") for each in alone]} if alone else {}

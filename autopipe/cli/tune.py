@@ -41,7 +41,7 @@ def tune(
     from autopipe.api import tuning
     from autopipe.cli import output
     from autopipe.cli.progress import Progress
-    from autopipe.pipeline.batching.traced import Tracing
+    from autopipe.pipeline.batching import trace as traces
     from autopipe.reports import text
     from autopipe.search import conclusion, storage
 
@@ -53,9 +53,9 @@ def tune(
         with (
             Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
             output.reserved(out),
-            Tracing(trace) as tracing,
+            traces.begun(trace) as trace_file,
         ):
-            settings = dataclasses.replace(settings, options=tracing.options)
+            settings = dataclasses.replace(settings, trace=trace_file)
             result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
         written, unwritten = None, None
         try:

@@ -6,12 +6,11 @@ the transfer of a batch to the device, and the exchange of gradients between dev
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import keras
@@ -24,7 +23,6 @@ from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import EpochTime, Phase, Report, StepTime, StopRule
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.traced import Spans, TraceLog, noted
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.feed import TimedLoader
@@ -36,7 +34,7 @@ from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch, Field, SampleSpec, Source
-from autopipe.workload.workload import Workload, standing_in
+from autopipe.workload.workload import Workload
 
 
 class Probe(keras.callbacks.Callback):
@@ -186,46 +184,6 @@ def wait_for_device(logs: Any) -> None:
     for value in keras.tree.flatten({} if logs is None else logs):
         if hasattr(value, "__array__"):
             np.asarray(value)
-
-
-class TracedLoader(TimedLoader):
-    """Forwards the batches of another loader, and notes each wait for one."""
-
-    def __init__(self, loader: Loader, log: TraceLog) -> None:
-        super().__init__(loader)
-        self._log = log
-        self._spans = Spans(log, "hand-over")
-
-    def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
-        source = super()._timed(batches)
-        while True:
-            began = time.monotonic() if self._spans.due() else None
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
-            if began is not None:
-                self._spans.note(began, time.monotonic())
-            if self.taken % len(self) == 0:
-                self._log.instant("epoch end")
-            yield batch
-            del batch  # its consumer may be done with it before it takes the next
-
-
-class StepNotes(keras.callbacks.Callback):
-    """Notes each step of a `fit`, with the waiting for its batch."""
-
-    def __init__(self, log: TraceLog) -> None:
-        super().__init__()
-        self._spans = Spans(log, "step")
-        self._began: float | None = None
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self._began = time.monotonic() if self._spans.due() else None
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self._began is not None:
-            self._spans.note(self._began, time.monotonic())
 
 
 # -------------------- the model without a loader
@@ -431,7 +389,6 @@ class Bench:
         self._mode = mode
         self.strategy, self.model = assembly.build_model(workload, devices=devices, channels=channels)
         self._steps = FinishedSteps(self.model)
-        self._notes: list[StepNotes] = []
         self._alone: dict[tuple[ModelSetup, int], Ceiling] = {}
 
     def run(
@@ -449,7 +406,7 @@ class Bench:
         """
         trainer = self.trainer(loader, setup, device_prefetch)
         if self._mode is Mode.TRAIN:
-            trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[*self._notes, probe], verbose=0)
+            trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
             return
         call: Callable[..., object] = trainer.evaluate if self._mode is Mode.EVALUATE else trainer.predict
         most = max(1, steps // len(loader)) if steps and epochs == 1 else _ENDLESS
@@ -472,19 +429,6 @@ class Bench:
         )
         trainer.setup = setup
         return trainer
-
-    @contextlib.contextmanager
-    def noted(self, log: TraceLog | None) -> Iterator[None]:
-        if log is None:
-            yield
-            return
-        with standing_in(self.strategy, "place", noted(self.strategy.place, "transfer", log)):
-            self._notes.append(StepNotes(log))
-            try:
-                yield
-            finally:
-                self._notes.clear()
-                log.flush()
 
     def alone(
         self, setup: ModelSetup, report: Report | None = None, *, again: bool = False, samples: int | None = None

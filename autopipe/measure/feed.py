@@ -27,12 +27,12 @@ import keras
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware import disk, machine
 from autopipe.hardware.disk import Regime
-from autopipe.measure.bench import Bench, EpochWatch, Probe, TracedLoader
+from autopipe.measure.bench import Bench, EpochWatch, Probe
 from autopipe.measure.costs import samples_to_make
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
 from autopipe.measure.outcome import ConversionCost, MeasureOptions
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.traced import TraceLog
+from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import forms, module
@@ -86,7 +86,6 @@ class Feed:
 def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, part: Part, regime: Regime) -> Feed:
     """Make the feed of a configuration, for a bench that has measured the model alone."""
     alone = bench.alone(config.model_setup).model_images_per_second.value
-    log = None if wanted.trace is None else TraceLog(wanted.trace)
     once = None
     resident, kept = config.loader.keeps_on_device, config.kept
     if regime == "cold" and not resident and (not kept.in_memory or kept.part < 1):
@@ -94,21 +93,22 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
 
     @contextlib.contextmanager
     def opened() -> Iterator[Open]:
-        own = assembly.build_loader(part.workload, config, plan=bench.plan, trace=wanted.trace)
-        loader = TimedLoader(own) if log is None else TracedLoader(own, log)
+        began = time.monotonic()
+        loader = TimedLoader(assembly.build_loader(part.workload, config, plan=bench.plan, trace=wanted.trace))
 
         def train(probe: Probe) -> None:
             steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
             if once is not None:
                 steps, epochs = once * len(loader), 1
             setup, ahead = config.model_setup, config.device_prefetch
-            with bench.noted(log):
-                bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
+            bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
 
         try:
             yield Open(meter=meter_for(loader, config, wanted), train=train, loader=loader)
         finally:
             loader.close()
+            if wanted.trace is not None:
+                Trace(wanted.trace).span(config.short(), began, time.monotonic())
 
     files = _files(part.workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)))
     return Feed(

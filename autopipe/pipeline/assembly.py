@@ -78,8 +78,8 @@ def build_loader(
     plan: Plan | None = None,
     trace: str | None = None,
 ) -> Loader:
-    """Return an open loader, as `ap.build_loader`. `plan` is the workload's, if known; `trace` is a folder for notes
-    of a time line.
+    """Return an open loader, as `ap.build_loader`. `plan` is the workload's, if known; `trace` is the file of a
+    trace that is begun.
     """
     wrap.require_feedable(workload, config, rank)
     return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)

@@ -349,7 +349,7 @@ class Recipe:
     on_bad_sample: Literal["error", "skip"] = "error"  # see `Workload`
     cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
     kept_bytes: float = 0.0  # of a sample that is kept so, on average, if they differ
-    trace: str | None = None  # the folder of notes for a time line; None: no notes
+    trace: str | None = None  # the file of a trace; None: nothing is noted
 
     @classmethod
     def of(

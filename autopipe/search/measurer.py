@@ -238,7 +238,8 @@ class TrialMeasurer:
             options["hopeless_below"] = must_reach
         if self._ends_at is not None:
             options["ends_at"] = self._ends_at
-        options.update(self._settings.options(config))
+        if self._settings.trace is not None:
+            options["trace"] = self._settings.trace
         if not config.loader.is_foreign:
             # A process that keeps freed memory cannot measure the dataset as it is any more: each has its own.
             other = self._description.wrapped is not None and config.loader.keeps_freed_memory

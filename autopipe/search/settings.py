@@ -74,8 +74,7 @@ class Settings:
     digests: Mapping[str, str] = field(default_factory=dict)  # must be equal to resume a study
     fresh: bool = False  # begin anew even if there is such a study
     join: bool = False  # share the study with other processes that search for the same on machines like this one
-    # additional options of a configuration's trial
-    options: Callable[[PipelineConfig], Mapping[str, str]] = lambda config: {}
+    trace: str | None = None  # the file of a trace that is begun
     command: str = ""  # the line that repeats it, for readers of the result
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
 

@@ -17,7 +17,6 @@ from autopipe.hardware import gpu, processes
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import refuse_skipping
 from autopipe.pipeline.batching.streaming import Filler, StreamingLoader, require_memory
-from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob
 from autopipe.workload.op import Plan
@@ -95,7 +94,7 @@ class Dali(LoaderConfig):
                 hint="Use keep='memory', or the `threads` or `processes` loader.",
             )
         refuse_skipping(job, self.kind)
-        recipe, depth = traced(job.recipe), self.prefetch_queue_depth
+        recipe, depth = job.recipe, self.prefetch_queue_depth
         queue_size = job.setup.queue_size(depth)
         require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
         processes.set_library_threads()

@@ -88,7 +88,7 @@ class Ray(LoaderConfig):
         return True
 
     def open(self, job: LoadJob) -> Loader:
-        recipe = dataclasses.replace(job.recipe, trace=None)  # a folder of this machine
+        recipe = dataclasses.replace(job.recipe, trace=None)  # a file of this machine
         queue_size = job.setup.queue_size(self.queue_size)
         here = dataclasses.replace(job, recipe=dataclasses.replace(recipe, cached=0.0))
         held = self.held_batches(recipe.spec.bytes * job.order.batch_size, job.setup) + 1

@@ -23,6 +23,7 @@ from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataErro
 from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
 from autopipe.pipeline.batching.rows import NativeRows
+from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
@@ -54,6 +55,20 @@ def _written(made: NDArray[Any] | None, out: NDArray[Any] | None) -> bool:
     return True
 
 
+def _run_many(step: Step, made: Batch, random: NDArray[np.float64], out: NDArray[Any] | None = None) -> Batch:
+    return step.op.apply_many(made, step.before, random, out)
+
+
+def _op_name(step: Step, *_: object) -> str:
+    return step.op.name
+
+
+class _NotedSource(data_source.Around):
+    def __init__(self, source: Source, trace: Trace) -> None:
+        super().__init__(source)
+        self.read = trace.noted(source.read, "read")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BadSample:
     """A bad sample and its replacement."""
@@ -70,9 +85,11 @@ class Kernel:
         """Make samples; `readers` threads read the samples named to `begin`. With readers, call `close` at the end.
         Raise LoaderError if the system does not allow so many threads.
         """
+        trace = None if recipe.trace is None else Trace(recipe.trace)
         self._ahead: ReadAhead | None = None
         if readers:
-            self._ahead = ReadAhead(recipe.source, readers, (lambda index: False) if cache is None else cache.holds)
+            source = recipe.source if trace is None else _NotedSource(recipe.source, trace)
+            self._ahead = ReadAhead(source, readers, (lambda index: False) if cache is None else cache.holds)
             recipe = dataclasses.replace(recipe, source=self._ahead)
         self._recipe = recipe
         self._cache = cache
@@ -84,10 +101,14 @@ class Kernel:
         self._fixed = [(step, step.after.x == self._single.x) for step in recipe.steps[:kept]]
         self._rest = [(step, step.after.x == self._single.x) for step in recipe.steps[kept:singles]]
         self._rows = NativeRows.of(recipe, cache, recipe.steps[:singles], kept)
+        self._run, self._run_many, self._read_sample = run, _run_many, read_sample
+        self._make_rows = None if self._rows is None else self._rows.make
         self._source, self._count = recipe.source, len(recipe.source)
         self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
         if _all_take_batches(recipe.steps, recipe.fixed_spec):
             self._read_many = data_source.batch_half(recipe.source)
+        if trace is not None:
+            self._note(trace)
         # Whether a few calls of NumPy make a batch: once the cache is full, if there is one; and without the cache.
         self.reads_at_once = self._read_many is not None
         self.fills_at_once = self.reads_at_once or (
@@ -95,6 +116,15 @@ class Kernel:
         )
         # Whether they make several batches as one. Not if a batch is more than its samples one by one.
         self.makes_several = self.fills_at_once and not self._tail and (self.reads_at_once or recipe.cached == 1.0)
+
+    def _note(self, trace: Trace) -> None:
+        """Have reads and ops noted, and what the native library makes, a batch at a time."""
+        self._run, self._run_many = trace.noted(run, _op_name), trace.noted(_run_many, _op_name)
+        self._read_sample = trace.noted(read_sample, "read")
+        if self._read_many is not None:
+            self._read_many = trace.noted(self._read_many, "read")
+        if self._make_rows is not None:
+            self._make_rows = trace.noted(self._make_rows, "native batch")
 
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
         """Return True if a few calls of NumPy make these samples now, without single reads."""
@@ -145,7 +175,7 @@ class Kernel:
         made = self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
-            made = step.op.apply_many(made, step.before, self._numbers(step, epoch, indices))
+            made = self._run_many(step, made, self._numbers(step, epoch, indices))
         for part, out in zip(made, batch, strict=True):
             if part is not None and out is not None:
                 out[...] = part
@@ -164,7 +194,7 @@ class Kernel:
             if made is None:
                 return False
             for step in self._recipe.steps[self._recipe.fixed_steps :]:
-                made = self._run_many(step, made, self._numbers(step, epoch, indices), batch)
+                made = self._run_at_once(step, made, self._numbers(step, epoch, indices), batch)
             return all(map(_written, made, batch))
         except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
             _log.debug("A batch is made row by row, because at once it failed: %r", error)
@@ -181,14 +211,13 @@ class Kernel:
         made = self._room(steps[0].before if steps else self._recipe.fixed_spec, batch)
         self._read_many(indices, made)
         for step in steps:
-            made = self._run_many(step, made, np.empty((len(indices), 0)), batch)
+            made = self._run_at_once(step, made, np.empty((len(indices), 0)), batch)
         if self._cache is not None:
             self._cache.put_many(indices, made)
         return made
 
-    def _run_many(self, step: Step, made: Batch, random: NDArray[np.float64], batch: Batch) -> Batch:
-        out = batch[0] if step.after.x == self._recipe.spec.x else None
-        return step.op.apply_many(made, step.before, random, out)
+    def _run_at_once(self, step: Step, made: Batch, random: NDArray[np.float64], batch: Batch) -> Batch:
+        return self._run_many(step, made, random, batch[0] if step.after.x == self._recipe.spec.x else None)
 
     def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
         """Return arrays for samples of `spec`: those of the batch if they have its form."""
@@ -203,8 +232,9 @@ class Kernel:
         x, rest = batch[0], batch[1:]
         numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
         bad: list[BadSample] = []
-        rows = self._rows
-        begun = None if rows is None else rows.make(indices.tolist(), numbers, batch, self._fixed_part, self._as_read)
+        rows, begun = self._rows, None
+        if self._make_rows is not None:
+            begun = self._make_rows(indices.tolist(), numbers, batch, self._fixed_part, self._as_read)
         for row, index in enumerate(indices.tolist()):
             is_begun = begun is not None and begun[0][row]
             if is_begun and rows is not None and rows.count == len(numbers):
@@ -235,7 +265,7 @@ class Kernel:
             if sample is None:
                 sample = self._fixed_part(index, out)
             for (step, fits), random in zip(self._rest[count:], drawn[count:], strict=True):
-                sample = run(step, sample, random, self._source, index, out if fits else None)
+                sample = self._run(step, sample, random, self._source, index, out if fits else None)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
                 raise
@@ -243,12 +273,12 @@ class Kernel:
         return sample
 
     def _as_read(self, index: int) -> Sample:
-        return read_sample(self._source, index, self._recipe.spec.structure)
+        return self._read_sample(self._source, index, self._recipe.spec.structure)
 
     def _fixed_part(self, index: int, out: NDArray[Any] | None = None) -> Sample:
         sample = self._as_read(index)
         for step, fits in self._fixed:
-            sample = run(step, sample, _NO_NUMBERS, self._source, index, out if fits else None)
+            sample = self._run(step, sample, _NO_NUMBERS, self._source, index, out if fits else None)
         if self._cache is None:
             return sample
         self._cache.put(index, *sample)

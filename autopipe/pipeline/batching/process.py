@@ -37,7 +37,6 @@ from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock
 from autopipe.pipeline.batching.indexed import WITHOUT_DEVICES, Indexed, kernel_of, settle
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
-from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.sample import Batch
 
@@ -412,7 +411,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     tasks = _tasks(channel, os.getppid())
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
-        recipe = traced(unpickled(bytes(_mapped(recipe_number).view())))
+        recipe = unpickled(bytes(_mapped(recipe_number).view()))
         if not _is_as_it_is(recipe.source):
             processes.set_library_threads()
             processes.keep_freed_memory()

@@ -28,7 +28,6 @@ from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
 from autopipe.pipeline.batching.stream import BatchStream, Task, starting
-from autopipe.pipeline.batching.traced import TracedStream
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, at_a_time
 from autopipe.pipeline.wrap import OF_DATASETS, WrappedData
@@ -118,7 +117,7 @@ class StreamingConfig(LoaderConfig):
     def open(self, job: LoadJob) -> Loader:
         queue_size = job.setup.queue_size(self.queue_size)
         batch_size, batch_bytes = job.order.batch_size, job.recipe.spec.bytes * job.order.batch_size
-        most = self._at_a_time(batch_bytes, job.setup) if job.recipe.trace is None else 1
+        most = self._at_a_time(batch_bytes, job.setup)
         require_memory(job, self.held_batches(batch_bytes, job.setup) + most, self.samples_ahead(batch_size))
         ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
         with contextlib.ExitStack() as undo:
@@ -155,8 +154,7 @@ class StreamingLoader(WorkloadLoader):
         super().__init__(job, self._queue_size + len(fillers) * at_a_time)
         layout = RowLayout(job.recipe.spec, job.order.batch_size * at_a_time)
         self._pool = SlotPool(layout, keep=waiting + len(fillers) + 2)
-        trace, most = job.recipe.trace, (job.order, self._queue_size, len(fillers), ahead * len(fillers))
-        self._stream: BatchStream[Filled] = BatchStream(*most) if trace is None else TracedStream(*most, trace)
+        self._stream: BatchStream[Filled] = BatchStream(job.order, self._queue_size, len(fillers), ahead * len(fillers))
         self._ledger = job.shared.get("ledger", lambda: BadSampleLedger(job.bad_sample_log, job.order.samples))
         threads = [
             threading.Thread(

@@ -28,7 +28,6 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.stream import starting
 from autopipe.pipeline.batching.streaming import StreamingLoader, ThreadFiller, require_memory
-from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.config import LOADERS, LoaderConfig
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, Recipe, WorkloadLoader, closed
 from autopipe.workload.op import Places, Plan, Step
@@ -168,7 +167,7 @@ def _is_full(error: Exception) -> bool:
 def _filled(recipe: Recipe, rows: Batch, workers: int) -> list[BadSample]:
     """Write all samples to `rows`, after the deterministic first ops; return those that had to be replaced."""
     steps = recipe.steps[: recipe.fixed_steps]
-    kernel = Kernel(traced(dataclasses.replace(recipe, steps=steps, spec=recipe.fixed_spec, cached=0.0)))
+    kernel = Kernel(dataclasses.replace(recipe, steps=steps, spec=recipe.fixed_spec, cached=0.0))
     count = len(recipe.source)
 
     def fill(at: int) -> list[BadSample]:
@@ -187,7 +186,7 @@ def _from_memory(job: LoadJob, cache: MemoryCache, bad: Sequence[BadSample], wor
     for index in range(len(job.recipe.source)):
         if index not in replaced:  # else it is read again, and counted
             cache.note(index)
-    kernel = Kernel(traced(job.recipe), cache)
+    kernel = Kernel(job.recipe, cache)
     return StreamingLoader(job, [ThreadFiller(kernel)] * workers, job.setup.queue_size(_QUEUE_SIZE), kernel=kernel)
 
 

@@ -15,7 +15,6 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.indexed import kernel_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig, ThreadFiller
-from autopipe.pipeline.batching.traced import traced
 from autopipe.pipeline.loader import LoadJob
 
 
@@ -39,6 +38,6 @@ class Threads(StreamingConfig):
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
         processes.set_library_threads()
-        kernel = kernel_of(traced(job.recipe), cache, self.read_ahead)
+        kernel = kernel_of(job.recipe, cache, self.read_ahead)
         undo.callback(kernel.close)
         return kernel, [ThreadFiller(kernel)] * self.workers
