@@ -6,26 +6,20 @@
 all epochs. "tuned" begins with the configuration that `autopipe tune` found before; "tune + train" is the same with
 the seconds of that tune. tf.data and PyDataset are written as people write them. Shown are the medians of the rounds,
 and of the live training's seconds over theirs within a round.
-
-In the regimes `neighbour-...` the machine changes in mid-training: another process takes one core, or reads wait ten
-times as long. Shown are the images/s after the live training has had time to adapt, beside fixed configurations under
-the same conditions: the one that it had before, the one that it ended with, and the winner of a tune under them.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,27 +39,9 @@ from autopipe.workload.op import Op
 
 SIZE, BATCH = 224, 32
 ACCELERATOR = ap.SimulatedAccelerator(step_seconds=0.016)
-PHOTOS, SAMPLES, SLOW = "AUTOPIPE_PHOTOS", "AUTOPIPE_LIVE_SAMPLES", "AUTOPIPE_LIVE_SLOW"
-NO_CACHE_SAMPLES = 2_000_000  # no part of so many fits into memory, and no epoch of them ends
-SETTLING_SECONDS, ADAPTING_SECONDS, FIXED_SECONDS = 15.0, 35.0, 12.0  # of trainings whose machine changes
-MEASURED_SECONDS = 8.0  # the last of them
+PHOTOS, SAMPLES = "AUTOPIPE_PHOTOS", "AUTOPIPE_LIVE_SAMPLES"
 
 # -------------------- what is trained
-
-
-class Slowed:
-    """The photographs, each behind a read of 2 ms, or of 20 ms once a file is there that the environment names."""
-
-    def __init__(self, photos: Path) -> None:
-        self._photos = ap.ImageFolder(photos)
-        self._mark = os.environ.get(SLOW, "")
-
-    def __len__(self) -> int:
-        return len(self._photos)
-
-    def read(self, index: int) -> Any:
-        time.sleep(0.020 if os.path.exists(self._mark) else 0.002)  # noqa: PTH110  # a path object takes as long again
-        return self._photos.read(index)
 
 
 class Repeated(Around):
@@ -117,14 +93,6 @@ def python_lock() -> ap.Workload:
 
 def small_arrays() -> ap.Workload:
     return arrays_28()
-
-
-def neighbour_load() -> ap.Workload:
-    return _workload(ap.ImageFolder(_folder()))
-
-
-def neighbour_reads() -> ap.Workload:
-    return _workload(Slowed(_folder()))
 
 
 # -------------------- as people write it
@@ -220,31 +188,6 @@ def _arrays() -> tuple[Any, Any]:
 # -------------------- regimes
 
 
-@contextlib.contextmanager
-def busy_core() -> Iterator[None]:
-    """Have another process take one core, until the end or until this one ends."""
-    code = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(10**5))"
-    process = subprocess.Popen([sys.executable, "-c", code])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
-@contextlib.contextmanager
-def slow_reads() -> Iterator[None]:
-    mark = Path(os.environ[SLOW])
-    mark.touch()
-    try:
-        yield
-    finally:
-        mark.unlink()
-
-
-Change = Callable[[], contextlib.AbstractContextManager[None]]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Regime:
     """A training, and how long it is unless that is asked for."""
@@ -254,7 +197,6 @@ class Regime:
     model: Callable[[], Any] = ACCELERATOR  # of what they write
     samples: int = 8000
     epochs: int = 5
-    change: Change | None = None  # in mid-training
 
 
 def _by_hand(wait: float = 0.0, op: Callable[[Any], Any] | None = None) -> Mapping[str, Callable[[], Any]]:
@@ -273,8 +215,6 @@ REGIMES: Mapping[str, Regime] = {
         samples=60_000,
         epochs=30,
     ),
-    "neighbour-load": Regime(work=neighbour_load, samples=NO_CACHE_SAMPLES, epochs=1, change=busy_core),
-    "neighbour-reads": Regime(work=neighbour_reads, samples=NO_CACHE_SAMPLES, epochs=1, change=slow_reads),
 }
 
 
@@ -339,10 +279,10 @@ def by_turns(
     return found
 
 
-def beside_live(found: Mapping[str, Sequence[float]], unit: str) -> dict[str, Any]:
+def beside_live(found: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return {
         name: {
-            unit: median(each),
+            "seconds": median(each),
             "live over it": median([mine / its for mine, its in zip(found["live"], each, strict=True)]),
         }
         for name, each in found.items()
@@ -369,118 +309,40 @@ def compare(name: str, wanted: argparse.Namespace, say: Callable[[str], object])
             rows[by_hand] = functools.partial(by_keras, make, regime.model, epochs)
     took = by_turns(rows, wanted.rounds, say)
     took["tune + train"] = [tune_seconds + each for each in took["tuned"]]
-    return {"regime": name, "tuned": config.short(), "rows": beside_live(took, "seconds"), "changes": notes}
-
-
-# -------------------- a machine that changes in mid-training
-
-
-class _EndedError(Exception):
-    """The time of a training is over."""
+    return {"regime": name, "tuned": config.short(), "rows": beside_live(took), "changes": notes}
 
 
 class Clocked(keras.callbacks.Callback):
-    """Ends a training after some time, changes the machine meanwhile, and notes when batches were trained."""
+    """Notes when batches were trained, and since when each configuration has run."""
 
-    def __init__(self, trainer: ap.Trainer, seconds: float, change: Callable[[], object], after: float) -> None:
+    def __init__(self, trainer: ap.Trainer) -> None:
         super().__init__()
-        self._trainer, self._seconds, self._change, self._after = trainer, seconds, change, after
+        self._trainer = trainer
         self._times = list[float]()
-        self.configs = list[tuple[float, ap.PipelineConfig]]()  # since when each has run
-        self.changed_at: float | None = None  # the machine
+        self._configs = list[tuple[float, ap.PipelineConfig]]()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        now = time.perf_counter()
-        self._times.append(now)
+        self._times.append(time.perf_counter())
         watch = getattr(self._trainer.loader, "watch", None)
-        if watch is not None and (not self.configs or self.configs[-1][1] != watch.config):
-            self.configs.append((now, watch.config))
-        if self.changed_at is None and now - self._times[0] >= self._after:
-            self.changed_at = now
-            self._change()
-        if now - self._times[0] >= self._seconds:
-            raise _EndedError
-
-    def images_per_second(self, until: float) -> float:
-        """Return the rate of the last seconds until a moment."""
-        those = [each for each in self._times if until - MEASURED_SECONDS <= each <= until]
-        return BATCH * (len(those) - 1) / (those[-1] - those[0])
-
-    @property
-    def ended_at(self) -> float:
-        return self._times[-1]
+        if watch is not None and (not self._configs or self._configs[-1][1] != watch.config):
+            self._configs.append((self._times[-1], watch.config))
 
     def course(self, step: float = 0.5) -> dict[str, Any]:
         """Return the images/s of each step of so many seconds, and when each configuration began."""
         first = self._times[0]
-        counts = np.histogram(np.array(self._times) - first, np.arange(0.0, self.ended_at - first, step))[0]
+        counts = np.histogram(np.array(self._times) - first, np.arange(0.0, self._times[-1] - first, step))[0]
         return {
             "step_seconds": step,
             "images_per_second": [round(count * BATCH / step) for count in counts],
-            "configurations": [[round(at - first, 1), config.short()] for at, config in self.configs],
+            "configurations": [[round(at - first, 1), config.short()] for at, config in self._configs],
         }
-
-
-def clocked(regime: Regime, config: ap.PipelineConfig | None, notes: list[str]) -> Clocked:
-    """Train for some time while the machine changes, or after it did if the configuration is fixed."""
-    assert regime.change is not None
-    with contextlib.ExitStack() as stack:
-        change, after, seconds = regime.change, SETTLING_SECONDS, SETTLING_SECONDS + ADAPTING_SECONDS
-        if config is not None:
-            after, seconds = 0.0, FIXED_SECONDS
-        trainer = stack.enter_context(trainer_of(regime.work(), config))
-        clock = Clocked(trainer, seconds, lambda: stack.enter_context(change()), after)
-        with contextlib.suppress(_EndedError):
-            trainer.fit(epochs=1, callbacks=[clock], verbose=0)
-        notes.extend(changes_of(trainer))
-    return clock
-
-
-def adapt(name: str, wanted: argparse.Namespace, say: Callable[[str], object]) -> dict[str, Any]:
-    """Compare the rate after a change of the machine with those of fixed configurations then."""
-    regime, notes, kept = REGIMES[name], list[str](), list[ap.PipelineConfig]()
-    assert regime.change is not None
-    with regime.change():
-        config, tune_seconds = tuned(regime, wanted)
-    say(f"{name}: a tune under the change took {tune_seconds:.0f} s and found {config.short()}")
-
-    def live() -> float:
-        found = clocked(regime, None, notes)
-        assert found.changed_at is not None
-        before = [config for at, config in found.configs if at <= found.changed_at]
-        since = [at - found.changed_at for at, _ in found.configs if at > found.changed_at]
-        kept[:] = [before[-1], found.configs[-1][1]]
-        notes.append(
-            f"{found.images_per_second(found.changed_at):.0f} images/s before the change; the last configuration was "
-            f"kept {f'{since[-1]:.1f} s after it' if since else 'before it'}"
-        )
-        return found.images_per_second(found.ended_at)
-
-    def fixed(config: Callable[[], ap.PipelineConfig]) -> float:
-        found = clocked(regime, config(), notes)
-        return found.images_per_second(found.ended_at)
-
-    rows: dict[str, Callable[[], float]] = {
-        "live": live,
-        "tuned for it": lambda: fixed(lambda: config),
-        "as before it": lambda: fixed(lambda: kept[0]),
-        "as at the end": lambda: fixed(lambda: kept[1]),
-    }
-    found: dict[str, list[float]] = {row: [] for row in rows}
-    for _ in range(wanted.rounds):  # the fixed ones follow the live training, which says what they are
-        for row, rate in rows.items():
-            found[row].append(rate())
-            say(f"  {row}: {found[row][-1]:.0f} images/s")
-    best = [max(each) for each in zip(*(found[row] for row in rows if row != "live"), strict=True)]
-    found["best of the fixed"] = best
-    return {"regime": name, "tuned": config.short(), "rows": beside_live(found, "images/s"), "changes": notes}
 
 
 def record(path: Path, epochs: int) -> None:
     """Write the course of a training whose reads wait 20 ms, from two threads on: docs/live.md shows it."""
     begins = ap.PipelineConfig(loader=ap.Threads(workers=2))
     with ap.build_trainer(latency_20ms(), begins, tune="live") as trainer:
-        clock = Clocked(trainer, math.inf, lambda: None, math.inf)
+        clock = Clocked(trainer)
         trainer.fit(epochs=epochs, callbacks=[clock], verbose=0)
     path.write_text(json.dumps(clock.course()) + "\n")
 
@@ -502,24 +364,21 @@ def main() -> None:
         parser.error(f"no regime is called {', '.join(sorted(wrong))}; there are {', '.join(REGIMES)}")
     console = Console(stderr=True, highlight=False)
     found = list[dict[str, Any]]()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ[PHOTOS], os.environ[SLOW] = str(wanted.photos.absolute()), str(Path(folder) / "slow")
-        if wanted.record is not None:
-            os.environ[SAMPLES] = str(wanted.samples or 4000)
-            record(wanted.record, wanted.epochs or 5)
-            return
-        for name in names:
-            regime = REGIMES[name]
-            os.environ[SAMPLES] = str(wanted.samples or regime.samples)
-            found.append((compare if regime.change is None else adapt)(name, wanted, console.print))
+    os.environ[PHOTOS] = str(wanted.photos.absolute())
+    if wanted.record is not None:
+        os.environ[SAMPLES] = str(wanted.samples or 4000)
+        record(wanted.record, wanted.epochs or 5)
+        return
+    for name in names:
+        os.environ[SAMPLES] = str(wanted.samples or REGIMES[name].samples)
+        found.append(compare(name, wanted, console.print))
     if wanted.json:
         print(json.dumps(found, indent=1))
         return
     for each in found:
-        (unit, *_) = next(iter(each["rows"].values()))
-        table = Table("", unit, "live over it", title=each["regime"])
+        table = Table("", "seconds", "live over it", title=each["regime"])
         for name, row in each["rows"].items():
-            table.add_row(name, f"{row[unit]:.1f}", f"{row['live over it']:.2f}")
+            table.add_row(name, f"{row['seconds']:.1f}", f"{row['live over it']:.2f}")
         Console().print(table, *each["changes"], sep="\n")
 
 

@@ -25,9 +25,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +34,6 @@ import rows
 from claims import Claim
 
 from autopipe.measure.stats import median
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.threads import Threads
 
 TF_DATA = "tf.data AUTOTUNE"
 Block = tuple[float, float]  # images/s, and images per second of processor time
@@ -138,15 +134,6 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("colours over tf.data, both in fit", _fit(_COLOURS), ["colours: tf.data, fit"], 1.2),
 ]
 RATES = [("arrays", 2_000_000), ("arrays, flip", 800_000)]  # (row, least images/s on 2 cores)
-# (what, probe, key, most)
-LIMITS = [
-    ("Threads: opening to first batch, s", "threads", "first_batch_seconds", 0.3),
-    ("Processes: opening to first batch, s", "processes", "first_batch_seconds", 1.5),
-    ("Threads: start of a later epoch, beyond a batch, s", "threads", "epoch_start_seconds", 0.02),
-    ("Processes: start of a later epoch, beyond a batch, s", "processes", "epoch_start_seconds", 0.02),
-    ("a million samples: opening and epoch start, s", "million", "seconds", 1.0),
-    ("a million samples: bytes a sample", "million", "bytes_a_sample", 64),
-]
 
 
 def main() -> None:
@@ -162,7 +149,7 @@ def main() -> None:
         for group, names in GROUPS.items()
         if group in arguments.only.split(",") and any(folders[table[row].data] for row in names)
     }
-    result: dict[str, Any] = {"cores": cores, "groups": {}, "limits": []}
+    result: dict[str, Any] = {"cores": cores, "groups": {}}
     for group, names in wanted.items():
         blocks, missing = measure(names, sys.argv[1:], arguments.rounds, arguments.seconds)
         result["groups"][group] = {
@@ -170,8 +157,6 @@ def main() -> None:
             "missing": missing,
             "claims": list(ratios(blocks)),
         }
-    if arguments.photos and "limits" in arguments.only.split(","):
-        result["limits"] = list(limits(cores, Path(arguments.photos)))
     print(json.dumps(result, indent=1, default=dataclasses.asdict) if arguments.json else as_text(result))
 
 
@@ -268,28 +253,6 @@ def _ratio(ours: Sequence[Sequence[Block]], theirs: Sequence[Sequence[Block]], w
     return median([a / b for a, b in zip(best, rival, strict=True)])
 
 
-def limits(cores: int, folder: Path) -> Iterable[Claim]:
-    """Yield each limit with its figure; each probe runs in a fresh process."""
-    threads, processes = Threads(workers=cores), Processes(workers=cores)
-    probes = {
-        "threads": (rows.startup, threads, folder),
-        "processes": (rows.startup, processes, folder),
-        "million": (rows.million,),
-    }
-    found = {name: [_fresh(*probe) for _ in range(3)] for name, probe in probes.items()}
-    for what, probe, key, most in LIMITS:
-        yield claims.at_most(what, most, median([one[key] for one in found[probe]]))
-    for label, loader in (("Threads", threads), ("Processes", processes)):
-        held = _fresh(rows.memory, loader, folder)
-        yield claims.at_most(f"{label}: memory held, in batches", held["allowed"], held["batches"])
-
-
-def _fresh(function: Any, *arguments: Any) -> dict[str, float]:
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        result: dict[str, float] = pool.submit(function, *arguments).result()
-        return result
-
-
 def as_text(result: Mapping[str, Any]) -> str:
     lines = [f"{result['cores']} cores; medians of interleaved blocks"]
     for name, group in result["groups"].items():
@@ -299,12 +262,12 @@ def as_text(result: Mapping[str, Any]) -> str:
             lines.append(f"{row:30} {rates}  {found['output']:20} {found['code']}")
         lines += [f"{row:30} cannot run here: {why}" for row, why in group["missing"].items()]
         lines += map(str, group["claims"])
-    return "\n".join([*lines, "", *map(str, result["limits"])])
+    return "\n".join(lines)
 
 
 def _arguments() -> argparse.Namespace:
     parser = claims.arguments(__doc__)
-    parser.add_argument("--only", default=",".join([*GROUPS, "limits"]), help="groups, separated by commas")
+    parser.add_argument("--only", default=",".join(GROUPS), help="groups, separated by commas")
     return parser.parse_args()
 
 

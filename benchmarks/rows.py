@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import itertools
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import crop_rows
 import cv2
-import numpy as np
 import peers
 import psutil
 import small_rows
@@ -194,73 +192,3 @@ def cpu_seconds() -> float:
     me = psutil.Process()
     times = [process.cpu_times() for process in (me, *me.children(recursive=True))]
     return sum(spent.user + spent.system for spent in times)
-
-
-def startup(loader: LoaderConfig, folder: Path) -> dict[str, float]:
-    """Return the seconds from opening to the first batch, and what the first batch of a later epoch takes longer than
-    the others, for which the consumer waits, too.
-    """
-    began = time.perf_counter()
-    with build_loader(photos(folder), PipelineConfig(loader=loader)) as made:
-        first = made.batches(0)
-        next(first)
-        first_batch = time.perf_counter() - began
-        waits = []
-        for _ in range(1, len(made)):
-            began = time.perf_counter()
-            next(first)
-            waits.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        next(made.batches(1))
-        start = time.perf_counter() - began - statistics.median(waits)
-        return {"first_batch_seconds": first_batch, "epoch_start_seconds": max(0.0, start)}
-
-
-def memory(loader: LoaderConfig, folder: Path) -> dict[str, float]:
-    """Return the batches' worth of memory that a loader holds, with a slow consumer and then a fast one."""
-    with build_loader(photos(folder), PipelineConfig(loader=loader)) as made:
-        for number, _ in enumerate(made.batches(0)):
-            if number < 8:
-                time.sleep(0.2)
-        blocks = _memory_files()
-        batch = made.spec.bytes * made.batch_size
-        return {"batches": blocks / batch, "allowed": made.buffered_batches + 2}
-
-
-def _memory_files() -> int:
-    """Return the bytes of this process's anonymous memory files."""
-    found = {}
-    for link in Path("/proc/self/fd").iterdir():
-        try:
-            if "memfd:autopipe" in str(link.readlink()):
-                status = link.stat()
-                found[status.st_ino] = status.st_blocks * 512
-        except OSError:
-            continue
-    return sum(found.values())
-
-
-class Million:
-    """A million samples that cost nothing to read."""
-
-    def __len__(self) -> int:
-        return 1_000_000
-
-    def read(self, index: int) -> tuple[np.ndarray, int]:
-        return np.zeros((4, 4, 3), np.uint8), index
-
-
-def million() -> dict[str, float]:
-    """Return what a million samples cost: seconds to open and to start an epoch, and bytes a sample."""
-    workload = Workload(data=Million(), ops=[RandomFlip()], batch_size=peers.BATCH)
-    process = psutil.Process()
-    with build_loader(
-        Workload(data=Million(), ops=[RandomFlip()], batch_size=1), PipelineConfig(loader=Threads(workers=1))
-    ):
-        before = process.memory_info().rss
-    began = time.perf_counter()
-    with build_loader(workload, PipelineConfig(loader=Threads(workers=1))) as made:
-        next(made.batches(0))
-        next(made.batches(1))
-        seconds = time.perf_counter() - began
-        return {"seconds": seconds, "bytes_a_sample": (process.memory_info().rss - before) / 1_000_000}
