@@ -112,25 +112,6 @@ def test_options_that_the_function_has_set_stay() -> None:
     assert (found.deterministic, found.experimental_slack) == (False, True)
 
 
-def test_a_cache_makes_its_batches_once_though_no_epoch_is_read_beyond_its_last_batch() -> None:
-    made: list[int] = []
-
-    def make() -> Any:
-        def noted(index: Any) -> Any:
-            made.append(int(index))
-            return X[index]
-
-        dataset = tf.data.Dataset.range(10).map(lambda index: tf.numpy_function(noted, [index], tf.float32))
-        return dataset.map(lambda x: tf.ensure_shape(x, (2,))).batch(2)
-
-    workload = wrapped(make)
-    made.clear()
-    with assembly.build_loader(workload, config(tf_cache="memory")) as loader:
-        for epoch in range(3):
-            assert len(list(loader.batches(epoch))) == 5
-    assert made == list(range(10))
-
-
 def threads_of_libraries() -> set[int]:
     # An old wheel of OpenCV brings a BLAS that has one thread, and no more.
     pools = [each for each in threadpoolctl.threadpool_info() if each.get("threading_layer") != "disabled"]
