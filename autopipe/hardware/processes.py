@@ -9,10 +9,11 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -184,6 +185,17 @@ def claimed() -> Iterator[None]:
 def is_claimed() -> bool:
     """Return True if this process has claimed it."""
     return _claims > 0
+
+
+def started(module: str, places: Iterable[str] = ()) -> list[str]:
+    """Return the command that runs the `main` of a module of this very autopipe in a new Python.
+
+    It imports modules of `places`, too, after Python's own and those that are installed. So a `socket.py` in the
+    working directory, say, runs in the place of none.
+    """
+    root = str(Path(__file__).parents[2])
+    path = f"sys.path.insert(0, {root!r}); import autopipe; del sys.path[0]; sys.path += {[root, *places]!r}"
+    return [sys.executable, "-P", "-c", f"import sys; {path}; from {module} import main; main()"]
 
 
 CTRL_C: Final = (signal.SIGINT,)

@@ -17,7 +17,7 @@ Done = subprocess.CompletedProcess[str]
 
 def environment(backend: str = "jax", **variables: str) -> dict[str, str]:
     """This process's variables with a Keras backend, of which JAX is imported in a second."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
 
 

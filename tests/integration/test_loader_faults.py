@@ -309,13 +309,26 @@ def test_a_killed_nursery_is_replaced_with_the_next_worker_that_dies() -> None:
     assert gone([nursery, *workers])
 
 
-def test_worker_processes_run_no_module_of_the_working_directory_in_place_of_pythons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", [None, "", "folder"], ids=["not on the path", "as in a notebook", "as in a trial"])
+def test_worker_processes_run_no_module_of_the_users_in_place_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None
 ) -> None:
     (tmp_path / "socket.py").write_text("raise SystemExit(3)")
     monkeypatch.chdir(tmp_path)
+    if place is not None:
+        monkeypatch.syspath_prepend(place and tmp_path)
     with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1)) as loader:
         assert len(list(loader.batches(0, last=True))) == 10
+
+
+def test_what_keeps_worker_processes_from_starting_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "socket.py").write_text("raise RuntimeError('no socket of mine')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # where even Python's own modules are looked for first
+    said = r"the process that starts them ended with exit status 1:\n.*RuntimeError: no socket of mine"
+    with pytest.raises(LoaderError, match=f"(?s){said}") as raised:
+        opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1))
+    assert "limits" not in str(raised.value)
+    assert not children()
 
 
 def test_a_worker_that_answers_in_time_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,10 @@ from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
+from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.commands import environment
 
@@ -348,6 +350,31 @@ def test_a_workload_that_is_passed_as_an_object_finds_what_lies_beside_its_scrip
     made = dataclasses.replace(found, session=launch.session, sys_path=(*found.sys_path, *launch.sys_path))
     with TrialRunner(made) as runner:
         assert runner.start() is None
+
+
+OWN_MODULES = """
+import socket
+import beside
+import autopipe as ap
+
+assert socket.socketpair
+workload = ap.Workload(data=ap.Arrays(beside.numbers), ops=[], batch_size=2)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loader", [ap.Threads(workers=1), ap.Processes(workers=1)], ids=lambda loader: loader.kind)
+def test_a_trial_finds_the_users_modules_and_runs_none_in_place_of_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig
+) -> None:
+    (tmp_path / "train.py").write_text(OWN_MODULES)
+    (tmp_path / "beside.py").write_text("import numpy as np\n\nnumbers = np.zeros((64, 4), 'float32')\n")
+    (tmp_path / "socket.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(simulate=ap.SimulatedAccelerator(0.001))
+    with searching.runner_for("train.py:workload", settings) as runner:
+        outcome = runner.measure(ap.PipelineConfig(loader=loader), {"min_seconds": 0.1, "max_seconds": 0.5})
+    assert isinstance(outcome, Measurement), outcome
 
 
 # ---------------------------------------------------------------- that it never outlives its study

@@ -1,8 +1,8 @@
 """Runs a user's training script unchanged, and watches its calls of `keras.Model.fit`.
 
-`python -m autopipe.extensions.diagnose.child --fd N SCRIPT [ARGUMENTS]`: findings go to the descriptor, one JSON
-object a line. The script imports Keras, and nothing here does before, so that the script chooses its backend. Once
-enough was seen the process ends at once, before the script can save a model that was hardly trained.
+It is started with `--fd N SCRIPT [ARGUMENTS]`: findings go to the descriptor, one JSON object a line. The script
+imports Keras, and nothing here does before, so that the script chooses its backend. Once enough was seen the process
+ends at once, before the script can save a model that was hardly trained.
 """
 
 from __future__ import annotations
@@ -173,7 +173,3 @@ def main() -> None:
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
     runpy.run_path(arguments.script, run_name="__main__")
-
-
-if __name__ == "__main__":
-    main()

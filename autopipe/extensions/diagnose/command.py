@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -82,7 +81,7 @@ def watch(
     TrialError if there is no such script, and NothingMeasuredError if it ended before a training could be watched.
     """
     from autopipe.extensions.diagnose.watched import Watched
-    from autopipe.measure.trial.child import import_path
+    from autopipe.hardware import processes
 
     if not script.is_file():
         raise TrialError(
@@ -91,10 +90,9 @@ def watch(
         )
     child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
     with tempfile.TemporaryFile() as told:
-        command = [sys.executable, "-P", "-m", child, f"--fd={told.fileno()}", *wanted, str(script), *arguments]
-        environment = {**os.environ, **import_path()}
+        command = [*processes.started(child), f"--fd={told.fileno()}", *wanted, str(script), *arguments]
         sys.stdout.flush()
-        status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout, env=environment))
+        status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout))
         told.seek(0)
         lines = [(json.loads(line), line) for line in told]
     if lines and lines[-1][0]["status"] == "failed":

@@ -16,8 +16,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Set
@@ -127,6 +125,7 @@ def _locked(path: Path) -> int | None:
     return None
 
 
+_RUNNER = "autopipe.measure.trial.runner"
 _EXIT_SECONDS = 1.0
 _DUMP_SECONDS = 0.5
 _DUMP_POLL_SECONDS = 0.02
@@ -165,14 +164,7 @@ class Child:
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "autopipe.measure.trial.runner",
-                    f"--fd={theirs.fileno()}",
-                    f"--parent={os.getpid()}",
-                ],
+                [*processes.started(_RUNNER), f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"],
                 stdin=subprocess.DEVNULL,
                 stdout=self.log.fd,
                 stderr=self.log.fd,
@@ -282,17 +274,9 @@ def _pickled(workload: Workload) -> IO[bytes]:
 
 
 def _environment(launch: Launch, temporary: str) -> dict[str, str]:
-    """Return the environment of the child: unbuffered output, fault handler, and the path of this very autopipe."""
+    """Return the environment of the child: unbuffered output, and the fault handler."""
     own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
-    return {**os.environ, **own, **import_path(), **dict(launch.environment)}
-
-
-def import_path() -> dict[str, str]:
-    """Return the variable by which another Python process finds this very autopipe, if it needs one."""
-    root = str(Path(__file__).parents[2])
-    if root in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
-        return {}
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))}
+    return {**os.environ, **own, **dict(launch.environment)}
 
 
 # -------------------- the processes of a trial, seen from outside: its members, their memory, and their end

@@ -1,4 +1,4 @@
-"""The child process: `python -m autopipe.measure.trial.runner --fd N --parent PID`. Serves one request after another.
+"""The child process, started with `--fd N --parent PID`. Serves one request after another.
 
 It keeps the framework imported and the model compiled, and gives way when it should: to SIGTERM by closing its session,
 and to its parent's death by taking its whole process group along. The session does the measuring.
@@ -123,14 +123,14 @@ class _Server:
         terms = request.terms
         self._report.phase(Phase.IMPORT)
         gpu.require_installed()  # before Keras, which names no extra
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the modules of the user only, once ours are there
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
+        make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)
         with _warnings_told(self._report):
             _prepare_devices()
+            sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
             workload = _workload(request.workload)
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
-            make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)
             code = () if terms.code is None else (_code(terms.code), terms.code)
             self._report.phase(Phase.BUILD)
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
@@ -231,7 +231,3 @@ def main() -> NoReturn:
         _LOG.exception("This process ends early: it was told to, or the study that asked for its trials has gone.")
     _end_group()
     _leave()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,8 +4,7 @@ The nursery is a fresh process that imports what workers need and then forks one
 milliseconds, where a Python of its own would take half a second of a core for each worker. It runs no framework, has
 one thread, and never unpickles the user's data, so a fork of it is safe. An owner and a worker talk over a socket pair,
 a message a batch; memory goes by file descriptor. A worker ends when its socket closes, so none survives its owner,
-however the owner ended. A nursery is started as `python -m autopipe.pipeline.batching.process SOCKET RECIPE [CACHE]`,
-which are descriptors.
+however the owner ended. A nursery's arguments are descriptors: STDERR SOCKET RECIPE [CACHE].
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +86,7 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
 _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 _LOOK_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
+_LINES_SAID = 8  # the last ones of a start that fails
 _ASK_SECONDS = 0.001  # between two looks whether it is
 
 _LOG = logging.getLogger(__name__)
@@ -121,17 +121,22 @@ class Nursery:
         self._lock = threading.Lock()
         self._channel: socket.socket  # of the process
         self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes]  # what it writes to stderr before it is ready
 
     def fork(self, channel: socket.socket, readers: int) -> int:
         """Start a worker at the other end of the channel, of which `readers` threads read ahead; return its number.
 
         Raises:
             OSError: it cannot be started.
+            LoaderError: the process that starts it has ended; its own error is shown.
         """
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._start()
-            pid, error = self._asked(("fork", readers), [channel.fileno()])
+            try:
+                pid, error = self._asked(("fork", readers), [channel.fileno()])
+            except (EOFError, ConnectionError):
+                raise self._failure() from None
         if pid == 0:
             raise OSError(error, os.strerror(error))
         return int(pid)
@@ -163,30 +168,53 @@ class Nursery:
         with self._lock:
             if self._process is not None:
                 self._channel.close()
+                self._said.close()
                 self._process.wait()
                 self._process = None
 
     def _start(self) -> None:
         if self._process is not None:
             self._channel.close()
+            self._said.close()
+        try:
+            stderr = os.dup(2)
+        except OSError:  # it is closed
+            stderr = os.open(os.devnull, os.O_WRONLY)
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        descriptors = [theirs.fileno(), self._recipe.descriptor]
+        self._said = open(os.memfd_create("autopipe"), "r+b")  # noqa: SIM115  # closed with the process
+        descriptors = [stderr, theirs.fileno(), self._recipe.descriptor]
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
-        command = [sys.executable, "-P", "-m", "autopipe.pipeline.batching.process", *map(str, descriptors)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(place or os.curdir for place in sys.path)}
+        command = [*processes.started(__name__, sys.path), *map(str, descriptors)]
+        environment = dict(os.environ)
         environment |= {} if self._indexed is None else WITHOUT_DEVICES
         environment |= {} if _is_as_it_is(self._indexed) else processes.library_variables(1)
         environment |= self._environment
         try:
             with theirs:
                 self._process = subprocess.Popen(
-                    command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL
+                    command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL, stderr=self._said
                 )
         except OSError:
             self._channel.close()
+            self._said.close()
             raise
-        send(self._channel, pickle.dumps(sorted(self._modules)))
+        finally:
+            os.close(stderr)
+        with contextlib.suppress(OSError):  # it has ended, which the first question finds out
+            send(self._channel, pickle.dumps(sorted(self._modules)))
+
+    def _failure(self) -> LoaderError:
+        """Return what is said of a process that ended before it could start a worker."""
+        assert self._process is not None
+        status = self._process.wait()
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").rstrip().splitlines()[-_LINES_SAID:]
+        return LoaderError(
+            "A worker process could not be started: the process that starts them "
+            + "\n".join([_ending(status).removesuffix(",") + (":" if lines else "."), *lines]),
+            hint=_advice(status) if status == -signal.SIGKILL else None,
+        )
 
     def _asked(self, question: tuple[str, int], descriptors: Sequence[int] = ()) -> Any:
         send(self._channel, pickle.dumps(question), descriptors)
@@ -257,9 +285,12 @@ class WorkerProcess:
         try:
             with theirs:
                 self.pid = self._nursery.fork(theirs, self._readers)
-        except (OSError, EOFError) as error:
+        except OSError as error:
             self._socket.close()
             raise _cannot_start(error) from error
+        except LoaderError:
+            self._socket.close()
+            raise
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
         self._dataset: SharedBlock | None = None  # that the process has
 
@@ -333,9 +364,9 @@ class WorkerProcess:
         return status
 
 
-def _cannot_start(error: OSError | EOFError) -> LoaderError:
+def _cannot_start(error: OSError) -> LoaderError:
     return LoaderError(
-        f"A worker process could not be started: {str(error) or 'the process that starts them ended'}.",
+        f"A worker process could not be started: {error}.",
         hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
     )
 
@@ -364,18 +395,24 @@ def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:
 # -------------------- worker
 
 
+_SAID_BYTES = 1 << 16  # of a start that succeeds: warnings
 _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still there
 
 
 def main() -> None:
     """Fork workers for one owner, until it has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
-    channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
+    stderr, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     questions, ends = _tasks(channel, os.getppid()), dict[int, int]()
     for module in pickle.loads(next(questions, (_NOTHING, []))[0]):  # noqa: S301  # from the owner
         importlib.import_module(module)
+    said = os.pread(2, _SAID_BYTES, 0)
+    os.truncate(2, 0)
+    os.dup2(stderr, 2)
+    os.close(stderr)
+    os.write(2, said)
     gc.freeze()  # so that a collection in a worker does not touch, and so copy, what they share
     for question, descriptors in questions:
         what, number = pickle.loads(question)  # noqa: S301  # from the owner
@@ -490,7 +527,3 @@ def _answer(channel: socket.socket, answer: bytes) -> bool:
     except OSError:
         return False
     return True
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.fakes.commands import ROOT, Done, autopipe, environment
+from tests.fakes.commands import ROOT, Done, autopipe, environment, python
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +111,18 @@ def test_a_script_that_waits_is_told_so_and_ended_before_it_writes_anything(tmp_
     assert watched["waiting_seconds"] >= 0.04 * watched["steps"]
     assert watched["alone_images_per_second"] > 0
     assert watched["augmentation"] == ["RandomFlip"]
+
+
+def test_a_script_finds_its_own_modules_and_none_of_the_working_directory_runs_in_place_of_pythons(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "socket.py").write_text("raise SystemExit(3)")
+    (tmp_path / "json.py").write_text("raise SystemExit(3)")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "beside.py").touch()
+    (tmp_path / "scripts" / "train.py").write_text("import beside\n" + HEAD.replace("*augmentation, ", "") + SLOW)
+    done = python("-P", "-m", "autopipe", "diagnose", "--json", "--steps", "4", "scripts/train.py", cwd=tmp_path)
+    assert len(seen(done)) == 1
 
 
 def test_callbacks_that_may_write_run_if_that_is_asked_for(tmp_path: Path) -> None:
