@@ -94,7 +94,7 @@ def opener(
     trace: str | None = None,
 ) -> Callable[[PipelineConfig], Loader]:
     """Return a function that opens a loader of a configuration, see `build_loader`. The loaders that it opens share
-    memory caches, so that one can go on with the work of another.
+    memory caches and converted sets, so that one can go on with the work of another.
     """
     made_of = make_plan(workload) if plan is None else plan
     order, shared = batch_order(workload, shard, rank), Shared()
@@ -103,9 +103,9 @@ def opener(
     def open_loader(config: PipelineConfig) -> Loader:
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()
-        job = _job(workload, config, made_of, order, identity())
+        job = _job(workload, config, made_of, order, identity(), shared)
         recipe = dataclasses.replace(job.recipe, trace=trace)
-        return config.loader.open(dataclasses.replace(job, recipe=recipe, shared=shared))
+        return config.loader.open(dataclasses.replace(job, recipe=recipe))
 
     return open_loader
 
@@ -294,22 +294,28 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
 
 
 def _job(
-    workload: Workload, config: PipelineConfig, plan: Plan, order: BatchOrder, identity: Callable[[], str]
+    workload: Workload,
+    config: PipelineConfig,
+    plan: Plan,
+    order: BatchOrder,
+    identity: Callable[[], str],
+    shared: Shared,
 ) -> LoadJob:
     return LoadJob(
-        recipe=recipe_of(workload, config, plan),
+        recipe=recipe_of(workload, config, plan, shared),
         order=order,
         finish=Finish.left(plan, config.model_setup),
         bad_sample_log=workload.bad_sample_log,
         identity=identity,
         device=_device,
         setup=config.model_setup,
+        shared=shared,
     )
 
 
-def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan) -> Recipe:
+def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared | None = None) -> Recipe:
     """Return the recipe of a workload's samples in a configuration."""
-    source, done = _kept(workload, config, plan)
+    source, done = _kept(workload, config, plan, shared or Shared())
     if isinstance(source, WrappedData) and config.loader.kind != "wrapped":
         dataset = source.make(source.defaults | config.arguments).dataset
         source = source.indexed(dataset, whole=workload.drop_remainder)
@@ -348,7 +354,7 @@ def kept_bytes(recipe: Recipe) -> float:
     return float(np.mean(sizes) + 2 * np.std(sizes) / math.sqrt(len(sizes))) if sizes else 0.0
 
 
-def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Source, int]:
+def _kept(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> tuple[Source, int]:
     """Return the source in the configuration's storage form, and the number of ops done there already."""
     if not config.kept.converts:
         return workload.data, 0
@@ -357,7 +363,8 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan) -> tuple[Sourc
     conversion = conversion_of(workload, plan, storage, cut)
     root = place(workload.converted)
     try:
-        return layout.find(root, conversion, storage), conversion.cut
+        found: Source = shared.get(("set", storage.name, cut), lambda: layout.find(root, conversion, storage))
+        return found, conversion.cut
     except StorageError as error:
         option = "" if cut == DEEPEST else f" --cut {cut}"
         folder = root / set_name(storage.name, cut)

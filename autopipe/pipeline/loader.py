@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import operator
 import os
+import threading
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
@@ -320,16 +321,18 @@ class Shared:
 
     def __init__(self) -> None:
         self._made: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()  # loaders may be opened at once
 
     def find(self, key: Hashable) -> Any:
         return self._made.get(key)
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the object of this key, made by `make` if no loader has one."""
-        found: Made | None = self._made.get(key)
-        if found is None:
-            self._made[key] = found = make()
-        return found
+        with self._lock:
+            found: Made | None = self._made.get(key)
+            if found is None:
+                self._made[key] = found = make()
+            return found
 
 
 _AT_A_TIME = 8  # batches: one hand-over in eight costs little enough

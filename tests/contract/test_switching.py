@@ -5,8 +5,11 @@ A new loader is one more entry in `CONFIGS`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,10 @@ import pytest
 from hypothesis import strategies as st
 
 import autopipe as ap
+from autopipe.artifact import converting
 from autopipe.pipeline import assembly, switching
+from autopipe.pipeline.loader import Shared
+from autopipe.pipeline.storage.layout import StoredSource
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.workload.op import NUMPY
 from tests.contract.test_loaders import BATCH, SMALL, digest, small_arrays
@@ -142,6 +148,41 @@ def test_a_cache_is_handed_over_with_what_it_holds() -> None:
         reads.clear()
         assert [len(x) for epoch in (1, 2) for x, _ in loader.batches(epoch)] == [BATCH] * 6
     assert reads == []
+
+
+def test_loaders_of_a_converted_set_share_its_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, ops = Made(12, lambda index: np.full((6, 5, 3), index, np.uint8)), [ap.Resize(4, 4), ap.RandomFlip()]
+    converted = ap.Workload(data=data, ops=ops, batch_size=BATCH, converted=str(tmp_path / "set"))
+    converting.job(converted, "array", tmp_path / "set").run()
+    reads, read = list[int](), StoredSource.read
+
+    def counted(source: StoredSource, index: int) -> Any:
+        reads.append(index)
+        return read(source, index)
+
+    monkeypatch.setattr(StoredSource, "read_many", None)
+    monkeypatch.setattr(StoredSource, "read", counted)
+    opened = assembly.opener(converted)
+    kept = [ap.PipelineConfig(loader=each, keep="array+memory") for each in (ap.Threads(workers=1), ap.TfData())]
+    with opened(kept[0]) as one, opened(kept[1]) as other:
+        list(one.batches(0, last=True))
+        assert set(reads) == set(range(12))
+        reads.clear()
+        assert [len(x) for x, _ in other.batches(1, last=True)] == [BATCH] * 3
+    assert reads == []
+
+
+def test_loaders_that_are_opened_at_once_share_what_one_of_them_makes() -> None:
+    shared, both = Shared(), threading.Barrier(2)
+
+    def make() -> set[int]:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # until the other makes one as well, if it may
+        return set()
+
+    with ThreadPoolExecutor(2) as pool:
+        one, other = pool.map(lambda _: shared.get("cache", make), range(2))
+    assert one is other
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGS))
