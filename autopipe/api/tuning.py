@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from autopipe.artifact import codegen, factory, reference, schema
-from autopipe.errors import ConfigError, near, shortened
+from autopipe.errors import REMOVED, ConfigError, near, shortened
 from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.measure.trial import workload_import
@@ -46,7 +46,7 @@ def _refusing_unknown(function: Callable[_Passed, _Made]) -> Callable[_Passed, _
         for name, value in named.items():
             if name not in known:
                 said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
-                hint = 'What it returns is written by `.save("autopipe.json")`.'
+                hint = REMOVED.get(f"--{name}", 'What it returns is written by `.save("autopipe.json")`.')
                 raise ConfigError(f"{said}{near(name, known)}", hint=hint)
         return function(*arguments, **named)
 
@@ -61,7 +61,6 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     trials: int = 30,
     space: str = "default",
     storage: str | None = None,
-    join: bool = False,
     seed: int = 0,
     only: Mapping[str, Value | Sequence[Value]] | None = None,
     baseline: str | Callable[[], Any] | None = None,
@@ -80,7 +79,6 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         trials: the most trials.
         space: the name of a shipped search space, or a YAML file.
         storage: an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory.
-        join: share the study in that storage, and its trials, with other machines like this one that ask for the same.
         seed: of everything random in the search.
         only: allowed values of parameters, e.g. `{"loader": ("threads",)}`, or one value: `{"keep": "none"}`.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which
@@ -94,7 +92,7 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         The tuned pipeline; `.study` is the Optuna study.
 
     Raises:
-        ConfigError: an argument is impossible, or `join` has no storage that machines can share.
+        ConfigError: an argument is impossible.
         WorkloadError: the workload cannot be imported or run.
         NothingMeasuredError: no configuration could be measured. If Ctrl-C was the reason, it is a
             SearchInterruptedError. Later, Ctrl-C ends the search with the best so far.
@@ -110,7 +108,6 @@ def tune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     settings = Settings(
         space=os.fspath(space),
         storage=storage,
-        join=join,
         trials=trials,
         budget_seconds=budget,
         seed=seed,
@@ -189,7 +186,6 @@ def run(
         settings = dataclasses.replace(settings, began=time.monotonic())
     searching.refuse_in_trial()
     require_possible(settings)
-    searching.require_joinable(settings)
     folder = folder or Path.cwd()
     here = machine.detect()
     space = searching.read_space(settings, here)

@@ -23,11 +23,6 @@ from autopipe.search.trials import Asker
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns
-_WAITS = {
-    "machine": "{0.why} measures on this machine; the wait is at most {0.seconds:.0f} s",
-    "storage": "for the study, at most {0.seconds:.0f} s: {0.why}",
-    "others": "the last trials of {0.why}",
-}
 
 
 class Progress:
@@ -119,9 +114,8 @@ class Progress:
                 self._confirming = (len(event.configs), 0)
 
     def _waits(self, event: events.Waiting) -> None:
-        what = _WAITS[event.on].format(event)
-        if event.on == "machine":  # which does not count against the budget
-            self._waiting_since = self._clock()
+        what = f"{event.why} measures on this machine; the wait is at most {event.seconds:.0f} s"
+        self._waiting_since = self._clock()  # it does not count against the budget
         self._doing, self._detail = f"waiting: {what}", ""
         self.say("waiting", what)
 
@@ -193,18 +187,10 @@ def _lines(event: events.Event) -> Iterator[tuple[str, str]]:
     match event:
         case events.StorageLost():
             yield "note", f"The study cannot be written any more: {event.reason}. The search goes on in memory."
-        case events.NotJoined():
-            yield from (("note", f"not joined: {reason}") for reason in event.reasons)
-        case events.StudyJoined():
-            there = f"with {', '.join(event.others)}" if event.others else "for others to join by the same command"
-            yield "joined", f"the study {event.name}, {there}"
-        case events.TrialGivenBack():
-            yield "note", f"trial {event.number + 1} was cut off on {event.host}, and is run again"
         case events.StudyOpened():
-            lost = f"; cut off, and counted as failed: {event.lost}" if event.lost else ""
             if event.resumed:
                 failed = f"; {event.failed} failed, and `--fresh` tries them again" if event.failed else ""
-                yield "resumed", f"this study has {wording.count(event.resumed, 'trial')} already{lost}{failed}"
+                yield "resumed", f"this study has {wording.count(event.resumed, 'trial')} already{failed}"
         case events.BudgetPlanned():
             yield "budget", _budget(event)
         case events.ConfirmationStarted():

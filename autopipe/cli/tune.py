@@ -26,10 +26,6 @@ def tune(
     workload: options.WorkloadOptions = options.WORKLOAD,
     out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     search: options.SearchOptions = options.SEARCH,
-    join: Annotated[
-        bool,
-        typer.Option("--join", help="Share the study in --storage, and its trials, with other machines like this one."),
-    ] = False,
     trace: options.Trace = None,
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
@@ -46,9 +42,7 @@ def tune(
     from autopipe.search import conclusion, storage
 
     chosen = workload.chosen()
-    settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this(), join=join)
-    if join and search.storage is None:
-        settings = dataclasses.replace(settings, storage=None)  # and not the file beside the artefact
+    settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this())
     with screen.saying_how_to_go_on():
         with (
             Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress,

@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import enum
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,19 +188,6 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
     others, fewer = tuple(filter(None, models)), tuple(filter(None, amounts))
     level = MatchLevel.OTHER if others else MatchLevel.NEAR if fewer else MatchLevel.SAME
     return Match(level=level, differences=others + fewer, software=_software(known, here))
-
-
-def alike(hardware: Hardware) -> Hardware:
-    """Return the common fingerprint of machines of one kind: memory is rounded, and bug-fix versions are cut."""
-    octaves = round(4 * math.log2(max(1, hardware.memory_bytes))) / 4
-    changed = {
-        "memory_bytes": round(2**octaves),
-        "gpu_driver": _minor(hardware.gpu_driver),
-        "python": _minor(hardware.python),
-        "packages": {name: _minor(version) for name, version in sorted(hardware.packages.items())},
-        "visible_gpus": None,
-    }
-    return hardware.model_copy(update=changed)
 
 
 def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:

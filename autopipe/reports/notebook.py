@@ -66,7 +66,7 @@ class Live:
 
     def _heard(self, event: Event) -> bool:
         match event:
-            case Waiting(on="machine"):
+            case Waiting():
                 self._doing = "waiting for another tune on this machine"
             case CeilingMeasured():
                 self._ceiling = self._ceiling or event.ceiling

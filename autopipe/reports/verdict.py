@@ -228,12 +228,11 @@ def _how_to_go_on(result: Result) -> str:
     """Return the way to a proof: the same command again does nothing if its time is up, or its study is over."""
     if result.study_url is None:
         return "its study was in memory, so give the next one a longer budget"
-    kind = (result.study or "").partition("-")[0]
-    if kind == "retune":  # each begins a study of its own, with the known configurations
+    if (result.study or "").startswith("retune-"):  # each begins a study of its own, with the known configurations
         return "give `autopipe retune` a longer `--budget`"
-    if kind != "joint" and result.budget_seconds is not None and result.seconds > _SPENT * result.budget_seconds:
+    if result.budget_seconds is not None and result.seconds > _SPENT * result.budget_seconds:
         return "the same command with a longer `--budget` continues the study, and with `--fresh` starts a new one"
-    if result.proved or kind == "joint":
+    if result.proved:
         return "the same command with `--fresh` starts a new study"
     return "the same command again continues the study"
 

@@ -17,31 +17,17 @@ from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
-from autopipe.search.settings import Settings
-from autopipe.search.storage import Patience
-from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, OnEvent, Point, Row, Waiting
+from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, Point, Row
 from autopipe.values import Estimate, rate_text
 
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
-_PATIENCE_SHARE = 1 / 4  # of the budget, for a storage that is locked
-_MOST_PATIENCE_SECONDS = 60.0
 _TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
 _TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
 _ADVISED_TRIALS = 10
 _READINGS = 3  # of the model alone at most, while it is slower than a training that was just measured
 _GIVEN_AWAY = 0.02  # of the ceiling, on an unsteady machine
 _LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
-
-
-def patience(settings: Settings, on_event: OnEvent) -> Patience:
-    """Return the patience with a locked storage: a part of the budget, so that the search has the rest."""
-    seconds = _MOST_PATIENCE_SECONDS
-    if settings.budget_seconds is not None:
-        seconds = min(seconds, settings.budget_seconds * _PATIENCE_SHARE)
-    return Patience(
-        seconds=seconds, on_wait=lambda reason: on_event(Waiting(on="storage", why=reason, seconds=seconds))
-    )
 
 
 def best_so_far(session: Session) -> list[Estimate | None]:

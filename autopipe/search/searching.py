@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import math
 import os
 import socket
@@ -19,7 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from autopipe.errors import ConfigError, DataWarning, SpaceError, TrialError
+from autopipe.errors import DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
 from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
@@ -33,14 +32,13 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
 from autopipe.pipeline.space import Space, places
-from autopipe.search import library, record, storage, study
+from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import Baseline, TrialMeasurer, succeeded
-from autopipe.search.record import ENDED, differences
-from autopipe.search.settings import MOST, Settings, request_of, step_text
-from autopipe.search.trials import NotJoined, OnEvent, Waiting
+from autopipe.search.settings import Settings, step_text
+from autopipe.search.trials import OnEvent, Waiting
 from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.mode import Mode
@@ -172,7 +170,7 @@ def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
     A search with a budget waits for at most twice as long, so that two searches can run one after the other.
     """
     patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
-    return Queue(lambda who: on_event(Waiting(on="machine", why=who, seconds=patience)), patience)
+    return Queue(lambda who: on_event(Waiting(why=who, seconds=patience)), patience)
 
 
 def search(
@@ -195,7 +193,7 @@ def search(
 def _searched(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
 ) -> tuple[Searched, Settings]:
-    described, hardware = site.described, site.hardware
+    described = site.described
     facts = facts_of(site.machine, described, site.folder, simulated=settings.is_simulated)
     if described.wrapped is None:
         space = site.space(bounds(facts))
@@ -209,8 +207,6 @@ def _searched(
     with contextlib.closing(measurer):
         if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
             measurer.start_all()
-        if settings.join:
-            completed = joined(completed, hardware, on_event)
         look, epochs = _look_seconds(completed, described), _epoch_seconds(completed, described)
         later = 2 * look + (1 + _RIVALS_EPOCHS) * epochs
         kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + later)
@@ -384,7 +380,7 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
             "workload": workload_key(described),
             "data": described.data_digest,
             "hardware": digests.canonical(hardware),
-            **({} if settings.join else measured),  # whose request has it
+            **measured,
         },
     )
 
@@ -434,58 +430,3 @@ def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple
         allowed = found.get("loader", space["loader"].values)
         found["loader"] = tuple(kind for kind in allowed if kind not in unfit)
     return found
-
-
-_ONES_OWN = ("trials", "budget_seconds", "seed")  # settings that may differ between processes of a shared study
-
-
-def require_joinable(settings: Settings) -> None:
-    """Refuse, with a ConfigError, to join a study in a storage that machines cannot share."""
-    url = settings.storage
-    if settings.join and not storage.can_be_joined(url):
-        raise ConfigError(
-            "`--join` needs a database that all machines reach, but got "
-            f"{'none' if url is None else repr(storage.without_password(url))}.",
-            hint="Name it with --storage or AUTOPIPE_STORAGE: postgresql+psycopg://user@host/name.",
-        )
-
-
-def joined(settings: Settings, hardware: Hardware, on_event: OnEvent) -> Settings:
-    """Return the settings with the study that similar machines share if they get the same request.
-
-    The name follows from the request, so that machines which begin at the same moment use one study. A study that has
-    ended is joined for its trials, unless `--fresh` asks for a new one.
-    """
-    assert settings.storage is not None
-    ours = {
-        **settings.digests,
-        "hardware": digests.canonical(fingerprint.alike(hardware)),
-        "request": _request(settings),
-    }
-    workload = f"joint-{digests.digest(ours['workload'])[:8]}-"
-    name = f"{workload}{digests.digest(ours['data'], ours['hardware'], ours['request'])[:8]}-"
-    there = record.attributes(settings.storage, workload)
-    number = max((int(each.removeprefix(name)) for each in there if each.startswith(name)), default=1)
-    if settings.fresh and ENDED in there.get(f"{name}{number}", {}):
-        number += 1
-    reasons = []
-    for each in (each for each in there if not each.startswith(name)):
-        known = {key: text for key, text in there[each].get("digests", {}).items() if key in ours}
-        sides = "; ".join(f"{key} ({said})" for key, said in differences(known, ours).items())
-        reasons.append(f"`{each}` is of another {sides}")
-    if reasons:
-        on_event(NotJoined(reasons=tuple(reasons)))
-    return dataclasses.replace(settings, study_name=f"{name}{number}", digests=ours, fresh=False)
-
-
-def _request(settings: Settings) -> str:
-    """Return the settings that all processes of a shared study must have in common, as JSON."""
-    asked = request_of(settings).model_dump(mode="json", exclude={"limits", *_ONES_OWN})
-    asked |= {f"max_{name}": getattr(settings.limits, name) for name in MOST}
-    asked |= {f"only {name}": list(values) for name, values in settings.limits.only.items()}
-    asked |= {
-        "space": Path(settings.space).name,
-        "baseline": None if settings.baseline is None else Path(settings.baseline).name,
-        "convert": settings.limits.convert,
-    }
-    return json.dumps(asked, sort_keys=True)

@@ -65,8 +65,7 @@ class Session:
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
-        # Trials of others do not count against this budget.
-        self._earlier = 0.0 if settings.join else sum(row.seconds for row in record.rows())
+        self._earlier = sum(row.seconds for row in record.rows())
         self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
@@ -142,8 +141,8 @@ class Session:
         return self.seconds_left() < 2 * self.trial_seconds()
 
     def tried(self) -> set[str]:
-        """Return the keys of the configurations that ran, or that another process sharing the study runs."""
-        return {row.key for row in self.ended_rows()} | self.record.under_way().keys()
+        """Return the keys of the configurations that ran."""
+        return {row.key for row in self.ended_rows()}
 
     def search_rows(self) -> list[Row]:
         return [row for row in self.record.rows() if row.block is None]
@@ -349,7 +348,7 @@ class Session:
     # ------------------------------------------------------------ trials
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
-        """Run one trial of `config`, after those that others have enqueued."""
+        """Run one trial of `config`, after those that wait."""
         self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
         while self.record.waiting():
             self.run_next()
@@ -371,15 +370,13 @@ class Session:
 
     def run_next(self) -> None:
         """Run the trial that is enqueued, or else the sampler's choice."""
-        trial = self.record.ask()
-        if trial is None:
-            return
+        trial = self.record.study.ask()
         try:
             asked = self._what(trial)
-            if asked is not None and self.record.begin(trial):
+            if asked is not None:
                 self._measure(trial, *asked)
-        except BaseException as error:  # the study must not hold a trial; a bug is one elsewhere, too
-            self.record.give_up(trial, again=isinstance(error, KeyboardInterrupt))
+        except BaseException:  # the study must not hold a trial
+            self.record.give_up(trial)
             raise
 
     def _what(self, trial: optuna.Trial) -> tuple[PipelineConfig, AskedBy] | None:
@@ -412,8 +409,7 @@ class Session:
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
         allowed = self._limit(origin, config.key())
         before = settings.clock()
-        with self.record.alive(trial):
-            outcome = self.measurer.measure(config, proof=proving, must_reach=hopeless)
+        outcome = self.measurer.measure(config, proof=proving, must_reach=hopeless)
         value, constraints = self._judged(config, outcome)
         seconds = settings.clock() - before
         if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:

@@ -73,7 +73,6 @@ class Settings:
     study_name: str = STUDY  # in the storage; one study is one workload on one kind of machine
     digests: Mapping[str, str] = field(default_factory=dict)  # must be equal to resume a study
     fresh: bool = False  # begin anew even if there is such a study
-    join: bool = False  # share the study with other processes that search for the same on machines like this one
     trace: str | None = None  # the file of a trace that is begun
     command: str = ""  # the line that repeats it, for readers of the result
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
@@ -135,7 +134,7 @@ TRAINING: Final[Asked] = (Mode.TRAIN, None)
 _RETUNE_TRIALS: Final = 0.5  # a retune's share of a tune's trials: the known configurations come first
 _RETUNE_BUDGET: Final = 0.75  # and of its time
 
-MOST: Final = ("memory_bytes", "workers")
+_MOST: Final = ("memory_bytes", "workers")
 """The fields of `Limits` that an option `--max-...` sets."""
 
 _OPTIONS: Final = {
@@ -196,7 +195,7 @@ def retune_settings(request: Request, settings: Settings, given: Collection[str]
         "limits": dataclasses.replace(
             request.limits,
             only={**request.limits.only, **settings.limits.only},
-            **{name: getattr(settings.limits, name) for name in MOST if name in given},
+            **{name: getattr(settings.limits, name) for name in _MOST if name in given},
         ),
         "virtual_devices": gpu.asked() or request.virtual_devices,
     }

@@ -8,13 +8,11 @@ requested, so it may depend on the earlier ones. The second runs them in order, 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
 from optuna.samplers import RandomSampler
-from optuna.trial import FrozenTrial
 
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
@@ -22,7 +20,7 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.pipeline.config import PipelineConfig, from_config
 from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible
-from autopipe.search.budget import Budget, patience
+from autopipe.search.budget import Budget
 from autopipe.search.conclusion import Searched
 from autopipe.search.confirmation import Finalist
 from autopipe.search.feasible import Trimmed, trim
@@ -39,10 +37,7 @@ from autopipe.search.trials import (
     SearchStopped,
     SpaceTrimmed,
     StorageLost,
-    StudyJoined,
     StudyOpened,
-    TrialGivenBack,
-    Waiting,
 )
 from autopipe.workload import digests
 
@@ -227,7 +222,6 @@ def _kind(config: PipelineConfig) -> tuple[object, ...]:
 
 # -------------------- the order of a search
 
-_POLL_SECONDS = 0.5
 _REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 
@@ -271,31 +265,22 @@ def search(
     """Search as `run` does, on a space that has been trimmed already, by facts that include the limits."""
     listed = len(trimmed.candidates)
     on_event(SpaceTrimmed(candidates=trimmed.whole, listed=listed, left_out=trimmed.left_out))
-
-    def given_back(trial: FrozenTrial) -> None:
-        host = str(trial.user_attrs.get("owner", {}).get("host", "another machine"))
-        on_event(TrialGivenBack(number=trial.number, host=host))
-
-    record, lost = open_record(
+    record = open_record(
         settings.storage,
         settings.study_name,
         sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
         digests={**settings.digests, "space": _space_text(trimmed.space)},
         fresh=settings.fresh,
-        patience=patience(settings, on_event),
         on_lost=lambda reason: on_event(StorageLost(reason=reason)),
-        shared=given_back if settings.join else None,
     )
     session = Session(trimmed, measurer, facts, settings, record, on_event)
     tried = [row for row in record.rows() if row.origin.asker is not Asker.BASELINE]  # baselines that failed run again
     failed = sum(isinstance(row.outcome, TrialFailure) for row in tried)
-    on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), lost=lost, failed=failed))
-    if settings.join:
-        on_event(StudyJoined(name=settings.study_name, others=tuple(record.under_way().values())))
+    on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), failed=failed))
     try:
         return _Search(session).run()
     finally:
-        record.settle()
+        record.close()
 
 
 class _Search:
@@ -311,9 +296,7 @@ class _Search:
             session.baselines = tuple(session.measurer.baselines())
             stop = self._search()
             session.on_event(SearchStopped(stop=stop))
-            self._wait_for_others()
             self._confirm(stop)
-            session.record.keep_end()
         except KeyboardInterrupt:
             stop = self._interrupted()
             session.on_event(SearchStopped(stop=stop))
@@ -324,28 +307,14 @@ class _Search:
         message = "Interrupted: this is the best so far."
         if self._session.best() is None:
             message = "Interrupted before anything to use was measured."
-        if self._settings.join:
-            message += " Other processes may go on with the shared study; the same command joins it again."
         return Stop(reason=Reason.INTERRUPTED, message=message)
-
-    def _wait_for_others(self) -> None:
-        """Wait for the trials of others, and run those of processes that died: the proof may need them."""
-        record = self._session.record
-        awaited = record.under_way()
-        if awaited:
-            hosts = ", ".join(sorted(set(awaited.values())))
-            self._session.on_event(Waiting(on="others", why=hosts))
-        while awaited.keys() & record.under_way().keys():
-            time.sleep(_POLL_SECONDS)
-        while record.waiting():
-            self._session.run_next()
 
     def _search(self) -> Stop:
         session, budget = self._session, self._budget
         self._measure_ceilings()
         if (plan := budget.plan()) is not None:
             session.on_event(plan)
-        while session.record.waiting():  # left by a process that died, or enqueued by the user
+        while session.record.waiting():  # enqueued by the user
             session.run_next()
         session.run_each(_baselines(session))
         if (stop := budget.of_a_baseline()) is not None:

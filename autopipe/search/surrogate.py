@@ -387,13 +387,10 @@ class SurrogateSampler(BaseSampler):
         self._session = session
         self._any = RandomSampler(seed=session.seed)
 
-    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> PipelineConfig | None:
-        """Return the configuration to try next, or None if none is left.
-
-        `worth` is as in `Session`, `busy` are the keys of configurations that other processes run now.
-        """
+    def choose(self, worth: Mapping[str, float | None]) -> PipelineConfig | None:
+        """Return the configuration to try next, or None if none is left; `worth` is as in `Session`."""
         by_key = self._session.ranked()
-        free = [key for key in by_key if key not in worth and key not in busy]
+        free = [key for key in by_key if key not in worth]
         measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
         if not free or len(measured) < _ALONE:
             return by_key[free[0]] if free else None
@@ -413,7 +410,7 @@ class SurrogateSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        chosen = self.choose(self._session.worth(), self._session.record.under_way())
+        chosen = self.choose(self._session.worth())
         return {} if chosen is None else fitting(self._session.trimmed.space, from_config(chosen))
 
     def sample_independent(

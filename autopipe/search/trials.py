@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from typing import Self, TypeAlias
 
 from optuna.trial import FrozenTrial
 
@@ -171,13 +171,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting(Event):
-    """The search waits, because another process measures on this machine, the study's storage does not answer for now,
-    or other processes that share the study run trials that the confirmation run may need.
-    """
+    """The search waits, because another process measures on this machine."""
 
-    on: Literal["machine", "storage", "others"]
-    why: str  # the process, the error, or the hosts
-    seconds: float | None = None  # the longest wait, if there is one
+    why: str  # the process
+    seconds: float  # the longest wait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,37 +188,11 @@ class SpaceTrimmed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOpened(Event):
-    """The record is open. It has `resumed` earlier trials, of which `lost` were interrupted, and `failed`, without
-    baselines, are not tried again.
-    """
+    """The record is open."""
 
     name: str
-    resumed: int
-    lost: int
-    failed: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotJoined(Event):
-    """Shared studies of the same workload that are not joined, one reason each."""
-
-    reasons: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyJoined(Event):
-    """The study is shared with `others`, the machines that measure in it just now."""
-
-    name: str
-    others: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialGivenBack(Event):
-    """The process of this trial died, possibly on another machine; another trial runs its configuration again."""
-
-    number: int
-    host: str
+    resumed: int  # earlier trials
+    failed: int = 0  # of them, without baselines: they are not tried again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import random
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import optuna
@@ -24,10 +24,10 @@ class CoordinateSampler(SurrogateSampler):
         super().__init__(session)
         self._rng = random.Random(session.seed)
 
-    def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> PipelineConfig | None:
+    def choose(self, worth: Mapping[str, float | None]) -> PipelineConfig | None:
         """Return a nearest neighbour of the best."""
         by_key = self._session.ranked()
-        free = [each for key, each in by_key.items() if key not in worth and key not in busy]
+        free = [each for key, each in by_key.items() if key not in worth]
         measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
         if not free or not measured:
             return self._rng.choice(free) if free else None

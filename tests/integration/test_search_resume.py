@@ -81,23 +81,17 @@ def test_a_killed_search_goes_on_and_loses_at_most_the_running_trial(script: Pat
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
     before = trials(script)
-    assert [trial.state for trial in before].count(TrialState.RUNNING) == (kill_at > 0)
-    assert [trial.state for trial in before].count(TrialState.COMPLETE) == max(0, kill_at - 1)
+    assert [trial.state for trial in before] == [TrialState.COMPLETE] * max(0, kill_at - 1)
 
     resumed = start(script, 10_000)
     out, _ = resumed.communicate()
     assert resumed.returncode == 0
     assert "proved True" in out
     after = trials(script)
-    assert [trial.values for trial in after if trial.number < len(before) and trial.values] == [
-        trial.values for trial in before if trial.values
-    ]
-    states = [trial.state for trial in after]
-    assert TrialState.RUNNING not in states
-    assert TrialState.WAITING not in states
-    assert states.count(TrialState.FAIL) == (kill_at > 0)
+    assert [trial.values for trial in after[: len(before)]] == [trial.values for trial in before]
+    assert {trial.state for trial in after} == {TrialState.COMPLETE}
     searched = [trial for trial in after if not trial.user_attrs["origin"].startswith("proof")]
-    assert len(searched) == 9 + (0 < kill_at < 10)
+    assert len(searched) == 9
 
 
 def test_two_searches_queue_up_and_a_killed_one_lets_the_other_go_on(script: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import resource
 import shutil
 import sqlite3
@@ -12,13 +13,11 @@ from pathlib import Path
 
 import optuna
 import pytest
-from optuna.trial import TrialState
 
 from autopipe.errors import TrialError
-from autopipe.search import budget
 from autopipe.search.conclusion import Searched
-from autopipe.search.trials import Event, StorageLost, Waiting
-from tests.fakes.searches import HARMED_AT, same, searched
+from autopipe.search.trials import Event, StorageLost
+from tests.fakes.searches import same, searched
 
 
 def lost(told: Sequence[Event]) -> list[str]:
@@ -26,7 +25,7 @@ def lost(told: Sequence[Event]) -> list[str]:
 
 
 def url(folder: Path) -> str:
-    return f"sqlite:///{folder}/study.db"
+    return f"sqlite:///{folder}/study.db?timeout=0.1"
 
 
 def written(folder: Path) -> list[optuna.trial.FrozenTrial]:
@@ -48,38 +47,19 @@ def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> N
     assert ended.result.unsaved is None
 
 
-def lock(folder: Path) -> sqlite3.Connection:
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Optuna tries again after a pause of random length."""
+    monkeypatch.setattr(random, "random", lambda: 0.0)
+
+
+def lock(folder: Path) -> None:
     other = sqlite3.connect(folder / "study.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    return other
+    LOCKS.append(other)
 
 
-def test_a_database_that_stays_locked_is_waited_for_and_then_done_without(
-    tmp_path: Path, unharmed: Searched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(budget, "_MOST_PATIENCE_SECONDS", 0.1)
-    holders: list[sqlite3.Connection] = []
-    ended, told = searched(url(tmp_path), lambda: holders.append(lock(tmp_path)))
-    holders[0].close()
-    reason = "another process holds the database locked"
-    assert [each for each in told if isinstance(each, Waiting)] == [Waiting(on="storage", why=reason, seconds=0.1)]
-    assert lost(told) == [reason]
-    assert ended.best_config == unharmed.best_config
-    assert ended.result.proved
-    assert [each.state for each in written(tmp_path)].count(TrialState.COMPLETE) == HARMED_AT
-
-
-def test_a_database_that_is_unlocked_again_holds_everything(tmp_path: Path, unharmed: Searched) -> None:
-    holders: list[sqlite3.Connection] = []
-
-    def release(event: Event) -> None:
-        if isinstance(event, Waiting):
-            holders[0].close()
-
-    ended, told = searched(url(tmp_path), lambda: holders.append(lock(tmp_path)), release)
-    assert lost(told) == []
-    assert ended.result.unsaved is None
-    assert [each.values for each in written(tmp_path)] == [each.values for each in unharmed.study.trials]
+LOCKS: list[sqlite3.Connection] = []
 
 
 def remove(folder: Path) -> None:
@@ -87,7 +67,7 @@ def remove(folder: Path) -> None:
 
 
 def limit(folder: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db-wal").stat().st_size, FILES[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((folder / "study.db").stat().st_size, FILES[1]))
 
 
 def fill(folder: Path) -> None:
@@ -112,7 +92,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("disk", "harm", "said"),
-    [("tmp_path", remove, "is gone"), ("tmp_path", limit, "disk"), ("small_disk", fill, "the disk is full")],
+    [
+        ("tmp_path", remove, "readonly"),
+        ("tmp_path", limit, "disk"),
+        ("tmp_path", lock, "database is locked"),
+        ("small_disk", fill, "disk is full"),
+    ],
 )
 def test_a_file_that_can_be_written_no_longer_costs_no_result(
     disk: str, harm: Callable[[Path], None], said: str, unharmed: Searched, request: pytest.FixtureRequest
@@ -122,6 +107,8 @@ def test_a_file_that_can_be_written_no_longer_costs_no_result(
         ended, told = searched(url(folder), lambda: harm(folder))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, FILES)
+        while LOCKS:
+            LOCKS.pop().close()
     (reason,) = lost(told)
     assert said in reason
     assert ended.result.unsaved == reason
@@ -131,5 +118,5 @@ def test_a_file_that_can_be_written_no_longer_costs_no_result(
 
 def test_a_study_that_cannot_be_opened_is_refused_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "study.db").write_bytes(b"this is no database" * 100)
-    with pytest.raises(TrialError, match="cannot be used: the file is no SQLite database"):
+    with pytest.raises(TrialError, match="cannot be used: file is not a database"):
         searched(url(tmp_path))

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 
@@ -37,10 +36,6 @@ class Postgres:
         """Kill it and start it again; every connection breaks."""
         self.stop()
         self.start()
-
-    def disconnect(self) -> None:
-        with psycopg.connect(f"host={self._folder} user=tuner dbname=postgres", autocommit=True) as own:
-            own.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]

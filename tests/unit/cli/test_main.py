@@ -114,7 +114,7 @@ def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, monk
 def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
     options = [set(re.findall(r"(?<= )--[a-z-]+", autopipe(command, "--help").out)) for command in ("tune", "retune")]
     of_a_workload = {"--images", "--model", "--image-size", "--batch-size", "--out", "--trace"}
-    assert options[0] - options[1] == of_a_workload | {"--join"}  # a profile is renewed by one machine
+    assert options[0] - options[1] == of_a_workload
 
 
 @pytest.mark.parametrize(

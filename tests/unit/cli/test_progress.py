@@ -123,41 +123,18 @@ BEST = "best            100 images/s  threads(workers=2) keep=memory"
         ),
         (
             False,
-            [
-                events.Waiting(on="storage", why="it is locked", seconds=30.0),
-                events.StorageLost(reason="the disk is full"),
-            ],
-            [
-                "waiting   for the study, at most 30 s: it is locked",
-                "note      The study cannot be written any more: the disk is full. The search goes on in memory.",
-            ],
+            [events.StorageLost(reason="the disk is full")],
+            ["note      The study cannot be written any more: the disk is full. The search goes on in memory."],
         ),
         (
             False,
-            [
-                events.NotJoined(reasons=("`joint-1` is of machines unlike this one: usable cores: 2 there, 4 here",)),
-                events.StudyJoined(name="joint-2", others=()),
-                events.StudyJoined(name="joint-2", others=("one", "two")),
-                events.Waiting(on="others", why="one"),
-                events.TrialGivenBack(number=6, host="two"),
-            ],
-            [
-                "note      not joined: `joint-1` is of machines unlike this one: usable cores: 2 there, 4 here",
-                "joined    the study joint-2, for others to join by the same command",
-                "joined    the study joint-2, with one, two",
-                "waiting   the last trials of one",
-                "note      trial 7 was cut off on two, and is run again",
-            ],
-        ),
-        (
-            False,
-            [events.StudyOpened(name="autopipe", resumed=3, lost=0, failed=2)],
+            [events.StudyOpened(name="autopipe", resumed=3, failed=2)],
             ["resumed   this study has 3 trials already; 2 failed, and `--fresh` tries them again"],
         ),
         (
             False,
-            [events.StudyOpened(name="autopipe", resumed=1, lost=1)],
-            ["resumed   this study has 1 trial already; cut off, and counted as failed: 1"],
+            [events.StudyOpened(name="autopipe", resumed=1)],
+            ["resumed   this study has 1 trial already"],
         ),
         (
             False,
@@ -224,10 +201,10 @@ def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() 
 
 def test_waiting_for_another_tune_is_told_and_takes_nothing_of_the_budget() -> None:
     screen = Screen(budget_seconds=60.0)
-    screen.tell(events.Waiting(on="machine", why="process 7", seconds=120.0))
+    screen.tell(events.Waiting(why="process 7", seconds=120.0))
     screen.now = 100.0
     assert screen.live().endswith("waiting: process 7 measures on this machine; the wait is at most 120 s")
-    screen.tell(events.StudyOpened(name="autopipe", resumed=0, lost=0))
+    screen.tell(events.StudyOpened(name="autopipe", resumed=0))
     assert screen.live().startswith("100 s, 60 s left")
 
 

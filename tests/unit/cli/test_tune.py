@@ -32,8 +32,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--baseline", "bench.py"), "`baseline` must name a function of your own, but got 'bench.py'."),
         (("--baseline", "keras"), "but got 'keras'."),
         (("--page-cache", "lukewarm"), "--page-cache"),
-        (("--join",), "`--join` needs a database that all machines reach, but got none."),
-        (("--join", "--storage", "sqlite:///study.db"), "Name it with --storage or AUTOPIPE_STORAGE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

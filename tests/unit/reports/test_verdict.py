@@ -108,7 +108,6 @@ def test_a_baseline_that_beats_the_winner_is_advised_though_the_users_own_is_bea
         ),
         ("autopipe", True, 30.0, "the same command with `--fresh` starts a new study."),
         ("autopipe", True, 118.0, "the same command with a longer `--budget` continues the study, "),
-        ("joint-0123abcd-1", True, 30.0, "the same command with `--fresh` starts a new study."),
         ("retune-2026-01-01T00:00:00", False, 30.0, "give `autopipe retune` a longer `--budget`."),
     ],
 )

@@ -116,7 +116,7 @@ def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chose
     """Begin a search over a surface, with its ceilings measured if it shall have predictions."""
     asked = settings(surface, **chosen)
     facts = dataclasses.replace(surface.facts(), limits=asked.limits)
-    record, _ = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
+    record = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
     session = Session(trim(space, facts), surface, facts, asked, record, lambda event: None)
     if ceilings:
         session.know_ceilings(surface.ceilings([ModelSetup()]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -62,9 +62,9 @@ def test_the_sampler_goes_by_what_trials_are_worth_over_todays_epochs(space: Spa
     seen: list[Mapping[str, float]] = []
 
     class Noting(SurrogateSampler):
-        def choose(self, worth: Mapping[str, float | None], busy: Collection[str] = ()) -> PipelineConfig | None:
+        def choose(self, worth: Mapping[str, float | None]) -> PipelineConfig | None:
             seen.append({key: value for key, value in worth.items() if value is not None})
-            return super().choose(worth, busy)
+            return super().choose(worth)
 
     surfaces = [loader_bound(decode_seconds=0.004, sample_count=50_000, noise=0.002) for _ in range(2)]
     asked: dict[str, Any] = {"budget_seconds": None, "blocks": (0, 0)}
