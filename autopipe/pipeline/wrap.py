@@ -34,7 +34,7 @@ from autopipe.errors import (
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling
-from autopipe.pipeline.batching.datasets import Feeder, batch_at, feeder, first_batch, has_index, parts_of
+from autopipe.pipeline.batching.datasets import Feeder, batch_at, copied, feeder, first_batch, has_index, parts_of
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
 from autopipe.workload.sample import label, leaves, paths_of
@@ -228,7 +228,7 @@ class WrappedData:
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
         self.is_itself = isinstance(function, _Itself)  # whether the user gave the dataset, and no function
         self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
-        self._batch, self.like, self._last = first_batch(dataset)
+        self._batch, self.like, self._last = first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
@@ -273,6 +273,19 @@ class WrappedData:
         except Exception as error:
             raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
 
+    def _aside(self, dataset: Feeder) -> Feeder:
+        """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""
+        made = dataset.dataset
+        if not has_index(made):
+            return dataset
+        try:
+            other = copied(made)
+        except WorkloadError:
+            if self.is_itself:
+                raise
+            return dataset  # the function makes another one
+        return feeder(other, _name(self.function), self.wanted_steps, lambda: other, shuffle=self.shuffle)
+
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
         """Return the batches of a dataset that was made by their index, for workers.
 
@@ -314,7 +327,9 @@ class WrappedData:
         dataset, cores = self.make(self.defaults), machine.usable_cores()
         found: dict[str, tuple[Value, ...]] = {"freed_memory": ("returned", "kept")}
         against: list[tuple[str, str | int, str | None]] = []
-        if cores > 1 and (_is_opencv_used() or (self.by_index and _others_work(dataset.dataset, self.steps))):
+        if cores > 1 and (
+            _is_opencv_used() or (self.by_index and _others_work(self._aside(dataset).dataset, self.steps))
+        ):
             found["library_threads"] = (0, 1)
         if hasattr(dataset.dataset, "element_spec"):
             found |= {"tf_cache": ("none", "memory"), "tf_threads": (0, cores, _WAITING * cores)}

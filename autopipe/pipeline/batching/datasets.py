@@ -8,6 +8,7 @@ in `indexed`.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import itertools
 import sys
@@ -19,6 +20,7 @@ import numpy as np
 
 from autopipe import errors, frameworks
 from autopipe.errors import DataError, WorkloadError, shortened
+from autopipe.hardware import machine
 from autopipe.pipeline.batching import stream
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
@@ -330,6 +332,37 @@ def batch_at(dataset: Any, index: int, length: int) -> Any:
             said += f"; `__len__` says that there are {length} batches"
             hint = f"If there are fewer, let `__len__` return their number. {hint}"
         raise WorkloadError(f"{said}.", hint=hint) from error
+
+
+def copied(dataset: Any) -> Any:
+    """Return a copy that can be asked for batches in the place of a user's dataset, which asking may change.
+
+    Beside it is shared what cannot be copied and has no place in a sequence, such as a lock or the handle of a library,
+    and what memory has no room for. Raise WorkloadError if something else cannot be copied.
+    """
+    room = machine.detect_memory().available_bytes // 2
+    try:
+        made = (copy.copy if hasattr(dataset, "__dict__") else copy.deepcopy)(dataset)
+    except Exception as error:
+        raise _not_copied(type(dataset).__name__, error) from error
+    known: dict[int, Any] = {id(dataset): made}
+    for name, value in list(getattr(dataset, "__dict__", {}).items()):
+        if isinstance(value, np.memmap) or getattr(value, "nbytes", 0) > room:
+            continue
+        try:
+            vars(made)[name] = copy.deepcopy(value, known)
+        except Exception as error:
+            if isinstance(value, Iterator):
+                raise _not_copied(f"{type(dataset).__name__}.{name}", error) from error
+    return made
+
+
+def _not_copied(name: str, error: Exception) -> WorkloadError:
+    return WorkloadError(
+        f"A dataset is looked at by a copy of it, because asking for a batch may change it, but `{name}` cannot be "
+        f"copied: {error}.",
+        hint="Give a function that makes the dataset: ap.wrap(make_dataset, ...).",
+    )
 
 
 def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:

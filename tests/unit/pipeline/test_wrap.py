@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import pickle
 import re
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -137,6 +138,47 @@ def test_a_workload_travels_to_another_process() -> None:
     again = pickle.loads(cloudpickle.dumps(_wrapped(lambda calls=1: make_tensors(calls))))
     with opened(again) as loader:
         assert sum(len(x) for x, _ in loader.batches(0)) == 10
+
+
+class Changing(keras.utils.PyDataset):
+    """Changes itself when it is asked for a batch, as some code that people copy does."""
+
+    def __init__(self, held: Any = None) -> None:
+        super().__init__()
+        self.size, self.images, self.rng, self.held = 4, X.copy(), np.random.default_rng(0), held
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        made = self.images[4 * index :][: self.size].copy(), Y[4 * index :][: self.size]
+        self.size = len(made[0])
+        self.images[:] = 0
+        self.rng.random()
+        if isinstance(self.held, Iterator):
+            next(self.held)
+        return made
+
+    def on_epoch_end(self) -> None:
+        self.size = 1
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+@pytest.mark.parametrize("function", [False, True])
+def test_a_dataset_is_as_it_was_after_it_was_wrapped(steps: int | None, *, function: bool) -> None:
+    dataset = Changing(held=threading.Lock())  # which cannot be copied
+    ap.wrap((lambda: dataset) if function else dataset, model=None, steps=steps)
+    assert (dataset.size, dataset.rng.random()) == (4, np.random.default_rng(0).random())
+    np.testing.assert_array_equal(dataset.images, X)
+
+
+def test_a_dataset_whose_place_cannot_be_copied_is_not_asked() -> None:
+    dataset = Changing(held=(number for number in range(9)))
+    with pytest.raises(WorkloadError, match=r"`Changing\.held` cannot be copied") as told:
+        ap.wrap(dataset, model=None)
+    assert "ap.wrap(make_dataset" in str(told.value.hint)
+    assert next(dataset.held) == 0
+    assert len(ap.wrap(lambda: dataset, model=None).data) == 10
 
 
 class Counted(keras.utils.PyDataset):
