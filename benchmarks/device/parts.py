@@ -1,6 +1,6 @@
 """The parts of a record; record.py runs `parts.py NAME FOLDER` for each. A row is printed as a line of JSON.
 
-Rates are those of blocks that begin and end with a batch, behind a second of warming up, unless a row says otherwise.
+Rates are those of blocks that begin and end with a batch, behind some time of warming up, unless a row says otherwise.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Scale:
 
     per_class: int = 192  # photographs, in eight classes
     links: int = 8  # to each of them, so that epochs are not short
-    seconds: float = 2.0  # of a block
-    warm_seconds: float = 1.0
+    seconds: float = 1.6  # of a block
+    warm_seconds: float = 0.8
     workers: tuple[int, ...] = (16, 8, 4, 2, 1)
     threads: tuple[int, ...] = (1, 2, 4, 8, 12, 16)  # of a C loop
     size: int = 224
@@ -282,7 +282,7 @@ def lock(folder: Path, scale: Scale) -> None:
 
     threading.Thread(target=count, daemon=True).start()
     alone, _ = counts(None)
-    for name, kind, workers in itertools.product(WORK, LOADERS, (scale.workers[1], 1)):
+    for name, kind, workers in itertools.product(WORK, LOADERS, dict.fromkeys((scale.workers[1], 1))):
         with build_loader(WORK[name](folder, scale), _config(kind, workers)) as loader:
             batches = _endless(loader)
             next(batches)
