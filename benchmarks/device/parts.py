@@ -19,6 +19,7 @@ import runpy
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ os.dup2(2, 1)  # what libraries print is no row
 
 def tell(row: Mapping[str, Any]) -> None:
     print(json.dumps(row), file=_ANSWERS, flush=True)
+
+
+@contextlib.contextmanager
+def _others_go_on(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is in the record
+        traceback.print_exc()
+        tell({"what": what, "failed": f"{type(error).__name__}: {error}".partition("\n")[0]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +157,8 @@ def machine(folder: Path, scale: Scale) -> None:
     for count in scale.threads:
         row: dict[str, Any] = {"what": f"{count} threads"}
         row["SHA-256, MiB/s"] = _together(count, lambda: digest, scale.seconds / 4)
-        row["bare C loop, whole, images/s"] = _together(count, decode, scale.seconds / 4)
+        if decode is not None:
+            row["bare C loop, whole, images/s"] = _together(count, decode, scale.seconds / 4)
         tell(row)
 
 
@@ -160,7 +171,7 @@ def _siblings() -> str:
 def _together(count: int, make: Callable[[], Callable[[], int]], seconds: float) -> float:
     """Return what threads do a second that each call what `make` returns again and again."""
     done = [0] * count
-    starts = threading.Barrier(count + 1)
+    starts = threading.Barrier(count + 1, timeout=5.0)  # a thread that failed does not come
 
     def loop(number: int) -> None:
         call = make()
@@ -185,10 +196,10 @@ class _CaughtError(Exception):
     """Carries what a loader would have opened."""
 
 
-def _decoding(workload: ap.Workload, scale: Scale) -> Callable[[], Callable[[], int]]:
+def _decoding(workload: ap.Workload, scale: Scale) -> Callable[[], Callable[[], int]] | None:
     """Return what makes the bare C loop of a thread: the native library's own call for a batch, on files in memory.
 
-    The call gives up Python's lock; there is no loader, no order, no queue.
+    The call gives up Python's lock; there is no loader, no order, no queue. None: there is no native library here.
     """
 
     class Catch(ap.Threads):
@@ -203,7 +214,7 @@ def _decoding(workload: ap.Workload, scale: Scale) -> Callable[[], Callable[[], 
     files = [recipe.source.read(index)[0] for index in chosen]
     program = programs(recipe.steps)
     if program is None:
-        raise RuntimeError(f"no native library: {native.why_not()}")
+        return None
     draws = sum(step.op.draws for step in recipe.steps)
 
     def make() -> Callable[[], int]:
@@ -233,15 +244,20 @@ def loaders(folder: Path, scale: Scale) -> None:
         tell({"what": "DataLoader: skipped", "why": "torch or torchvision is not installed"})
     for name, work in WORK.items():
         bare = _decoding(work(folder, scale), scale)
-        count = max(scale.workers)
-        tell({"what": f"{name}: bare C loop, {count} threads", "images/s": _together(count, bare, scale.seconds)})
+        if bare is None:
+            tell({"what": f"{name}: bare C loop: skipped", "why": native.why_not()})
+        else:
+            what = f"{name}: bare C loop, {max(scale.workers)} threads"
+            with _others_go_on(what):
+                tell({"what": what, "images/s": _together(max(scale.workers), bare, scale.seconds)})
         for workers, kind in itertools.product(scale.workers, LOADERS):
-            with build_loader(work(folder, scale), _config(kind, workers)) as loader:
-                rate = _rate(_endless(loader), scale)
-            tell({"what": f"{name}: {kind}({workers})", "images/s": rate, "of": [name, kind, workers]})
-            if torch and kind == "Processes":
-                workers = 0 if workers == 1 else workers
-                tell({"what": f"{name}: DataLoader({workers})", "images/s": _torch_rate(name, folder, workers, scale)})
+            what = f"{name}: {kind}({workers})"
+            with _others_go_on(what), build_loader(work(folder, scale), _config(kind, workers)) as loader:
+                tell({"what": what, "images/s": _rate(_endless(loader), scale), "of": [name, kind, workers]})
+        for workers in (0 if each == 1 else each for each in scale.workers if torch):
+            what = f"{name}: DataLoader({workers})"
+            with _others_go_on(what):
+                tell({"what": what, "images/s": _torch_rate(name, folder, workers, scale)})
 
 
 def _torch_rate(name: str, folder: Path, workers: int, scale: Scale) -> float:
@@ -283,12 +299,13 @@ def lock(folder: Path, scale: Scale) -> None:
     threading.Thread(target=count, daemon=True).start()
     alone, _ = counts(None)
     for name, kind, workers in itertools.product(WORK, LOADERS, dict.fromkeys((scale.workers[1], 1))):
-        with build_loader(WORK[name](folder, scale), _config(kind, workers)) as loader:
+        what = f"{name}: {kind}({workers})"
+        with _others_go_on(what), build_loader(WORK[name](folder, scale), _config(kind, workers)) as loader:
             batches = _endless(loader)
             next(batches)
             beside, rate = counts(batches)
-        held = max(0.0, 1 - beside / alone) / rate * 1e6
-        tell({"what": f"{name}: {kind}({workers})", "microseconds an image": held, "images/s beside the thread": rate})
+            held = max(0.0, 1 - beside / alone) / rate * 1e6
+            tell({"what": what, "microseconds an image": held, "images/s beside the thread": rate})
     stop.set()
 
 
@@ -352,8 +369,9 @@ def resnet(folder: Path, scale: Scale) -> None:
     alone = session.ceiling({"model_only": True, "page_cache": "warm"}, report).model_images_per_second
     tell({"what": "ResNet-50 in bfloat16 by itself", "images/s": alone.value, "batch": scale.resnet_batch})
     for config in (first, _config(*best, keep="memory"), _config("Threads", max(scale.workers), keep="memory")):
-        rate = session.measure(config, options, report).images_per_second.value
-        tell({"what": config.short(), "images/s": rate, "of its own": rate / alone.value})
+        with _others_go_on(config.short()):
+            rate = session.measure(config, options, report).images_per_second.value
+            tell({"what": config.short(), "images/s": rate, "of its own, %": 100 * rate / alone.value})
 
 
 def tune(folder: Path, scale: Scale) -> None:
@@ -401,7 +419,7 @@ def tune(folder: Path, scale: Scale) -> None:
         watcher = dataclasses.replace(progress.watcher, on_search=on_search, on_trial=on_trial)
         result, tuned = tuning.run(f"{EXAMPLE / 'train.py'}:workload", settings, watcher, folder=folder)
     config = None if tuned is None else tuned.config.short()
-    tell({"what": "the winner", "config": config, "stopped": result.stop and result.stop.message, "seconds": now()})
+    tell({"what": "the winner", "config": config, "stopped": result.stop.message, "seconds": now()})
 
 
 def live(folder: Path, scale: Scale) -> None:
