@@ -67,7 +67,7 @@ def begun(file: Path | None) -> Iterator[str | None]:
         yield None
         return
     try:
-        file.write_text("[\n")
+        file.write_text("[\n", "utf-8")
     except OSError as error:
         raise ConfigError(
             f"`--trace` must name a file that can be written to, but got {str(file)!r}: {error.strerror}.",
@@ -76,5 +76,5 @@ def begun(file: Path | None) -> Iterator[str | None]:
     try:
         yield str(file.absolute())
     finally:
-        with contextlib.suppress(OSError), file.open("a") as stream:
+        with contextlib.suppress(OSError), file.open("a", encoding="utf-8") as stream:
             stream.write(f"{json.dumps(_LAST)}]\n")
