@@ -96,9 +96,6 @@ class Elsewhere(LoaderConfig):
     def shares_lock(self) -> bool:
         return self.workers == 1
 
-    def works_alone(self) -> bool:
-        return True
-
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], PipelineConfig]:

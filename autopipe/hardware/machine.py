@@ -316,7 +316,6 @@ _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "jax": ("jax",),
     "torch": ("torch",),
     "opencv": _OPENCV,
-    "kornia-rs": ("kornia-rs",),
     "numpy": ("numpy",),
     "optuna": ("optuna",),
 }

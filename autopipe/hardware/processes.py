@@ -157,36 +157,6 @@ def _read(pid: int, name: str, proc: Path) -> bytes:
         os.close(descriptor)
 
 
-# -------------------- own process: may it use faster code that holds Python's lock?
-# It may if it makes samples in one thread and does nothing else. A worker process claims that at its start, for good,
-# and so does an actor of `Ray`; the cost of an op there is measured under `claimed`.
-
-
-_claims = 0
-
-
-def claim() -> None:
-    """Declare that from now on one thread of this process makes samples, and no other needs Python's lock."""
-    global _claims  # it is about the process
-    _claims += 1
-
-
-@contextlib.contextmanager
-def claimed() -> Iterator[None]:
-    """Claim it within a block."""
-    global _claims
-    claim()
-    try:
-        yield
-    finally:
-        _claims -= 1
-
-
-def is_claimed() -> bool:
-    """Return True if this process has claimed it."""
-    return _claims > 0
-
-
 def started(module: str, places: Iterable[str] = ()) -> list[str]:
     """Return the command that runs the `main` of a module of this very autopipe in a new Python.
 

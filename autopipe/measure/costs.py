@@ -75,11 +75,9 @@ class Costs:
         )
 
     def of_workers(self, config: PipelineConfig) -> Costs:
-        """Return the costs for the workers of a configuration: some ops take less in processes of their own, and in
-        threads each needs Python's lock for a moment.
-        """
-        if config.loader.works_alone():
-            return dataclasses.replace(self, ops=tuple(op.alone for op in self.ops))
+        """Return the costs for the workers of a configuration: in threads each op needs Python's lock for a moment."""
+        if not config.loader.shares_lock():
+            return self
         return dataclasses.replace(self, ops=tuple(op.called(self.call_seconds) for op in self.ops))
 
     def cores_of_workers(self, config: PipelineConfig) -> float:

@@ -31,17 +31,6 @@ class OpCost(Value):
     wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
     # the part of the processor time for which it holds Python's lock
     lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
-    # processor time in a process of its own, if it differs; else None
-    alone_seconds_per_image: float | None = pydantic.Field(default=None, ge=0)
-
-    @property
-    def alone(self) -> OpCost:
-        if (busy := self.alone_seconds_per_image) is None:
-            return self
-        locked = min(self.lock_seconds_per_image, busy)
-        return self.model_copy(
-            update={"seconds_per_image": busy, "lock_seconds_per_image": locked, "alone_seconds_per_image": None}
-        )
 
     def called(self, call_seconds: float) -> OpCost:
         """Return the cost in threads, of which each call takes so much of Python's lock at least."""

@@ -154,7 +154,6 @@ WAITS_SECONDS = 0.0001  # shorter waits come from the machine's other work
 _PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
 CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
-_MUCH_LESS = 0.8  # of the same time, for a decoder to be another one and not the machine
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
 _MEMORY_SHARE = 0.5  # of the free memory, for the samples that threads make at a time
@@ -201,29 +200,7 @@ def op_costs(
     whole = (times[:, :, 1] + waits).sum(axis=1)
     slowest = planner.sample_name(workload.data, names[int(whole.argmax())])
     ops = _costs(plan, times[:, :, 1], waits)
-    if any(differs := (False, *(step.op.alone_differs for step in plan.steps))):
-        alone = _shares_alone(times[:, :, 1], names, lambda index: _one(workload, plan, index, clock))
-        ops = tuple(
-            op.model_copy(update={"alone_seconds_per_image": share * op.seconds_per_image})
-            if may and share < _MUCH_LESS
-            else op
-            for op, may, share in zip(ops, differs, alone, strict=True)
-        )
     return ops, tail_of(whole, slowest)
-
-
-def _shares_alone(
-    busy: NDArray[np.float64], names: Sequence[int], again: Callable[[int], list[tuple[float, float]] | None]
-) -> list[float]:
-    few = np.linspace(0, len(names) - 1, min(_FEWEST, len(names))).astype(int)
-    with processes.claimed():
-        again(names[few[0]])  # imports at the first call
-        rows = [(row, busy[at]) for at in few if (row := again(names[at])) is not None]
-    if not rows:
-        return [1.0] * busy.shape[1]
-    alone, shared = np.array([row for row, _ in rows])[:, :, 1], np.array([row for _, row in rows])
-    shares: list[float] = np.median(alone / np.maximum(shared, 1e-9), axis=0).tolist()
-    return shares
 
 
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
@@ -331,7 +308,7 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     return (*costs, OpCost(name=_BATCHING, part="fresh", seconds_per_image=batching))
 
 
-_BUSY = ("seconds_per_image", "lock_seconds_per_image", "alone_seconds_per_image")
+_BUSY = ("seconds_per_image", "lock_seconds_per_image")
 
 
 def _sum(costs: Sequence[OpCost], part: str) -> float:

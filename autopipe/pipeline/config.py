@@ -174,10 +174,6 @@ class LoaderConfig(Strict):
     def shares_lock(self) -> bool:
         return True
 
-    def works_alone(self) -> bool:
-        """True if each worker is a process of its own, in which one thread needs Python's lock."""
-        return False
-
     def open(self, job: LoadJob) -> Loader:
         raise NotImplementedError
 

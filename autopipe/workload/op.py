@@ -72,7 +72,6 @@ class Op(abc.ABC):
         mixes: True if it combines samples of one batch. It then comes after all ops on single samples, and runs by
             `apply_many`; `apply` leaves a sample alone.
         revision: raised when the op gives other values for the same settings, so that digests of ops differ.
-        alone_differs: True if its time may differ in a process of its own (`autopipe.hardware.processes`).
     """
 
     draws: ClassVar[int] = 0
@@ -80,7 +79,6 @@ class Op(abc.ABC):
     by_value: ClassVar[bool] = False  # whether `values(array, xp)` is all it does: each value is changed by itself
     mixes: ClassVar[bool] = False
     revision: ClassVar[int] = 1
-    alone_differs: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

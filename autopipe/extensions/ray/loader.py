@@ -84,9 +84,6 @@ class Ray(LoaderConfig):
     def shares_lock(self) -> bool:
         return self.workers == 1
 
-    def works_alone(self) -> bool:
-        return True
-
     def open(self, job: LoadJob) -> Loader:
         recipe = dataclasses.replace(job.recipe, trace=None)  # a file of this machine
         queue_size = job.setup.queue_size(self.queue_size)

@@ -118,7 +118,6 @@ class Maker:
     def _recipe(self) -> Recipe:
         processes.set_library_threads()
         processes.keep_freed_memory()
-        processes.claim()  # Ray gives each actor a process, in whose main thread its methods run one at a time
         made = unpickled(self._packed, elsewhere=True)
         assert isinstance(made, Recipe)
         return made

@@ -441,8 +441,6 @@ _NOTHING = pickle.dumps(())
 
 def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: int) -> None:
     np.random.seed()  # Python's own generator is seeded anew in a forked process, NumPy's is not
-    if readers == 0:
-        processes.claim()
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())

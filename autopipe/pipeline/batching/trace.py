@@ -67,7 +67,7 @@ def begun(file: Path | None) -> Iterator[str | None]:
         yield None
         return
     try:
-        file.write_text("[\n", "utf-8")
+        file.write_text("[\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"`--trace` must name a file that can be written to, but got {str(file)!r}: {error.strerror}.",

@@ -41,9 +41,6 @@ class Processes(StreamingConfig):
     def shares_lock(self) -> bool:
         return self.workers == 1
 
-    def works_alone(self) -> bool:
-        return self.read_ahead == 0  # else the threads that read need the lock, too
-
     def reads_at_once(self) -> int:
         return max(self.read_ahead, self.workers)  # a worker without threads that read ahead reads for itself
 

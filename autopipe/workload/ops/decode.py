@@ -3,8 +3,8 @@
 Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped (libtiff multiplies a
 TIFF's colours by it before), 16 bits become 8, and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL
 and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage that OpenCV passes over and gives the
-same pixels; whatever that does not know, and all other formats, go to OpenCV; PNG in a process of its own goes to a
-faster decoder.
+same pixels; PNG goes to the native library, if it is there. Whatever these do not know, and all other formats, go to
+OpenCV.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import struct
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
-from autopipe.hardware import processes
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
@@ -44,15 +43,8 @@ _JPEG, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_HEADER = struct.Struct(">8sI4sIIBBBBBI")  # to the checksum of the first chunk: https://www.w3.org/TR/png-3/#11IHDR
-_CHUNK = struct.Struct(">I4s")
-_END = b"\0\0\0\0IEND\xaeB`\x82"
-_LARGEST_WINDOW = b"\x78"  # of deflate: of a smaller one libpng requires that it is kept to
+_PNG_HEADER = struct.Struct(">16xIIBB")  # width, height, bits, colour type
 _BITS = 8
-_MODES = {0: ("mono", 1), 2: ("rgb", 3)}  # by colour type, with its channels
-_CHANGE_NOTHING = frozenset((b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"pHYs", b"tIME", b"tEXt", b"zTXt", b"iTXt"))
-
-
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
 _INSTEAD: Final = {
@@ -83,14 +75,10 @@ class Decode(Op):
             bilinear would skip: the result differs from a whole image that is resized. Other formats and masks are
             decoded whole.
 
-    Every loader reads a PNG in 8 bits of grey or RGB if the checksums of its chunks are right. The second checksum, the
-    Adler-32 within the compressed pixels, is not compared.
-
     Raises:
         BadSampleError: the bytes are empty, truncated, damaged, no image or too large a one.
     """
 
-    alone_differs: ClassVar[bool] = True  # PNG
     channels: Literal[1, 3] = 3
     strict: bool = dataclasses.field(default=True, kw_only=True)
     max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True)
@@ -305,14 +293,9 @@ def _other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
     require_size(image_size(bytes(data)), max_pixels)
-    if processes.is_claimed() and (found := png_pixels(data, channels)) is not None:
+    if (found := _png(data, channels)) is not None:
         return found
-    try:
-        pixels = _imdecode(data, _FLAGS[channels], max_pixels)
-    except BadSampleError:
-        if (found := png_pixels(data, channels)) is None:
-            raise
-        return found
+    pixels = _imdecode(data, _FLAGS[channels], max_pixels)
     return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
@@ -361,58 +344,22 @@ def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) 
     ]
 
 
-# -------------------- PNG by a second decoder, in a process of its own
-
-
-def png_pixels(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
-    """Return the pixels of a PNG, shape (height, width, 3) in RGB or (height, width) in grey; None: OpenCV decodes.
-
-    The decoder is kornia-rs's (Rust's `png`). It holds Python's lock, so only processes without other busy threads use
-    it. A photograph of 960x720 took one core 8.0 ms and its mask of few colours 1.5 ms, OpenCV 14.6 and 6.3 ms.
-
-    Only files that both decoders read alike are taken: 8 bits of grey or RGB, and no chunk that changes pixels. Both
-    check the checksums of chunks. OpenCV alone checks the Adler-32 within the compressed pixels, which only a faulty
-    encoder gets wrong if the chunks are right: this decoder also gets the files that OpenCV refuses, so that every
-    loader gives one verdict. Comparing it here would cost the gain (`zlib` takes 8.6 ms for a photograph).
+def _png(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
+    """Return the pixels of a PNG by the native library, in half of OpenCV's time; None: OpenCV decodes it, or says what
+    is wrong. The library takes files of 8 bits in grey or RGB, and no damaged ones.
     """
-    if data[:8] != _SIGNATURE:
+    if data[:8] != _SIGNATURE or len(data) < _PNG_HEADER.size or native.why_not() is not None:
         return None
-    data = bytes(data)
-    try:
-        _, _, first, width, height, bits, colour, *methods, _ = _HEADER.unpack_from(data)
-        mode, own = _MODES[colour]
-        if first != b"IHDR" or bits != _BITS or any(methods) or channels not in (own, None) or not _is_plain(data):
-            return None
-    except (struct.error, KeyError):
+    width, height, bits, colour = _PNG_HEADER.unpack_from(data)
+    own = {0: 1, 2: 3}.get(colour)  # channels, by colour type: https://www.w3.org/TR/png-3/#11IHDR
+    if bits != _BITS or own is None or channels not in (own, None):
         return None
-    import kornia_rs.io  # only at its use: it looks for CUDA's compiler
-
-    try:
-        found: NDArray[np.uint8] = kornia_rs.io.decode_image_png_u8(data, (height, width), mode)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # noqa: BLE001  # whatever is wrong, a panic of Rust's too, OpenCV tells
-        return None
-    return found if own == 3 else found[..., 0]
-
-
-def _is_plain(data: bytes) -> bool:
-    """Return True if the file is complete and no chunk changes the pixels (palette, transparency, unknown ones)."""
-    if not data.endswith(_END):
-        return False
-    at, names = _HEADER.size, [b""]
-    while at < len(data):
-        length, name = _CHUNK.unpack_from(data, at)
-        if name == b"IDAT":
-            if name not in names and data[at + 8 : at + 9] != _LARGEST_WINDOW:
-                return False
-            if name in names and names[-1] != name:
-                return False
-        elif name not in _CHANGE_NOTHING and name != b"IEND":
-            return False
-        names.append(name)
-        at += length + 12  # the length, the name, the checksum
-    return at == len(data) and b"IDAT" in names and names.index(b"IEND") == len(names) - 1
+    made = np.empty((1, height, width, 3)[: 3 + (own == 3)], np.uint8)
+    decoding = native.Instruction(native.DECODE, (own, True, MAX_PIXELS, 0, 0, False))
+    program = native.Program([(decoding, 0)], made.shape[1:], made.dtype)
+    verdict = program.fill(native.bytes_at([data]), np.empty((1, 0)), made)
+    pixels: NDArray[np.uint8] = made[0]
+    return None if verdict.any() else pixels
 
 
 # -------------------- facts from headers and markers: size, orientation, and whether the end is missing

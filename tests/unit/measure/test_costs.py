@@ -235,22 +235,6 @@ def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
     assert 1.5 * rate(config(workers=2), costs) < rate(processes, costs)
 
 
-def test_an_op_that_takes_less_in_a_process_of_its_own_does_so_for_processes_that_do_not_read_ahead() -> None:
-    quicker = OPS[1].model_copy(update={"alone_seconds_per_image": OPS[1].seconds_per_image / 4})
-    costs = dataclasses.replace(COSTS, ops=(OPS[0], quicker, *OPS[2:]))
-    chosen: dict[str, str | int | float | bool] = {
-        "loader": "processes",
-        "processes.workers": 2,
-        "processes.queue_size": 8,
-    }
-    processes, reading = to_config(chosen), to_config({**chosen, "processes.read_ahead": 8})
-    for unmoved in (config(workers=2), reading):
-        assert rate(unmoved, costs) == rate(unmoved)
-    assert rate(processes, costs) > 1.3 * rate(processes)
-    decode = next(op for op in cost_model.work(processes, costs).paid if op.name == "Decode")
-    assert decode.seconds_per_image == quicker.alone_seconds_per_image
-
-
 def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
     assert cost_model.reads_at_once(WAITING) == 26  # 1,000 images/s x 20.1 ms, and a quarter more
     quicker = dataclasses.replace(WAITING, model_rates={ModelSetup(): 1e6})

@@ -5,14 +5,12 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
 import autopipe as ap
 from autopipe.errors import BadSampleError
 from autopipe.hardware import machine as hardware
-from autopipe.hardware import processes
 from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost, SampleTail
 from autopipe.measure.op_costs import Turn, fitted, held_share, op_costs, share, with_lock
@@ -270,33 +268,8 @@ def test_odd_figures_still_add_up_and_none_is_negative(whole: float, cached: flo
     assert min(cost.seconds_per_image for cost in found) >= 0
 
 
-class _Png:
-    def __len__(self) -> int:
-        return 12
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return cv2.imencode(".png", np.full((300, 400, 3), index, np.uint8))[1].tobytes(), index
-
-
-def test_an_op_is_timed_in_a_process_of_its_own_as_well_where_that_may_differ() -> None:
-    workload = ap.Workload(data=_Png(), ops=[ap.Decode(), ap.RandomFlip()], batch_size=2)
-    now = 0.0
-
-    def clock() -> tuple[float, float]:
-        nonlocal now
-        now += 0.25 if processes.is_claimed() else 1.0
-        return now, now
-
-    found = op_costs(workload, make_plan(workload), range(12), clock=clock, taken=lambda: 0.0)[0]
-    assert [op.seconds_per_image for op in found] == [1.0] * 3
-    assert [op.alone_seconds_per_image for op in found] == [None, 0.25, None]
-    assert found[1].alone.seconds_per_image == 0.25
-    assert not processes.is_claimed()
-
-
-def test_busy_cores_change_the_time_under_the_lock_and_alone_and_no_waiting() -> None:
-    more = {"wait_seconds_per_image": 9.0, "lock_seconds_per_image": 0.05, "alone_seconds_per_image": 0.02}
+def test_busy_cores_change_the_time_under_the_lock_and_no_waiting() -> None:
+    more = {"wait_seconds_per_image": 9.0, "lock_seconds_per_image": 0.05}
     found = fitted((SINGLE[0].model_copy(update=more), *SINGLE[1:]), whole=1.6, cached=None)[0]
     assert found.wait_seconds_per_image == 9.0
     assert found.lock_seconds_per_image == pytest.approx(0.5 * found.seconds_per_image)
-    assert found.alone_seconds_per_image == pytest.approx(0.2 * found.seconds_per_image)

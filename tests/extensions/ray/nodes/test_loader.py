@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +21,6 @@ import autopipe as ap
 from autopipe import _version
 from autopipe.errors import DataError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray.loader import Ray
-from autopipe.hardware import processes
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 from tests.fakes import consumers
@@ -52,25 +50,6 @@ def test_a_node_that_is_killed_in_mid_epoch_costs_no_batch(photos: Path, ray_nod
         for epoch in (1, 2):
             assert digest(finished(loader, loader.batches(epoch))) == digest(expected_batches(workload, epoch))
     ray_nodes.wait_for_nodes(timeout=100)  # until the node counts as dead: the next tests' workers go to others
-
-
-class Alone:
-    """Samples that say whether their process is claimed for them, and which other threads it has at Python."""
-
-    def __len__(self) -> int:
-        return 8
-
-    def read(self, index: int) -> NDArray[np.int64]:
-        others = {thread.name for thread in threading.enumerate()} - {"MainThread", "PythonGCThread"}  # Ray's, idle
-        return np.array([processes.is_claimed(), threading.current_thread() is threading.main_thread(), len(others)])
-
-
-def test_a_worker_has_its_process_for_itself(ray_nodes: Any) -> None:
-    with opened(ap.Workload(data=Alone(), ops=[], batch_size=2), ray_nodes) as loader:
-        told = np.concatenate([x for epoch in (0, 1) for x, _ in finished(loader, loader.batches(epoch))])
-    assert np.unique(told, axis=0).tolist() == [[True, True, 0]]
-    assert Ray(workers=2).works_alone()
-    assert not processes.is_claimed()
 
 
 class Deadly:

@@ -6,21 +6,14 @@ import subprocess
 import sys
 from typing import Any
 
-import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError
-from autopipe.hardware import processes
-from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import feasible
-from autopipe.workload.workload import Workload
 from tests.fakes.facts import facts
-from tests.fakes.sources import Made
 
 
 @pytest.mark.parametrize(
@@ -60,15 +53,3 @@ def test_code_of_others_is_compared_with_and_never_opened_nor_chosen() -> None:
     why = feasible.why_not(config, facts())
     assert why is not None
     assert why.startswith("foreign code")
-
-
-@pytest.mark.parametrize(
-    "loader",
-    [Processes(workers=1), Processes(workers=2), Processes(workers=1, read_ahead=2), Threads(workers=1), TfData()],
-)
-def test_a_worker_claims_its_process_where_its_loader_says_so(loader: LoaderConfig) -> None:
-    config = PipelineConfig(loader=loader)
-    claimed = Made(4, lambda index: np.array([processes.is_claimed()]))
-    with build_loader(Workload(data=claimed, ops=[], batch_size=2), config) as opened:
-        told = [bool(x.all()) for x, _ in opened.batches(0)]
-    assert told == [loader.works_alone()] * 2
