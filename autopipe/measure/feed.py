@@ -463,9 +463,16 @@ def _first_batch(made: Any, batch_size: int, name: str) -> tuple[Any, ...]:
 
 
 def _without_last(made: Any) -> Any:
-    """Drop an epoch's last batch, which may be short: compiling for its shape would be timed."""
+    """Leave out an epoch's last batch, which may be short: compiling for its shape would be timed. It is read, because
+    a cache within the dataset is thrown away unless its end is reached.
+    """
     count = int(made.cardinality()) if _is_dataset(made) else 0
-    return made.take(count - 1) if count > 1 else made
+    if count <= 1:
+        return made
+    import tensorflow as tf
+
+    others = made.enumerate().filter(lambda number, _: number < count - 1).map(lambda _, batch: batch)
+    return others.apply(tf.data.experimental.assert_cardinality(count - 1))
 
 
 def _fed(made: Any, workload: Workload, name: str) -> Fed:

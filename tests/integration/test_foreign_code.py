@@ -128,6 +128,32 @@ def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> Non
     assert measured(Session(workload(), function, "mine"), "a.py:mine").images_per_second.value > 0
 
 
+@pytest.mark.parametrize("whole", [False, True], ids=["short-last", "drop_remainder"])
+@pytest.mark.parametrize("behind", [False, True], ids=["samples", "batches"])
+def test_a_cache_within_it_is_complete_after_an_epoch(*, whole: bool, behind: bool) -> None:
+    decoded: list[int] = []
+
+    def decode(number: Any) -> Any:
+        decoded.append(int(number))
+        return IMAGES[number].astype("float32"), LABELS[number]
+
+    def cached() -> Any:
+        made = tf.data.Dataset.range(len(IMAGES)).map(
+            lambda number: tf.numpy_function(decode, [number], (tf.float32, tf.int64))
+        )
+        made = made.map(lambda x, y: (tf.ensure_shape(x, IMAGES[0].shape), tf.ensure_shape(y, ())))
+        return made.batch(8, whole).cache() if behind else made.cache().batch(8, whole)
+
+    session = Session(workload(), cached, "mine")
+    looked = len(decoded)  # at the first batch
+    found = measured(session, "mine", options=SURE | {"min_seconds": 1.0, "max_seconds": 2.0})
+    session.close()
+    images = 8 * found.discarded_batches + sum(window.images for window in found.windows)
+    assert images > 3 * len(IMAGES)
+    assert len(decoded) - looked <= 2 * len(IMAGES)  # in the step that compiles, and in the first epoch
+    assert all(window.images % 8 == 0 for window in found.windows)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
