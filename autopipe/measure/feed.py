@@ -42,7 +42,7 @@ from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
-from autopipe.workload.ops.planner import looked_at
+from autopipe.workload.ops.planner import looked_at, make_plan
 from autopipe.workload.sample import SLOTS, Field, Source, leaves, mapped
 from autopipe.workload.workload import Workload
 
@@ -320,9 +320,13 @@ class ForeignCode:
         if self._form is None:
             raise WorkloadError("How a user's own baseline validates is not known.")
         over = assembly.for_evaluation(self._workload, validation)
-        arguments = {**self._fed.arguments, "epochs": _ENDLESS, "validation_data": self._made(self._form, over)}
+        filled = cut and self._form == module.CACHED  # a part of it would be decoded anew in each epoch
+        data = self._filled(over, make_plan(over)) if filled else self._made(self._form, over)
+        arguments = {**self._fed.arguments, "epochs": _ENDLESS, "validation_data": data}
         if cut or "steps_per_epoch" in arguments:
             arguments |= {"steps_per_epoch": steps[0], "validation_steps": steps[1]}
+            if _is_dataset(arguments["x"]):
+                arguments["x"] = arguments["x"].repeat()  # an epoch goes on where the one before ended
         with bench.strategy.scope():
             bench.model.fit(**arguments, callbacks=[watch], verbose=0)
 
@@ -360,13 +364,18 @@ class ForeignCode:
 
     def _plain(self, form: str) -> Any:
         """Write and import the code of `eject`, and call it for the data that it gives to `fit`."""
-        every = _kept_of(self._workload, self._plan) if form == module.CACHED else 1
-        data = self._made(form, self._workload, every)
         if form == module.CACHED:
-            for _ in data:  # the first epoch, in which the cache fills
-                pass
-            return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
+            return self._filled(self._workload, self._plan)
+        data = self._made(form, self._workload)
         return _without_last(data) if form == module.DIRECTORY else data
+
+    def _filled(self, workload: Workload, plan: Plan) -> Any:
+        """Return the dataset of the form that has a cache, after the first epoch, in which that fills."""
+        every = _kept_of(workload, plan)
+        data = self._made(module.CACHED, workload, every)
+        for _ in data:
+            pass
+        return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
 
     def _made(self, form: str, workload: Workload, every: int = 1) -> Any:
         """Return the dataset that the plain code of a workload makes, of each `every`-th sample only."""

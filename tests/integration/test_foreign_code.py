@@ -188,6 +188,23 @@ def test_plain_code_validates_in_its_own_form(code: str, tmp_path: Path) -> None
     assert min(found.training_seconds, found.validation_seconds, found.pause_seconds) > 0
 
 
+def test_what_is_validated_on_is_kept_as_well_if_only_a_part_of_it_is_timed(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def counted(image: Any) -> Any:
+        made.append(1)
+        return image
+
+    asked = photos(tmp_path, ap.Map(counted), batch_size=1)
+    session = Session(dataclasses.replace(asked, validation=asked.data), "tf.data-cache", "cached")
+    made.clear()
+    config = ap.PipelineConfig(loader=Foreign(code="tf.data-cache"), finish="host")
+    found = session.epoch(config, {"seconds": 1.0, "images_per_second": 1.0}, Told())
+    session.close()
+    assert found.share < 1
+    assert len(made) < 2 * 70  # once for each that is validated on, and those of a look at the samples
+
+
 def test_how_a_users_own_baseline_validates_is_not_known() -> None:
     session = Session(dataclasses.replace(workload(), validation=ap.Arrays(IMAGES, LABELS)), dataset, "own")
     config = ap.PipelineConfig(loader=Foreign(code="own"), finish="host")
