@@ -281,8 +281,12 @@ def narrow_enough(model_alone: Estimate) -> float:
     return min(max(strays, _NARROWEST), _WIDEST)
 
 
+_IN_MEMORY = (module.CACHED, module.FIT)  # forms that keep samples there
+
+
 def _of_code(code: str) -> PipelineConfig:
-    return PipelineConfig(loader=Foreign(code=code), finish="host", device_prefetch=0)
+    keep = "memory" if code in _IN_MEMORY else "none"
+    return PipelineConfig(loader=Foreign(code=code), keep=keep, finish="host", device_prefetch=0)
 
 
 _LOG_LINES = 15

@@ -118,8 +118,9 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
         ("tf.data AUTOTUNE", "plain code: autopipe eject --to tf.data", "no TensorFlow half"),
         ("Keras PyDataset, defaults", "plain code: autopipe eject --to keras", None),
     ]
-    assert [each.config.loader.model_dump()["code"] for each in measurer().baselines()] == [
-        "fit", "tf.data", "tf.data-cache", "keras", "keras-workers", "directory",
+    assert [(each.config.loader.model_dump()["code"], each.config.keep) for each in measurer().baselines()] == [
+        ("fit", "memory"), ("tf.data", "none"), ("tf.data-cache", "memory"),
+        ("keras", "none"), ("keras-workers", "none"), ("directory", "none"),
     ]  # fmt: skip
     assert "tf.data AUTOTUNE, cached" not in {
         each.name for each in measurer(limits=Limits(only={"keep": ("none",)})).baselines()
