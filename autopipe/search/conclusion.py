@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import optuna
 
@@ -20,11 +21,12 @@ from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
-from autopipe.measure.stats import compare_pairs, median
+from autopipe.measure.stats import FEWEST_PAIRS, compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search.confirmation import Blocks, Confirmation, finalist
 from autopipe.search.result import (
+    WORTH,
     Baseline,
     Contest,
     DeviceCount,
@@ -135,19 +137,21 @@ def result(
     """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, stop, proved)
-    ceiling = None if best is None else _ceiling(session, best)
-    against = tuple(_baseline(session, each, proved) for each in session.baselines)
+    ceiling = None if best is None else _ceiling(session, best, proved)
     scores = {} if proved is None else proved.scores
-    chosen = None if best is None else _winner(best, ceiling, proved)
+    contests = () if best is None or proved is None else _contests(session, best, proved)
+    whole = proved is not None and _counts_what_is_paid_once(proved)
+    chosen = None if best is None else _winner(best, ceiling, proved, whole=whole)
+    against = tuple(_baseline(session, each, proved, chosen, contests) for each in session.baselines)
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
     busy = median([each / 100 for each in others if each is not None] or [0.0])
     found = Result(
         winner=chosen,
-        proved=proved is not None and stop.reason is not Reason.INTERRUPTED,
+        proved=proved is not None and stop.reason is not Reason.INTERRUPTED and _is_enough(session, contests, proved),
         ceiling=ceiling,
         baselines=against,
-        contests=() if best is None or proved is None else _contests(session, best, proved),
-        whole_training=proved is not None and _counts_what_is_paid_once(proved),
+        contests=contests,
+        whole_training=whole,
         effects=() if best is None else _effects(best.config, session.surrogate(), scores),
         ways=_ways(session),
         paybacks=_paybacks(session, None if best is None else best.config),
@@ -194,16 +198,24 @@ def _best(
     stop: Stop,
     proved: Confirmation | None,
 ) -> Point | None:
-    """Return the point to use: the incumbent, if any, unless another is proved faster or it cannot run."""
+    """Return the point to use: the incumbent, if any, unless another is proved faster or it cannot run; and a wrapped
+    dataset as it is unless another is faster: by the rounds or, without any, far beyond the intervals of both trials.
+    """
     points = session.points()
     best = _unconfirmed(session, stop) if proved is None else points[proved.winner]
     incumbent = next((each for each in session.baselines if each.incumbent), None)
-    if best is None or incumbent is None:
+    if best is not None and incumbent is not None:
+        key = incumbent.config.key()
+        gain = None if proved is None else proved.against.get(key)
+        beaten = gain is not None and gain.faster and not gain.few and stop.reason is not Reason.INTERRUPTED
+        return best if beaten or _failure(session, incumbent) is not None else points.get(key)
+    wrapped = session.facts.workload.wrapped
+    usual = None if wrapped is None else points.get(wrapped.as_it_is.key())
+    if best is None or usual is None or best.key == usual.key:
         return best
-    key = incumbent.config.key()
-    gain = None if proved is None else proved.against.get(key)
-    beaten = gain is not None and gain.faster and stop.reason is not Reason.INTERRUPTED
-    return best if beaten or _baseline(session, incumbent, proved).failure is not None else points.get(key)
+    if (gain := None if proved is None else proved.against.get(usual.key)) is not None:
+        return best if gain.faster and gain.ratio >= WORTH else usual
+    return best if best.estimate.low >= WORTH * usual.estimate.high else usual
 
 
 def _unconfirmed(session: Session, stop: Stop) -> Point | None:
@@ -223,13 +235,21 @@ def _unconfirmed(session: Session, stop: Stop) -> Point | None:
     return min(there, key=lambda point: finalist(session, point).cost)
 
 
-def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None) -> Winner:
-    last = point.measurements[-1]
-    rate = point.estimate if proved is None else proved.rates.get(point.key, point.estimate)
-    share = None
-    if proved is not None and proved.winner == point.key and proved.reached_share is not None:
-        share = proved.reached_share.value
-    elif ceiling is not None and not ceiling.is_overtaken_by(rate):
+def _rate(point: Point, proved: Confirmation | None) -> Estimate:
+    return point.estimate if proved is None else proved.rates.get(point.key, point.estimate)
+
+
+def _share(point: Point, proved: Confirmation | None) -> float | None:
+    """Return the share of the model alone that was measured by turns with it, if it was."""
+    if proved is None or proved.winner != point.key or proved.reached_share is None:
+        return None
+    return proved.reached_share.value
+
+
+def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None, *, whole: bool) -> Winner:
+    last, rate, share = point.measurements[-1], _rate(point, proved), _share(point, proved)
+    scored = None if proved is None else proved.scores.get(point.key)
+    if share is None and ceiling is not None and not ceiling.is_overtaken_by(rate):
         share = min(1.0, rate.value / ceiling.model_images_per_second.value)
     found = None
     if ceiling is not None and share is not None:  # of a model that was read too low, no limit is known
@@ -238,6 +258,7 @@ def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None) 
         config=point.config.model_dump(mode="json"),
         key=point.key,
         images_per_second=rate,
+        whole_images_per_second=_mean(scored) if whole and scored else None,
         data_wait_share=last.data_wait_share,
         first_batch_seconds=last.first_batch_seconds,
         hand_over_seconds=last.hand_over_seconds,
@@ -252,36 +273,77 @@ def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None) 
     )
 
 
-def _ceiling(session: Session, best: Point) -> Ceiling | None:
+def _ceiling(session: Session, best: Point, proved: Confirmation | None) -> Ceiling | None:
+    """Return the ceiling in the setup of the best: in the rounds in which it was measured by turns with it, if any."""
     ceiling = session.ceiling(best.config)
     if ceiling is None:
         return None
+    if (share := _share(best, proved)) is not None:
+        alone = ceiling.model_images_per_second
+        by_turns = _scaled(alone, _rate(best, proved).value / share)
+        ceiling = ceiling.model_copy(update={"model_images_per_second": by_turns})
     bound = costs.bounds(ceiling, best.config, session.facts).images_per_second
     depths = session.facts.workload.depths
     return ceiling.model_copy(update={"bound_images_per_second": bound, "depths": depths})
 
 
+def _scaled(rate: Estimate, value: float) -> Estimate:
+    """Return a rate with this value, and an interval that is as wide."""
+    times = value / rate.value
+    return Estimate(value=value, low=min(value, times * rate.low), high=max(value, times * rate.high))
+
+
+def _mean(rates: Mapping[int, float]) -> float:
+    return math.exp(fmean(map(math.log, rates.values())))
+
+
 # ---------------------------------------------------------------- comparisons
 
 
-def _baseline(session: Session, baseline: measurer.Baseline, proved: Confirmation | None) -> Baseline:
+def _baseline(
+    session: Session,
+    baseline: measurer.Baseline,
+    proved: Confirmation | None,
+    winner: Winner | None,
+    contests: Sequence[Contest],
+) -> Baseline:
+    """Return a baseline with its rate: in the winner's rounds if it ran in some of them, so that the two rates have
+    the ratio of their pairs; else by its trials.
+    """
     key = baseline.config.key()
     point = session.points().get(key)
     rate = None if proved is None else proved.rates.get(key)
     if rate is None and point is not None:
         rate = point.estimate
+    whole = None
+    if winner is not None and rate is not None and point is not None:
+        contest = next((each for each in contests if each.key == key), None)
+        if contest is not None and proved is not None:
+            paid = 1.0 if winner.whole_images_per_second is None else _of_what_is_paid_once(proved, winner.key, key)
+            rate = _scaled(rate, winner.images_per_second.value / (contest.ratio * paid))
+        if winner.whole_images_per_second is not None:
+            whole = point.value if contest is None else winner.whole_images_per_second / contest.ratio
     outcomes = [row.outcome for row in session.record.rows() if row.key == key]
-    failure = next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), baseline.unable)
     last = next((each for each in reversed(outcomes) if isinstance(each, Measurement)), None)
     return Baseline(
         name=baseline.name,
         key=key,
         config=baseline.config.model_dump(mode="json"),
         images_per_second=rate,
-        failure=_bare(failure) if rate is None else None,
+        whole_images_per_second=whole,
+        failure=_bare(_failure(session, baseline)) if rate is None else None,
         incumbent=baseline.incumbent,
         files_ready=last is None or last.files_ready,
     )
+
+
+def _failure(session: Session, baseline: measurer.Baseline) -> TrialFailure | None:
+    """Return why a baseline could not be measured; None if it was, or has not run."""
+    key = baseline.config.key()
+    if key in session.points():
+        return None
+    outcomes = [row.outcome for row in session.record.rows() if row.key == key]
+    return next((each for each in reversed(outcomes) if isinstance(each, TrialFailure)), baseline.unable)
 
 
 def _contests(session: Session, best: Point, proved: Confirmation) -> tuple[Contest, ...]:
@@ -300,16 +362,28 @@ def _contests(session: Session, best: Point, proved: Confirmation) -> tuple[Cont
     return tuple(sorted(found, key=lambda each: -each.ratio))
 
 
+def _is_enough(session: Session, contests: Sequence[Contest], proved: Confirmation) -> bool:
+    """True if a confirmation run had enough rounds for a proof, against those that the winner is compared with."""
+    baselines = [each for each in contests if each.baseline is not None]
+    rivals = [each for each in baselines if each.key in session.required] or baselines
+    rounds = [each.pairs for each in rivals] or [len(proved.rounds[proved.winner])]
+    return max(rounds) >= FEWEST_PAIRS
+
+
 def _counts_what_is_paid_once(proved: Confirmation) -> bool:
-    """True if ratios over the whole training differ from those of the displayed rates."""
-    scores, rates = proved.scores[proved.winner], proved.rounds[proved.winner]
-    apart = (
-        math.log(scores[block] / score * proved.rounds[key][block] / rates[block])
-        for key, ran in proved.scores.items()
-        for block, score in ran.items()
-        if block in scores
-    )
-    return any(abs(each) > _VISIBLE for each in apart)
+    """True if ratios over the whole training differ from those of the rates."""
+    apart = (_of_what_is_paid_once(proved, proved.winner, key) for key in proved.scores)
+    return any(abs(math.log(each)) > _VISIBLE for each in apart)
+
+
+def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> float:
+    """Return the ratio of two configurations' rates over that of their scores, in the blocks in which both ran."""
+
+    def part(key: str, block: int) -> float:
+        return proved.rounds[key][block] / proved.scores[key][block]
+
+    common = proved.scores.get(first, {}).keys() & proved.scores.get(second, {}).keys()
+    return _mean({block: part(first, block) / part(second, block) for block in common}) if common else 1.0
 
 
 def _drift(session: Session, proved: Confirmation) -> float | None:
@@ -370,9 +444,13 @@ def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tu
 def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
     """Return the only setting in which two configurations differ, with the other's value; else None.
 
-    A setting that only one of them has depends on another, as the knobs of a loader do.
+    A setting that only one of them has depends on another, as the knobs of a loader do. If another loader has a knob of
+    the same name, it must have the same value.
     """
     changed = [name for name in own if name in other and own[name] != other[name]]
+    if changed == ["loader"]:
+        mine, others = ({name.partition(".")[2]: each[name] for name in each if "." in name} for each in (own, other))
+        changed += [name for name in mine if name in others and mine[name] != others[name]]
     return (changed[0], other[changed[0]]) if len(changed) == 1 else None
 
 

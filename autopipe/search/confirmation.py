@@ -40,7 +40,6 @@ Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """The rate of each configuration in each block in which it ran, by key."""
 
 _LEAST, _MOST = 0.01, 0.02  # a difference that counts on no machine, and one that counts on all
-_FAR = 10.0  # times faster: beyond it the exact factor does not matter, and a block of the slower one takes long
 _SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
 
 
@@ -60,6 +59,7 @@ class Finalist:
     config: PipelineConfig
     cost: tuple[float, ...]  # beside its rate; the lower wins a tie
     baseline: str | None = None  # its name if it is a baseline
+    required: bool = False  # a baseline that the result needs, however slow it is
     may_win: bool = True  # False for a baseline that the user's limits rule out: it only serves for comparison
 
 
@@ -160,8 +160,7 @@ def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogat
     """
     first = leader(finalists, blocks, surrogate)
     found: dict[str, Standing] = {}
-    alpha = 0.05 / (looks * max(1, len(finalists) - 1))
-    far, width = student_t(surrogate.freedom, alpha), worth_having(surrogate)
+    far, width = student_t(surrogate.freedom, _alpha(finalists, looks)), worth_having(surrogate)
     for key in (each.key for each in finalists if each.key != first):
         found[key] = Standing.OPEN
         if first is None or not blocks.get(key):
@@ -175,33 +174,66 @@ def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogat
 
 
 def still_in(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> list[Finalist]:
-    """Return the finalists that have to run again: the leader, and those neither proved slower nor as good.
-
-    If all is decided: the leader and the best baseline, or else the best of the others, for an interval of three
-    pairs. A finalist that is many times slower needs none; then the leader runs alone.
+    """Return the finalists that have to run again: the leader and those neither proved slower nor as good, and what is
+    `unproved`. If all is decided, the leader runs alone.
     """
     first = leader(finalists, blocks, surrogate)
     if first is None:
         return list(finalists)
     standing = standings(finalists, blocks, surrogate, looks)
-    kept = {first, *(key for key, each in standing.items() if each is Standing.OPEN)}
-    others = [each for each in finalists if each.key != first]
-    near = [each for each in others if surrogate.ahead(first, each.key)[0] <= math.log(_FAR)]
-    if len(kept) == 1 and near:
-        kept.add(surrogate.best([each.key for each in near if each.baseline] or [each.key for each in near]))
-    return [each for each in finalists if each.key in kept]
+    unclear = {key for key, each in standing.items() if each is Standing.OPEN}
+    kept = unproved(finalists, blocks, surrogate, looks) | ({first} | unclear if unclear else set())
+    return [each for each in finalists if each.key in (kept or {first})]
+
+
+def unproved(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> set[str]:
+    """Return the winner so far and those that it still has to be compared with: in three blocks at least, and until
+    their pairs show which is faster, or that it does not matter. Empty if nothing is left to prove.
+
+    These are the required baselines and the fastest one, or without baselines the best of the others.
+    """
+    won = _winner(finalists, blocks, surrogate)
+    if won is None:
+        return set()
+    others = [each for each in finalists if each.key != won and blocks.get(each.key)]
+    baselines = [each for each in others if each.baseline]
+    rivals = {each.key for each in baselines if each.required}
+    if others:
+        rivals.add(surrogate.best([each.key for each in baselines or others]))
+    far = student_t(surrogate.freedom, _alpha(finalists, looks))
+    left = {key for key in rivals if not _is_told_apart(blocks, surrogate, won, key, far)}
+    return {won, *left} if left else set()
+
+
+def _is_told_apart(blocks: Blocks, surrogate: Surrogate, won: str, key: str, far: float) -> bool:
+    gain = pairs(blocks, surrogate, won, key)
+    if gain is None or gain.few:
+        return False
+    ahead, spread = surrogate.ahead(won, key)
+    return (gain.decided and abs(ahead) > far * spread) or as_good(surrogate, won, key)
+
+
+def _alpha(finalists: Sequence[Finalist], looks: int) -> float:
+    return 0.05 / (looks * max(1, len(finalists) - 1))
+
+
+def _winner(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> str | None:
+    """Return the key of the cheapest of the leader and those as good; None if no finalist that may win ran."""
+    first = leader(finalists, blocks, surrogate)
+    if first is None:
+        return None
+    by_key = {finalist.key: finalist for finalist in finalists}
+    others = [key for key, each in by_key.items() if key != first and each.may_win and blocks.get(key)]
+    tied = [first, *(key for key in others if as_good(surrogate, first, key))]
+    return min(tied, key=lambda key: (by_key[key].cost, -surrogate.value(key), key))
 
 
 def verdict(finalists: Sequence[Finalist], scores: Blocks, surrogate: Surrogate) -> Confirmation | None:
     """Return the winner by all measurements; None if no finalist that may win could be measured."""
-    first = leader(finalists, scores, surrogate)
-    if first is None:
+    winner = _winner(finalists, scores, surrogate)
+    if winner is None:
         return None
-    by_key = {finalist.key: finalist for finalist in finalists}
-    others = [key for key, each in by_key.items() if key != first and each.may_win and scores.get(key)]
-    tied = [first, *(key for key in others if as_good(surrogate, first, key))]
-    winner = min(tied, key=lambda key: (by_key[key].cost, -surrogate.value(key), key))
-    against = {key: pairs(scores, surrogate, winner, key) for key in by_key if key != winner}
+    against = {each.key: pairs(scores, surrogate, winner, each.key) for each in finalists if each.key != winner}
     compared = {key: comparison for key, comparison in against.items() if comparison is not None}
     return Confirmation(winner=winner, against=compared, scores=scores)
 
@@ -267,17 +299,22 @@ def _finalists(session: Session) -> list[Finalist]:
 def expected_seconds(session: Session) -> float:
     """Return the expected time of the shortest confirmation run: a finalist that is far behind runs in one block.
 
-    It is far behind if the largest noise in 95 % of cases does not explain the distance. Of those, the best baseline
-    still runs in all blocks unless it is many times slower.
+    It is far behind if the largest noise in 95 % of cases does not explain the distance. Of those, the required
+    baselines and the fastest one still run in all blocks: a proof needs their pairs.
     """
     entered, points, fewest = _finalists(session), session.points(), session.settings.blocks[0]
-    took = {row.key: row.running_seconds for row in session.ended_rows()}
+    took = _block_seconds(session)
     best = max(points[each.key].value for each in entered if each.may_win)
     behind = {each.key: math.log(best / points[each.key].value) for each in entered}
     far = _CLEAR * repeatability(session.surrogate())
-    near = [each.key for each in entered if each.baseline and behind[each.key] < math.log(_FAR)]
-    rival = min(near, key=lambda key: behind[key], default=None)
-    return sum((fewest if by < far or key == rival else 1) * took.get(key, 0.0) for key, by in behind.items())
+    rivals = {each.key for each in entered if each.required}
+    rivals.add(min((each.key for each in entered if each.baseline), key=lambda key: behind[key], default=""))
+    return sum((fewest if by < far or key in rivals else 1) * took.get(key, 0.0) for key, by in behind.items())
+
+
+def _block_seconds(session: Session) -> dict[str, float]:
+    """Return the time that the last trial of each configuration took, without the start of its process, by key."""
+    return {row.key: row.running_seconds for row in session.record.rows() if row.outcome is not None}
 
 
 def _to_beat(session: Session) -> list[str]:
@@ -297,26 +334,27 @@ def finalist(session: Session, point: Point) -> Finalist:
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     baseline = session.names.get(point.key)
     least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
-    return Finalist(key=point.key, config=point.config, cost=least, baseline=baseline, may_win=point.feasible)
+    return Finalist(
+        key=point.key,
+        config=point.config,
+        cost=least,
+        baseline=baseline,
+        required=point.key in session.required,
+        may_win=point.feasible,
+    )
 
 
 def run(session: Session, entered: list[Finalist]) -> None:
-    """Run blocks until the result is decided. They are in the record, for `judge`.
+    """Run blocks until the result is decided and the winner proved, or the time is up. They are in the record, for
+    `judge`.
 
-    A finalist that fails in a block would fail again and cannot be used: it is removed from `entered`.
+    After half of the blocks, or if the time is too short for one of all, only the winner and those that it has to be
+    proved against run on. A finalist that fails in a block would fail again and cannot be used: it is removed from
+    `entered`.
     """
-    fewest, most = session.settings.blocks
-    running = list(entered)
-    session.on_event(ConfirmationStarted(configs=tuple(each.config for each in entered), blocks=(fewest, most)))
-    while running:
-        blocks, surrogate = _measured_blocks(session, entered), session.surrogate()
-        done = max((len(ran) for ran in blocks.values()), default=0)
-        if done > 0:
-            running = still_in(entered, blocks, surrogate, most)
-        standing = standings(entered, blocks, surrogate, most).values()
-        over = done >= most or (done >= fewest and Standing.OPEN not in standing)
-        if over or _no_time(session, len(running)):
-            return
+    configs = tuple(each.config for each in entered)
+    session.on_event(ConfirmationStarted(configs=configs, blocks=session.settings.blocks))
+    while running := _next_block(session, entered):
         number = 1 + max((row.block for row in session.record.rows() if row.block is not None), default=-1)
         order = block_order([each.key for each in running], number, session.settings.seed)
         by_key = {each.key: each for each in entered}
@@ -330,14 +368,30 @@ def run(session: Session, entered: list[Finalist]) -> None:
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
-        running = [each for each in running if each.key not in failed]
         if not any(each.may_win for each in entered):
             return  # nothing is left to compare baselines with
         first = leader(entered, _measured_blocks(session, entered), session.surrogate())
-        if first is not None and not _no_time(session, 1):
+        if first is not None and session.seconds_left(proving=True) > session.trial_seconds():
             alone = session.look_again(by_key[first].config)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
+
+
+def _next_block(session: Session, entered: Sequence[Finalist]) -> Sequence[Finalist]:
+    """Return the finalists that run in the next block; none if it is over."""
+    fewest, most = session.settings.blocks
+    blocks, surrogate = _measured_blocks(session, entered), session.surrogate()
+    done = max((len(ran) for ran in blocks.values()), default=0)
+    if done == 0:
+        return entered
+    needed = unproved(entered, blocks, surrogate, most)
+    is_open = Standing.OPEN in standings(entered, blocks, surrogate, most).values()
+    if done >= most or (done >= fewest and not needed and not is_open):
+        return []
+    running = still_in(entered, blocks, surrogate, most)
+    if done >= max(fewest, most // 2) or not _has_time(session, running):
+        running = [each for each in running if each.key in needed]
+    return running if _has_time(session, running) else []
 
 
 def _measured_blocks(session: Session, entered: Sequence[Finalist], *, raw: bool = False) -> Blocks:
@@ -389,8 +443,9 @@ def entered(session: Session) -> list[Finalist]:
 
 
 def _affordable(session: Session, entered: Sequence[Finalist]) -> list[Finalist]:
-    trial = max(session.trial_seconds(), _SHORTEST_SECONDS)
-    room = session.seconds_left(proving=True) / (_ENOUGH_BLOCKS * trial)
+    trials = session.seconds_left(proving=True) / max(session.trial_seconds(), _SHORTEST_SECONDS)
+    # Two blocks prove nothing, but are more than trials minutes apart.
+    room = max(trials / session.settings.blocks[0], min(2.0, trials / _ENOUGH_BLOCKS))
     if room >= len(entered):
         return list(entered)
     points, count = session.points(), int(room)
@@ -430,5 +485,7 @@ def _alone(session: Session, point: Point) -> dict[int, float]:
     return {block: each.model_images_per_second.value for block, each in measured.items() if each.setup == setup}
 
 
-def _no_time(session: Session, running: int) -> bool:
-    return running * session.trial_seconds() > session.seconds_left(proving=True)
+def _has_time(session: Session, running: Sequence[Finalist]) -> bool:
+    """Return True if there is time for a block of these finalists."""
+    took = _block_seconds(session)
+    return sum(took.get(each.key, 0.0) for each in running) <= session.seconds_left(proving=True)

@@ -18,8 +18,11 @@ from autopipe.measure.stats import Comparison, Ratio
 from autopipe.values import Estimate, JsonObject, Value
 from autopipe.workload.mode import Mode
 
-BLOCKS: Final = (3, 6)
-"""Fewest and most rounds of a confirmation run."""
+BLOCKS: Final = (3, 12)
+"""Fewest and most rounds of a confirmation run; half of the most tell configurations of autopipe's apart."""
+
+WORTH: Final = 1.05
+"""Times as fast: a smaller difference is no gain, even if it can be measured."""
 
 Amount = Annotated[float, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
@@ -73,6 +76,8 @@ class Winner(Value):
     config: JsonObject
     key: str
     images_per_second: Estimate  # in the confirmation run if there was one
+    # over the whole training, with what is paid once, if that makes a difference: ratios are of these then
+    whole_images_per_second: Amount | None = None
     data_wait_share: Share
     first_batch_seconds: Amount | None = None
     hand_over_seconds: Amount | None = None  # of a batch from a worker on another machine
@@ -93,7 +98,9 @@ class Baseline(Value):
     name: str
     key: str
     config: JsonObject
-    images_per_second: Estimate | None = None  # None if it was not measured
+    # None if it was not measured. In the winner's rounds, if it ran in some: both rates have the ratio of their pairs
+    images_per_second: Estimate | None = None
+    whole_images_per_second: Amount | None = None  # as the winner's
     failure: TrialFailure | None = None  # why not, if it failed
     incumbent: bool = False  # it stays unless another one is proved faster
     files_ready: bool = True  # all files were in memory, or out of it, when its trial began
@@ -154,7 +161,7 @@ class Result(Value):
     """The whole outcome of a search."""
 
     winner: Winner | None = None  # None if none could be measured, or none proved faster than one that was not
-    proved: bool = False  # a confirmation run was completed
+    proved: bool = False  # a confirmation run had enough rounds of the winner and those that it is compared with
     ceiling: Ceiling | None = None  # the rates of the model, the ops and the storage alone, for the winner's setup
     # the model alone, in the winner's setup, with twice the batch size; None if there was no accelerator or no time
     doubled_images_per_second: Amount | None = None
@@ -234,10 +241,12 @@ class Result(Value):
         """Return the winner's rate over a baseline's: in rounds of both, else by their rates."""
         if (contest := self.contest(baseline)) is not None:
             return contest.ratio
-        rate = baseline.images_per_second
-        if self.winner is None or rate is None or rate.value <= 0:
+        rate, best = baseline.images_per_second, self.winner
+        if best is None or rate is None or rate.value <= 0:
             return None
-        return self.winner.images_per_second.value / rate.value
+        if best.whole_images_per_second and baseline.whole_images_per_second:
+            return best.whole_images_per_second / baseline.whole_images_per_second
+        return best.images_per_second.value / rate.value
 
 
 class Change(Value):

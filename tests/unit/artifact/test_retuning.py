@@ -44,7 +44,7 @@ class Rivalled(Surface):
     former: PipelineConfig
 
     def baselines(self) -> Sequence[measurer.Baseline]:
-        return [*super().baselines(), measurer.Baseline(name=FORMER, config=self.former, incumbent=True)]
+        return [*super().baselines(), measurer.Baseline(name=FORMER, config=self.former, required=True, incumbent=True)]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 
 from autopipe.errors import SearchInterruptedError
 from autopipe.hardware.machine import size_text
-from autopipe.measure.facts import Limits
+from autopipe.measure.facts import Facts, Limits, WrappedDataset
 from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, Phase, Resources, TrialFailure
+from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig, from_config, to_config
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
+from autopipe.reports import verdict
 from autopipe.search import library
 from autopipe.search.conclusion import Searched, nothing_measured, only_change
+from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason, Result, Stop
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
@@ -121,6 +126,9 @@ def test_the_largest_effect_comes_first_and_each_is_of_one_setting(ended: Search
     [
         ({"loader": "a", "a.workers": 2, "keep": "memory:100%"}, ("keep", "memory:100%")),
         ({"loader": "b", "b.queue": 1, "keep": "none"}, ("loader", "b")),
+        ({"loader": "b", "b.workers": 2, "keep": "none"}, ("loader", "b")),
+        ({"loader": "b", "b.workers": 4, "keep": "none"}, None),
+        ({"loader": "b", "b.workers": 2, "keep": "memory"}, None),
         ({"loader": "a", "a.workers": 4, "keep": "none"}, ("a.workers", 4)),
         ({"loader": "a", "a.workers": 4, "keep": "memory"}, None),
         ({"loader": "a", "a.workers": 2, "keep": "none"}, None),
@@ -130,6 +138,49 @@ def test_what_depends_on_another_setting_is_no_difference_of_its_own(
     other: dict[str, object], change: tuple[str, object] | None
 ) -> None:
     assert only_change({"loader": "a", "a.workers": 2, "keep": "none"}, other) == change  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- a wrapped dataset
+
+AS_IT_IS, AROUND = (
+    PipelineConfig(loader=Wrapped.model_validate({"freed_memory": memory}), finish="host", device_prefetch=0)
+    for memory in ("returned", "kept")
+)
+
+
+@dataclass(kw_only=True)
+class Wrapping(Surface):
+    """A machine on which a wrapped dataset is so many times as fast if freed memory is kept."""
+
+    gain: float = 1.0
+
+    def true_rate(self, config: PipelineConfig) -> float:
+        return 1000.0 * (self.gain if config == AROUND else 1.0)
+
+    def baselines(self) -> list[Baseline]:
+        return [Baseline(name="the dataset as it is", config=AS_IT_IS)]
+
+    def facts(self) -> Facts:
+        wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices={})
+        found = super().facts()
+        return dataclasses.replace(found, workload=found.workload.model_copy(update={"wrapped": wrapped}))
+
+
+@pytest.mark.parametrize("blocks", [(3, 6), (0, 0)])
+@pytest.mark.parametrize(("gain", "seed"), [(1.0, 0), (1.0, 1), (1.0, 2), (1.02, 3), (1.5, 4)])
+def test_a_dataset_stays_as_it_is_unless_settings_around_it_gain_something(
+    gain: float, seed: int, blocks: tuple[int, int]
+) -> None:
+    space = wrap.space({"freed_memory": ("returned", "kept")}).only("device_prefetch", [AS_IT_IS.device_prefetch])
+    surface = Wrapping(gain=gain, seed=seed, model_rate=60_000.0, noise=0.01)
+    ended = run(space, surface, budget_seconds=None, blocks=blocks)
+    assert ended.best_config == (AROUND if gain > 1.1 else AS_IT_IS)
+    if gain < 1.1 and blocks[1]:
+        assert re.match(r"good: nothing was measurably faster than the dataset as it is in \d rounds", trust(ended))
+
+
+def trust(ended: Searched) -> str:
+    return verdict.trust_text(ended.result)
 
 
 # ---------------------------------------------------------------- why nothing was measured
