@@ -161,11 +161,13 @@ class Budget:
         needed = trial + kept + settings.end_seconds
         if spent + needed < settings.budget_seconds:
             return None
-        confirmed = ", with the confirmation run," if kept > 0 else ""
+        tried, whole = len(session.tried() & session.trimmed.candidates.keys()), session.trimmed.whole
+        proof = self._confirmation_seconds()
+        proof_text = f"; a proof needs {max(1.0, proof):.0f} s" if proof else ""
         return Stop(
             reason=Reason.TIME,
-            message=f"The time is up: {spent:.0f} s of {settings.budget_seconds:.0f} s are spent, "
-            f"and one more trial{confirmed} takes about {needed:.0f} s.",
+            message=f"The time for trials was up after {spent:.0f} s of {settings.budget_seconds:.0f} s: {tried:,} of "
+            f"{whole:,} configurations {'was' if tried == 1 else 'were'} tried{proof_text}.",
         )
 
     def _confirmation_seconds(self) -> float:
