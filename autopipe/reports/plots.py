@@ -147,15 +147,15 @@ def confirmation(result: Result) -> Section | None:
     contests = result.contests
     if not contests:
         return None
-    beaten = [each.baseline for each in contests if each.baseline is not None and each.faster]
+    beaten = [each.baseline for each in contests if each.baseline is not None and each.faster and not each.few]
     rounds = wording.count(max(each.pairs for each in contests), "round")
     text = f"The best few and the baselines ran by turns, in {rounds}"
-    if not result.proved:
+    if result.interrupted:
         text += "; the run was cut off, so nothing is proved"
     elif beaten:
         text += f"; the winner is proved faster than {wording.listed(beaten)}"
     if any(each.few for each in contests):
-        text += ". With fewer than three rounds, an interval rests on the trials as well"
+        text += ". Fewer than three rounds prove nothing: their interval rests on the trials as well"
     rows: list[Row] = [
         {
             "name": _label(each),
@@ -186,7 +186,7 @@ def confirmation(result: Result) -> Section | None:
 
 
 def _interval_of_rounds(row: Row) -> str:
-    few = f", {wording.count(row['pairs'], 'round')} and the trials" if row["few"] else ""
+    few = f", likely by {wording.count(row['pairs'], 'round')}" if row["few"] else ""
     return wording.interval(*row["interval"]) + few
 
 
@@ -196,9 +196,9 @@ def settings(result: Result) -> Section | None:
         return None
     shown = _shown(result.effects)
     text = "No single setting has a measurable effect."
-    if shown:
-        first, gain = shown[0], wording.times(shown[0].ratio)
-        text = f"The largest gain: {first.setting}={first.value}, {gain} of {first.other}."
+    if measured := [each for each in shown if each.measured]:
+        first, gain = measured[0], wording.times(measured[0].ratio)
+        text = f"The largest gain: {first.setting}={first.value} instead of {first.other}, {gain}."
     if result.epochs is not None:
         text += f" One-time costs are spread over {wording.count(result.epochs, 'epoch')}."
     folded = _rest(result.effects)
@@ -302,7 +302,7 @@ def _ends(lines: Sequence[Line]) -> tuple[float, float]:
 def _label(line: Line) -> str:
     if isinstance(line, Contest):
         return line.baseline or wording.config(line.config)
-    return f"{line.setting}: {line.value}, not {line.other}"
+    return f"{line.setting}: {line.value} instead of {line.other}"
 
 
 def _blocks(line: Line) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from autopipe.reports.terminal import figures, labelled
 from autopipe.search.result import Baseline, Payback, Result, Winner
 from autopipe.values import Estimate, span_text
 
-_VISIBLE = 0.03  # of the model alone: a difference that the figures beside it show
+_NAME = 36  # columns of a baseline's name, which is not broken
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
 _MOST_FORMS = 3  # storage forms that are shown; the report has all
 
@@ -56,29 +56,26 @@ def render(result: Result) -> RenderableType:
 
 
 def _rates(result: Result, best: Winner) -> Table:
+    """Tabulate the rates of all that was compared, and the winner's ratio to each, which is that of the rates."""
+    whole = f"over {wording.count(result.epochs or 0, 'epoch')}" if result.whole_training else None
     words = ("", "95 % interval", "the winner is")
-    table = figures("", "images/s", *words[1:], words=words)
+    table = figures("", "images/s", words[1], *([whole] if whole else []), words[2], words=words)
+    table.columns[0].no_wrap, table.columns[0].overflow, table.columns[0].max_width = True, "ellipsis", _NAME
+
+    def row(name: str | Text, of: Baseline | Winner | Estimate | None, said: str) -> None:
+        rate = of if isinstance(of, Estimate) or of is None else of.images_per_second
+        cells = ["-", ""] if rate is None else [wording.rate(rate.value), span_text(rate.low, rate.high)]
+        over = of.whole_images_per_second if isinstance(of, Baseline | Winner) else None
+        cells += [wording.rate(over) if over else ""] if whole else []
+        table.add_row(name, *cells, said)
+
     for each in result.baselines:
-        if each.images_per_second is None:
-            table.add_row(each.name, "-", "", _missing(each.failure))
-        else:
-            table.add_row(each.name, *_figures(each.images_per_second), _against(result, best, each))
-    table.add_row(Text("the winner", style="bold green"), *_figures(best.images_per_second), "")
+        row(each.name, each, _missing(each.failure) if each.images_per_second is None else _against(result, best, each))
+    row(Text("the winner", style="bold green"), best, "")
     if result.ceiling is not None:
-        alone = result.ceiling.model_images_per_second
-        table.add_row("the model alone", *_figures(alone), _reached(best, best.images_per_second.value / alone.value))
+        reached = "" if best.share_of_model is None else f"at {best.share_of_model:.0%} of it"
+        row("the model alone", result.ceiling.model_images_per_second, reached)
     return table
-
-
-def _figures(estimate: Estimate) -> tuple[str, str]:
-    return wording.rate(estimate.value), span_text(estimate.low, estimate.high)
-
-
-def _reached(best: Winner, by_the_figures: float) -> str:
-    if best.share_of_model is None:
-        return ""
-    differs = abs(min(1.0, by_the_figures) - best.share_of_model) > _VISIBLE
-    return f"at {best.share_of_model:.0%} of it{', side by side' * differs}"
 
 
 def _missing(failure: TrialFailure | None) -> str:
@@ -92,20 +89,20 @@ def _missing(failure: TrialFailure | None) -> str:
 def _against(result: Result, best: Winner, baseline: Baseline) -> str:
     if baseline.key == best.key:
         return "this very baseline"
-    contest = result.contest(baseline)
-    if contest is None or not result.proved:  # a run that was cut off proves nothing, however many rounds there were
-        return f"{wording.times(result.times_faster(baseline) or 0.0)}, not proved"
+    contest, times = verdict.contest_with(result, baseline), wording.times(result.times_faster(baseline) or 0.0)
+    if contest is None:
+        return f"{times}, not proved"
     rounds = wording.count(contest.pairs, "round")
     if contest.decided:
-        few = f", {rounds} and the trials" * contest.few
-        return f"{wording.times(contest.ratio)} ({wording.interval(contest.low, contest.high)}{few})"
+        said = f"{times} ({wording.interval(contest.low, contest.high)})"
+        return f"likely {said}, {rounds}" if contest.few else said
     to_decide, more = "too close or too unsteady to decide soon", verdict.rounds_to_decide(contest)
     if contest.few:
         to_decide = "a longer `--budget` would decide it"
     elif more is not None:
         seconds = wording.seconds(more * verdict.round_seconds(result))
         to_decide = f"{more} more would decide it, in about {seconds} of a longer `--budget`"
-    return f"not decided, about {contest.ratio:.2g}x in {rounds}; {to_decide}"
+    return f"not decided, about {times} in {rounds}; {to_decide}"
 
 
 def _limit(result: Result, config: PipelineConfig) -> str:
@@ -173,8 +170,11 @@ def paybacks(rows: Sequence[Payback]) -> Table:
 def document(result: Result, artifact: str | None) -> dict[str, Any]:
     """Return the document of `autopipe tune --json`.
 
-    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved), `baselines` (by name; `pairs`: the
-    number of rounds behind `interval`; below three it rests on the trials as well), `ceiling` (model images/s, bound,
+    Keys: `best` (the configuration), `images_per_second` (value, low, high, proved),
+    `whole_training_images_per_second` (with what is paid once, if that makes a difference; else null), `baselines` (by
+    name; `times_faster` is the ratio of the winner's rate to this one's, over the whole training if that is known;
+    `pairs`: the number of rounds behind `interval`; `proved`: they are three or more and show a difference), `ceiling`
+    (model images/s, bound,
     shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null if no measured limit is near
     the rate), `devices` (for each number of them: whether they are `virtual`, the model alone and the best
     configuration), `accelerator_utilisation` (of a simulated one, 0 to
@@ -187,6 +187,7 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     return {
         "best": None if best is None else best.config,
         "images_per_second": None if best is None else {**best.images_per_second.model_dump(), "proved": result.proved},
+        "whole_training_images_per_second": None if best is None else best.whole_images_per_second,
         "baselines": {each.name: _baseline(result, each) for each in result.baselines},
         "ceiling": _ceiling(result),
         "devices": [
@@ -219,6 +220,8 @@ def _baseline(result: Result, baseline: Baseline) -> dict[str, Any]:
     return {
         "code": next((config.loader.whose for config in pick.readable([baseline.config])), None),
         "images_per_second": None if rate is None else rate.model_dump(),
+        "whole_training_images_per_second": baseline.whole_images_per_second,
+        "proved": verdict.is_proved(result, baseline),
         "times_faster": result.times_faster(baseline),
         "interval": None if contest is None else [contest.low, contest.high],
         "pairs": None if contest is None else contest.pairs,

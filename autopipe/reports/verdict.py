@@ -17,14 +17,13 @@ from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.measure.costs import Kind, Limit
 from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
-from autopipe.measure.stats import Ratio, student_t_95
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.measure.stats import FEWEST_PAIRS, Ratio, student_t_95
+from autopipe.pipeline.config import Params, PipelineConfig, from_config
 from autopipe.reports import wording
-from autopipe.search.result import BLOCKS, Baseline, Contest, Reason, Result, Winner
+from autopipe.search.result import BLOCKS, WORTH, Baseline, Contest, Effect, Reason, Result
 from autopipe.values import UNSTEADY
 from autopipe.workload.mode import Mode
 
-_CLOSE = 1.05  # times: a difference that is smaller, and not proved, is none
 _SPENT = 0.5  # of a budget: with the rest of it, the same command again may do nothing
 _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
@@ -50,11 +49,11 @@ _HEADLINES = {
     Case.ALONE: "{does}: {rate} images/s{reached}.",
     Case.SAME: "Nothing that was tried is faster than {rival}: {rate} images/s{reached}.",
     Case.CLOSE: "Nothing is measurably faster than {rival} ({base} images/s).",
-    Case.UNSTEADY: "{does}: about {times:.2g}x as fast as {rival} ({base} images/s), but the measurements are too "
+    Case.UNSTEADY: "{does}: about {times} as fast as {rival} ({base} images/s), but the measurements are too "
     "unsteady to prove it.",
     Case.BUSY: "The model is the limit: {rival} already keeps it busy, at {base} images/s.",
     Case.BEHIND: "Nothing faster than {rival} ({base} images/s) was found yet, and nothing is proved.",
-    Case.SIDE_BY_SIDE: "{cause}{does}: {times:.2f}x as fast as {rival}, measured side by side{reached}.",
+    Case.SIDE_BY_SIDE: "{cause}{does}: {times} as fast as {rival}, measured side by side{reached}.",
     Case.LIFT: "{cause}{does}: {base} -> {rate} images/s{reached}{doubt}.",
 }
 
@@ -68,17 +67,17 @@ def headline(result: Result) -> str:
     if best is None:
         return "No configuration could be measured."
     share = best.share_of_model
-    case, contest = case_of(result), None if rival is None else _proved(result, rival)
+    case, contest = case_of(result), None if rival is None else contest_with(result, rival)
     base = None if rival is None else rival.images_per_second
     said = _HEADLINES[case].format(
-        does=_does(best, rival),
+        does=_does(result, rival),
         cause="" if rival is None else _cause(result, rival),
         rival="" if rival is None else rival.name,
         rate=wording.rate(best.images_per_second.value),
         base="" if base is None else wording.rate(base.value),
-        times=1.0 if contest is None else contest.ratio,
+        times=wording.times(1.0 if contest is None else contest.ratio),
         reached="" if share is None else f", {share:.0%} of the model's own speed",
-        doubt="" if contest is not None else ", not proved yet",
+        doubt=_doubt(contest),
     )
     if rival is None or not is_own(rival):
         return said
@@ -90,6 +89,12 @@ def headline(result: Result) -> str:
     return f"{said} For comparison: {wording.listed(others)} images/s." if others else said
 
 
+def _doubt(contest: Contest | None) -> str:
+    if contest is None:
+        return ", not proved yet"
+    return f", likely but not proved by {wording.count(contest.pairs, 'round')}" if contest.few else ""
+
+
 def case_of(result: Result) -> Case:
     """Return the case of a result with a winner."""
     best, rival = result.winner, compared_with(result)
@@ -97,9 +102,9 @@ def case_of(result: Result) -> Case:
         return Case.ALONE
     if rival.key == best.key:
         return Case.SAME if result.proved or (best.share_of_model or 0.0) >= MODEL_SHARE else Case.BEHIND
-    contest, rate, base = _proved(result, rival), best.images_per_second.value, rival.images_per_second.value
+    contest, rate, base = contest_with(result, rival), best.images_per_second.value, rival.images_per_second.value
     if contest is not None and not contest.faster:
-        return Case.CLOSE if contest.ratio <= _CLOSE else Case.UNSTEADY
+        return Case.CLOSE if contest.ratio <= WORTH else Case.UNSTEADY
     if contest is None and (best.share_of_model or 0.0) >= MODEL_SHARE and base >= AS_FAST * rate:
         return Case.BUSY
     if rate > base:
@@ -130,8 +135,8 @@ def compared_with(result: Result) -> Baseline | None:
     measured = [(each, each.images_per_second.value) for each in result.baselines if each.images_per_second is not None]
     if own := [pair for pair in measured if is_own(pair[0])]:  # several, on several devices
         return max(own, key=lambda pair: pair[1])[0]
-    if ran := [(each, contest) for each, _ in measured if (contest := _proved(result, each)) is not None]:
-        return min(ran, key=lambda pair: pair[1].ratio)[0]
+    if ran := [(each, contest) for each, _ in measured if (contest := contest_with(result, each)) is not None]:
+        return min(ran, key=lambda pair: (pair[1].few, pair[1].ratio))[0]
     return max(measured, key=lambda pair: pair[1])[0] if measured else None
 
 
@@ -141,13 +146,14 @@ def is_own(baseline: Baseline) -> bool:
 
 
 def is_proved(result: Result, baseline: Baseline) -> bool:
-    """Return True if the confirmation run shows a significant difference between the winner and a baseline."""
-    contest = _proved(result, baseline)
-    return contest is not None and contest.decided
+    """Return True if three rounds or more show a significant difference between the winner and a baseline."""
+    contest = contest_with(result, baseline)
+    return contest is not None and contest.decided and not contest.few
 
 
-def _proved(result: Result, baseline: Baseline) -> Contest | None:
-    return result.contest(baseline) if result.proved else None  # a run that was cut off proves nothing
+def contest_with(result: Result, baseline: Baseline) -> Contest | None:
+    """Return the rounds with a baseline; None without, and of a run that was cut off, which proves nothing."""
+    return None if result.interrupted else result.contest(baseline)
 
 
 # ---------------------------------------------------------------- parts of the headline
@@ -180,41 +186,68 @@ def _cause(result: Result, rival: Baseline) -> str:
     return ""
 
 
-def _does(best: Winner, rival: Baseline | None) -> str:
+_MOST_TOLD = 3  # settings in a headline
+
+
+def _does(result: Result, rival: Baseline | None) -> str:
+    """Return what the winner does and the rival does not, as far as it has a measured effect, the largest first."""
+    best = result.winner
+    assert best is not None  # else there is no such headline
+    config = pick.parse_config(best.config)
     # The configuration of the user's own code is not known.
     before = None if rival is None or is_own(rival) else pick.parse_config(rival.config)
-    said = wording.listed(_parts(pick.parse_config(best.config), before)[:3])
+    theirs: Params = {} if before is None else from_config(before)
+    credited = [each for each in _next_best(result, theirs) if before is None or _is_new(each, theirs)]
+    loaders = [each for each in result.effects if each.measured and each.setting == "loader"]
+    near = [each for each in loaders if each.other == "tfdata"] or loaders  # the nearest to what people write
+    if not all(each.faster and each.ratio >= WORTH for each in near):
+        credited = [each for each in credited if each not in loaders]
+    said = [_told(each, config) for each in credited[:_MOST_TOLD]]
+    plain = [each for each in said if "=" in each]
+    said = ([f"with {wording.listed(plain)}"] if plain else []) + [each for each in said if each not in plain]
+    return _capital(wording.listed(said or ["the winner"]))
+
+
+def _next_best(result: Result, theirs: Params) -> list[Effect]:
+    """Return the measured gain of each setting over the rival's value or, if it has none, over the next best."""
+    nearest = dict[str, Effect]()
+    for each in sorted(result.effects, key=lambda each: -each.ratio):
+        of_rival = each.setting not in theirs or each.setting == "loader" or each.other == theirs[each.setting]
+        if of_rival and each.measured and each.faster and each.ratio >= WORTH:
+            nearest[each.setting] = each
+    return sorted(nearest.values(), key=lambda each: -each.ratio)
+
+
+def _is_new(effect: Effect, theirs: Params) -> bool:
+    """Return True if a rival has another value; of a knob that it does not have, only if it makes reads wait less."""
+    if effect.setting in theirs:
+        return theirs[effect.setting] != effect.value
+    return effect.setting.endswith(".read_ahead")
+
+
+def _told(effect: Effect, config: PipelineConfig) -> str:
+    """Return what a configuration does by one of its settings."""
+    setting, kept, workers = effect.setting, config.kept, config.loader.worker_count()
+    match setting:
+        case "loader":
+            return f"loading with {config.loader.kind}" + (f" ({wording.count(workers, 'worker')})" if workers else "")
+        case "keep" if kept.converts:
+            return f"converting samples to {kept.form}"
+        case "keep" if kept.in_memory:
+            part = "" if kept.part == 1 else f"{kept.part:.0%} of the "
+            return f"caching {part}{'encoded' if kept.encoded else 'prepared'} samples in memory"
+        case "finish" if config.finish == "device":
+            return "casting on the device"
+        case "device_prefetch" if config.device_prefetch:
+            return f"putting {config.device_prefetch} batches on the device ahead"
+        case _ if setting.endswith(".read_ahead") and config.loader.reads_ahead():
+            return f"reading {config.loader.reads_at_once()} samples at a time"
+        case _:
+            return f"{setting.partition('.')[2] or setting}={effect.value}"
+
+
+def _capital(said: str) -> str:
     return said[:1].upper() + said[1:]
-
-
-def _parts(config: PipelineConfig, before: PipelineConfig | None) -> list[str]:
-    parts = []
-    ahead = config.loader.reads_at_once()
-    if config.loader.reads_ahead() and ahead is not None:
-        parts.append(f"reading {ahead} samples at a time")
-    kept = config.kept
-    if kept.converts and (before is None or before.kept.form != kept.form):
-        parts.append(f"converting samples to {kept.form}")
-    if kept.in_memory and (before is None or not before.kept.in_memory):
-        part = "" if kept.part == 1 else f"{kept.part:.0%} of the "
-        how = "encoded" if kept.encoded else "prepared"
-        parts.append(f"caching {part}{how} samples in memory")
-    if before is None or before.loader.kind != config.loader.kind or not parts:
-        parts.append(_loading(config, before))
-    if before is not None and config.finish == "device" and before.finish == "host":
-        parts.append("casting on the device")
-    return parts
-
-
-def _loading(config: PipelineConfig, before: PipelineConfig | None) -> str:
-    workers = config.loader.worker_count()
-    if before is None or before.loader.kind != config.loader.kind:
-        return f"loading with {config.loader.kind}" + (f" ({wording.count(workers, 'worker')})" if workers else "")
-    known = before.loader.model_dump()
-    changed = [f"{name}={value}" for name, value in config.loader.model_dump().items() if known.get(name) != value]
-    if not changed and config.device_prefetch > before.device_prefetch:
-        return f"putting {config.device_prefetch} batches on the device ahead"
-    return f"loading with {wording.listed(changed or ['the same settings'])}"
 
 
 def _ms(seconds: float) -> str:
@@ -240,7 +273,7 @@ def _how_to_go_on(result: Result) -> str:
 def _ahead(result: Result) -> Baseline | None:
     rival = compared_with(result)
     times = [(result.times_faster(each), each) for each in result.baselines if each is not rival]
-    ahead = [(factor, each) for factor, each in times if factor is not None and factor * _CLOSE < 1]
+    ahead = [(factor, each) for factor, each in times if factor is not None and factor * WORTH < 1]
     return min(ahead, key=lambda pair: pair[0])[1] if ahead else None
 
 
@@ -256,9 +289,11 @@ def _printed(baseline: Baseline) -> str:
 
 def trust(result: Result) -> tuple[bool, str]:
     """Return True if the figures can be trusted, and the reason."""
-    reasons = []
+    reasons, rounds = [], max((each.pairs for each in result.contests), default=0)
     if result.interrupted:
         reasons.append("interrupted, so nothing was proved")
+    elif result.contests and (not result.proved or rounds < FEWEST_PAIRS):
+        reasons.append(f"a proof needs {FEWEST_PAIRS} rounds side by side, and there was time for {rounds}")
     elif not result.proved and not _all_reach_the_ceiling(result):
         reasons.append("nothing was proved")
     if result.others_cores >= _BUSY_CORES:
@@ -275,10 +310,26 @@ def trust(result: Result) -> tuple[bool, str]:
     if unsure and result.proved:
         reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
     if not reasons:
-        why = "proved side by side, on cores that little else used"
-        return True, f"{why if result.proved else 'a baseline is as fast as the model alone, so no gain is claimed'}."
+        return True, f"{_what_was_proved(result)}."
     hold = result.proved and not unsure and (not varies or all(each.decided for each in result.contests))
     return False, f"{'; '.join(reasons)}.{' The ratios hold: they were measured side by side.' if hold else ''}"
+
+
+def _what_was_proved(result: Result) -> str:
+    """Return what the figures that can be trusted say."""
+    if not result.proved:
+        return "a baseline is as fast as the model alone, so no gain is claimed"
+    rival, best = compared_with(result), result.winner
+    contest = None if rival is None else contest_with(result, rival)
+    most = max((each.pairs for each in result.contests), default=0)
+    rounds = wording.count(most if contest is None else contest.pairs, "round")
+    if best is not None and rival is not None and rival.key == best.key:
+        said = f"nothing was measurably faster than {rival.name} in {rounds} side by side"
+    elif rival is not None and contest is not None and not contest.decided:
+        said = f"no measurable difference from {rival.name} in {rounds} side by side"
+    else:
+        said = f"proved side by side in {rounds}" if most else "proved side by side"
+    return f"{said}, on cores that little else used"
 
 
 def trust_text(result: Result) -> str:
@@ -288,7 +339,7 @@ def trust_text(result: Result) -> str:
 
 
 def _apart(of: Ratio) -> bool:
-    return abs(math.log(of.ratio)) > math.log(_CLOSE)
+    return abs(math.log(of.ratio)) > math.log(WORTH)
 
 
 def _all_reach_the_ceiling(result: Result) -> bool:
@@ -319,27 +370,19 @@ def gains(result: Result) -> str:
     """Return the gain of single settings of the winner over their next best value, those whose measured difference is
     not proved, and those without one.
     """
-    nearest = {}
-    for each in sorted(result.effects, key=lambda each: -each.ratio):
-        if each.faster and each.ratio >= _CLOSE:
-            nearest[each.setting] = each
     said = [
-        f"{each.setting}={each.value} {each.ratio:.1f}x (not {each.other})"
-        for each in sorted(nearest.values(), key=lambda each: -each.ratio)
+        f"{each.setting}={each.value} instead of {each.other}: {wording.times(each.ratio)}"
+        for each in _next_best(result, {})
     ]
     measured = {each.setting for each in result.effects if each.measured}
     measured -= {each.setting for each in result.effects if each.decided}
-    best, rival = result.winner, compared_with(result)
-    configs = [PipelineConfig.model_validate(each.config) for each in (best, rival) if each is not None]
-    if len({config.loader.kind for config in configs}) > 1:
-        measured.discard("loader")  # the headline tells what it brings
     apart = {each.setting for each in result.effects if each.measured and _apart(each)}
     rest = [
         f"{words}: {', '.join(sorted(settings))}"
         for words, settings in (("Not proved", measured & apart), ("No measurable effect", measured - apart))
         if settings
     ]
-    found = ", ".join(said) + (", by trials one after the other" if said and not result.proved else "")
+    found = "; ".join(said) + (", by trials one after the other" if said and not result.proved else "")
     return ". ".join(filter(None, (found, *rest)))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # which imports decoders
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine
 _LONG_SECONDS = 90.0
+_NEAR = 1.5  # a ratio whose second decimal matters
 
 
 def failed(failure: TrialFailure) -> str:
@@ -166,8 +167,10 @@ def machine(hardware: Hardware) -> str:
 
 
 def times(ratio: float) -> str:
-    """Format a ratio, with digits that differ if the ratios do."""
-    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.3g}x" if ratio < 1000 else f"{ratio:,.0f}x"
+    """Format a ratio: with two decimals near 1, where they matter, then with one, then with none."""
+    if ratio < _NEAR:
+        return f"{ratio:.2f}x"
+    return f"{ratio:.1f}x" if ratio < 10 else f"{ratio:,.0f}x"
 
 
 def interval(low: float, high: float | None) -> str:

@@ -102,7 +102,7 @@ def test_show_tells_what_was_changed_and_what_that_brought() -> None:
     console.print(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON, live=live()))
     said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
     assert "live, of a training (used on this machine)" in said
-    assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.50x" in said
+    assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.5x" in said
     assert "no room" in said
 
 

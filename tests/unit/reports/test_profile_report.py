@@ -20,7 +20,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report
 from autopipe.reports.drawing import NARROW, WIDE
 from autopipe.reports.page import Section
-from autopipe.search.result import Result
+from autopipe.search.result import Reason, Result, Stop
 from tests.fakes import findings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import HOSTILE
@@ -132,14 +132,15 @@ def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) ->
 
 
 def test_a_gain_that_is_not_proved_is_not_shown_as_if_it_were(profile: Profile) -> None:
-    def shown(low: float, *, proved: bool = True) -> str:
-        contests = [each.model_copy(update={"low": low}) for each in profile.result.contests if each.baseline]
-        found = _found(contests=tuple(contests), proved=proved)
+    def shown(low: float, pairs: int = 3) -> str:
+        update = {"low": low, "pairs": pairs}
+        contests = [each.model_copy(update=update) for each in profile.result.contests if each.baseline]
+        found = _found(contests=tuple(contests))
         return profile_report.html_page(profiles.artifact(found), found)
 
     assert "the fastest baseline</small>" in shown(1.1)
     assert "the fastest baseline, not proved</small>" in shown(0.9)
-    assert "the fastest baseline, not proved</small>" in shown(1.1, proved=False)
+    assert "the fastest baseline, not proved</small>" in shown(1.1, pairs=2)
 
 
 def test_a_trial_that_was_cut_off_counts_as_failed(profile: Profile) -> None:
@@ -162,15 +163,18 @@ def test_rounds_are_compared_by_what_counts_over_the_whole_training() -> None:
 
 
 def test_the_proof_says_what_rests_on_few_rounds_and_what_was_cut_off(profile: Profile) -> None:
-    few, note = profile.result.contests[0], "With fewer than three rounds, an interval rests on the trials as well"
+    few, note = profile.result.contests[0], "Fewer than three rounds prove nothing"
     shown = section(_found(contests=(few.model_copy(update={"baseline": "mine", "low": 2.0, "pairs": 1}),)), "proof")
-    assert f"proved faster than mine. {note}" in shown.text
-    assert shown.table.cells()[0][2].endswith(", 1 round and the trials")
+    assert note in shown.text
+    assert "proved faster" not in shown.text
+    assert shown.table.cells()[0][2].endswith(", likely by 1 round")
     whole = section(_found(contests=(few.model_copy(update={"pairs": 3}),)), "proof")
     assert note not in whole.text
-    assert "trials" not in whole.table.cells()[0][2]
+    assert "likely" not in whole.table.cells()[0][2]
     sure = few.model_copy(update={"baseline": "mine", "low": 2.0, "pairs": 3})
-    cut = section(_found(contests=(sure,), proved=False), "proof")
+    assert "proved faster than mine" in section(_found(contests=(sure,)), "proof").text
+    stop = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
+    cut = section(_found(contests=(sure,), proved=False, stop=stop), "proof")
     assert "the run was cut off, so nothing is proved" in cut.text
     assert "proved faster" not in cut.text
 

@@ -115,7 +115,7 @@ def test_each_batch_size_is_told_with_its_rate_its_step_and_its_memory_or_its_fa
     assert shown[1:4] == [
         "16 800 (790 to 810) 20 ms 1 GiB 0.80x",
         "32 1,000 (990 to 1,010) 32 ms the workload's",
-        "64 1,500 (1,490 to 1,510) 42.7 ms 1.50x",
+        "64 1,500 (1,490 to 1,510) 42.7 ms 1.5x",
     ]
     assert shown[4].startswith("128 out of memory in warm up: there is no room")
     on_gpu = rows[0].model_copy(update={"gpu_memory_bytes": 2 << 30})

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from autopipe.measure.outcome import EpochTime, FailureKind, Phase, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.reports import text
+from autopipe.reports import ladder, text
 from autopipe.search import library, study
-from autopipe.search.result import Payback, Result
+from autopipe.search.result import Payback, Reason, Result, Stop
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
@@ -24,6 +25,7 @@ from tests.fakes.surface import Surface
 KEYS = [
     "best",
     "images_per_second",
+    "whole_training_images_per_second",
     "baselines",
     "ceiling",
     "devices",
@@ -79,15 +81,16 @@ def test_the_text_has_the_headline_each_rate_the_winner_the_limit_the_trust_and_
     assert len(lines) <= 20  # four more say what was written, and what to do next
 
 
+CUT = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
 GAIN = {"ratio": 10.0, "low": 9.0, "high": 11.0}
 
 
 @pytest.mark.parametrize(
     ("changes", "rounds", "found"),
     [
-        ({}, {"pairs": 3, **GAIN}, r"10x \(9\.00 to 11\)"),
-        ({}, {"pairs": 1, **GAIN}, r"\(9\.00 to 11, 1 round and the trials\)"),
-        ({"proved": False}, {"pairs": 3, **GAIN}, r"10x, not proved(?!.* 9\.00 to 11)"),
+        ({}, {"pairs": 3, **GAIN}, r" 10x \(9\.0 to 11\)"),
+        ({}, {"pairs": 1, **GAIN}, r"likely 10x \(9\.0 to 11\), 1 round"),
+        ({"stop": CUT}, {"pairs": 3, **GAIN}, r"10x, not proved(?!.* 9\.0 to 11)"),
         (
             {},
             {"ratio": 2.21, "low": 0.5, "high": 9.8, "pairs": 3},
@@ -96,7 +99,7 @@ GAIN = {"ratio": 10.0, "low": 9.0, "high": 11.0}
         (
             {},
             {"ratio": 1.02, "low": 0.97, "high": 1.07, "pairs": 2},
-            r"not decided, about 1x in 2 rounds; a longer `--budget` would decide it",
+            r"not decided, about 1.02x in 2 rounds; a longer `--budget` would decide it",
         ),
     ],
     ids=str,
@@ -133,11 +136,58 @@ def test_a_baseline_without_a_rate_has_its_reason(result: Result) -> None:
     assert told["baselines"]["keras"]["failure"] == "it crashed"
 
 
-def test_a_share_of_the_model_that_the_figures_do_not_give_says_how_it_was_read(result: Result) -> None:
-    given = known(result.share_by_figures)
-    for share, told in ((given, False), (given - 0.1, True)):
-        found = said(result, **of_winner(result, share_of_model=share))
-        assert (f"at {share:.0%} of it, side by side" in found) is told
+class Drifting(Surface):
+    """A machine that becomes slower during the confirmation run."""
+
+    def before(self, config: PipelineConfig, proof: bool) -> None:
+        self.decode_seconds *= 1.03 if proof else 1.0
+
+
+def number(shown: str) -> float:
+    return float(shown.replace(",", ""))
+
+
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_each_ratio_is_that_of_the_rates_beside_it(epochs: int | None) -> None:
+    """In text, page and JSON. The machine drifts, and one of two baselines leaves after a block."""
+    surface = Drifting(cores=4, model_rate=20000.0, noise=0.02, seed=1)
+    space = library.load("quick", {"cores": 4, "gpus": 0})
+    settings = Settings(clock=surface.clock, trials=10, epochs=epochs, budget_seconds=None)
+    found = study.run(space, surface, surface.facts(), settings).result
+    rounds = [known(found.contest(each)).pairs for each in found.baselines]
+    assert min(rounds) < 3 <= max(rounds)
+    rates = dict[str, tuple[float, str]]()
+    for line in printed(text.render(found), 140).splitlines():
+        name, *columns = re.split(r"  +", line.strip())
+        if name in ("keras", "tfdata", "the winner"):
+            *_, rate = [each for each in columns if re.fullmatch(r"[\d,]+", each)]
+            rates[name] = number(rate), columns[-1]
+    best = rates["the winner"][0]
+    document = text.document(found, None)
+    for each in found.baselines:
+        rate, told = rates[each.name]
+        ratio = known(re.search(r"([\d.,]+)x", told))[1]
+        last_digit = 10.0 ** -len(ratio.partition(".")[2])
+        assert best / rate == pytest.approx(number(ratio), abs=0.51 * last_digit, rel=0.002)
+        key = "whole_training_images_per_second" if found.whole_training else "images_per_second"
+        mine, theirs = document[key], document["baselines"][each.name][key]
+        quotient = mine / theirs if found.whole_training else mine["value"] / theirs["value"]
+        assert document["baselines"][each.name]["times_faster"] == pytest.approx(quotient)
+    assert found.whole_training is (epochs is not None)
+    alone, reached = known(found.ceiling).model_images_per_second.value, known(known(found.winner).share_of_model)
+    assert known(found.winner).images_per_second.value / alone == pytest.approx(reached)
+    *_, keras, tfdata, _ = ladder.rungs(found)  # of the page
+    assert [keras.images_per_second, tfdata.images_per_second] == [
+        known(each.images_per_second).value for each in found.baselines
+    ]
+
+
+def test_in_eighty_columns_no_name_is_broken_within_a_word(result: Result) -> None:
+    names = "image_dataset_from_directory", "Keras PyDataset, defaults"
+    both = [each.model_copy(update={"name": name}) for each, name in zip(result.baselines, names, strict=True)]
+    shown = printed(text.render(result.model_copy(update={"baselines": tuple(both), "contests": ()})), 80)
+    assert all(any(line.startswith(name) for line in shown.splitlines()) for name in names)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_a_limit_that_is_not_known_says_why(result: Result) -> None:
