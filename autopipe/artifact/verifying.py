@@ -150,13 +150,13 @@ def verify_files(
     return inspect(conversion, journal, workers=workers or machine.usable_cores(), on_progress=on_progress)
 
 
+@processes.library_threads()
 def inspect(
     conversion: Conversion, journal: Path, *, workers: int, on_progress: Callable[[int, int], None] | None = None
 ) -> FileVerification:
     """Inspect every sample; see `verify_files`. The file `journal` keeps the progress until the end; bad samples of an
     earlier run are inspected again.
     """
-    processes.set_library_threads()
     processes.keep_freed_memory()
     count = len(conversion)
     done = _kept(journal)

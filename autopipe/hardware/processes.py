@@ -201,7 +201,9 @@ _LIBRARY_VARIABLES: Final = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
     "OPENCV_FOR_THREADS_NUM",
 )
-_own_threads: tuple[int, Any] | None = None  # OpenCV's number of them, and what gives BLAS its own back
+_asked = list[int]()  # how many threads each holder lets libraries have
+_own_threads: tuple[int, int, Any] | None = None  # theirs now, OpenCV's before, and what gives BLAS its own back
+_asking = threading.Lock()
 
 
 def library_variables(count: int) -> dict[str, str]:
@@ -210,25 +212,41 @@ def library_variables(count: int) -> dict[str, str]:
 
 
 def set_library_threads(count: int = 1) -> None:
-    """Have OpenCV and BLAS use so many threads of their own pools, which would compete with a loader's workers."""
+    """Have OpenCV and BLAS use so many threads of their own pools, for good; they would compete with workers."""
+    with _asking:
+        _asked.append(count)
+        _apply_threads()
+
+
+@contextlib.contextmanager
+def library_threads(count: int = 1) -> Iterator[None]:
+    """Have them use so many within a block, or fewer if another holder of this process has asked for fewer. They have
+    their own threads back when the last holder is done.
+    """
+    set_library_threads(count)
+    try:
+        yield
+    finally:
+        with _asking:
+            _asked.remove(count)
+            _apply_threads()
+
+
+def _apply_threads() -> None:
     import cv2
     import threadpoolctl
 
     global _own_threads  # it is about the process
-    reset_library_threads()
-    _own_threads = cv2.getNumThreads(), threadpoolctl.threadpool_limits(count, user_api="blas")
-    cv2.setNumThreads(count)
-
-
-def reset_library_threads() -> None:
-    """Give OpenCV and BLAS the threads back that `set_library_threads` has taken."""
-    global _own_threads
+    wanted = min(_asked, default=None)
+    if wanted == (None if _own_threads is None else _own_threads[0]):
+        return
     if _own_threads is not None:
-        import cv2
-
-        cv2.setNumThreads(_own_threads[0])
-        _own_threads[1].restore_original_limits()
+        cv2.setNumThreads(_own_threads[1])
+        _own_threads[2].restore_original_limits()
         _own_threads = None
+    if wanted is not None:
+        _own_threads = wanted, cv2.getNumThreads(), threadpoolctl.threadpool_limits(wanted, user_api="blas")
+        cv2.setNumThreads(wanted)
 
 
 # -------------------- usage: samples of a process tree, and the figures derived from them

@@ -59,6 +59,7 @@ _ROUNDS = 3  # in which the forms of an image are decoded by turns
 Pixels: TypeAlias = NDArray[Any]
 
 
+@processes.library_threads()
 def formats(workload: Workload) -> Formats:
     """Encode some images of a workload in each form, and time the decoding of each on one core; skip bad samples.
 
@@ -74,7 +75,6 @@ def formats(workload: Workload) -> Formats:
         )
     plan = planner.make_plan(dataclasses.replace(workload, on_bad_sample="skip"))
     parts = _parts(plan)
-    processes.set_library_threads()
     processes.keep_freed_memory()
     began, found = time.monotonic(), list[list[Form]]()
     for index in spread(len(workload.data), _SAMPLES):

@@ -164,6 +164,7 @@ def thread_clock() -> tuple[float, float]:
     return time.perf_counter(), time.thread_time()
 
 
+@processes.library_threads()
 def op_costs(
     workload: Workload,
     plan: Plan,
@@ -181,7 +182,6 @@ def op_costs(
     machine's and not the op's. Files should be in the page cache. Bad samples are skipped; raises BadSampleError if no
     sample could be used.
     """
-    processes.set_library_threads()
     processes.keep_freed_memory()
     busy = taken()
     rows, names, began = [], [], clock()[0]

@@ -8,6 +8,7 @@ those of every other loader.
 from __future__ import annotations
 
 import atexit
+import contextlib
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pydantic
@@ -97,7 +98,6 @@ class Dali(LoaderConfig):
         recipe, depth = job.recipe, self.prefetch_queue_depth
         queue_size = job.setup.queue_size(depth)
         require_memory(job, queue_size + depth + 3, self.samples_ahead(job.order.batch_size))
-        processes.set_library_threads()
         decoder = self._decoder(job.order.batch_size, filler.resized_to(recipe.steps))
         made = filler.DaliFiller(recipe, MemoryCache.of(recipe), decoder)
         return _DaliLoader(job, made, queue_size, depth)
@@ -118,9 +118,12 @@ class _DaliLoader(StreamingLoader):
     """Ends at the interpreter's exit before DALI does, which would take its pipeline from the thread that uses it."""
 
     def __init__(self, job: LoadJob, filler: Filler, queue_size: int, depth: int) -> None:
+        self._undo = contextlib.ExitStack()
+        self._undo.enter_context(processes.library_threads())
         super().__init__(job, [filler], queue_size, ahead=depth - 1)
         atexit.register(self._shut_down)  # after DALI's own, so it is called before that
 
     def close(self) -> None:
         super().close()
+        self._undo.close()
         atexit.unregister(self._shut_down)

@@ -225,7 +225,7 @@ class _ByIndex(Kernel):
     reads_at_once = fills_at_once = makes_several = False
 
     def __init__(self, recipe: Recipe, source: Indexed) -> None:
-        self._recipe, self._batches, self._ahead = recipe, source, None
+        self._recipe, self._batches, self._ahead, self.undo = recipe, source, None, contextlib.ExitStack()
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> Any:
         """Write a batch, and return no bad samples; or return the batch if its shapes are others."""

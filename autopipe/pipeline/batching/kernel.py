@@ -8,6 +8,7 @@ same bits as row by row, which the kernel repeats after a failure, to name the b
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -82,10 +83,11 @@ class Kernel:
     """Makes samples by a recipe and writes them into batches."""
 
     def __init__(self, recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0) -> None:
-        """Make samples; `readers` threads read the samples named to `begin`. With readers, call `close` at the end.
+        """Make samples; `readers` threads read the samples named to `begin`. Call `close` at the end.
         Raise LoaderError if the system does not allow so many threads.
         """
         trace = None if recipe.trace is None else Trace(recipe.trace)
+        self.undo = contextlib.ExitStack()  # what is done at the end
         self._ahead: ReadAhead | None = None
         if readers:
             source = recipe.source if trace is None else _NotedSource(recipe.source, trace)
@@ -151,6 +153,7 @@ class Kernel:
     def close(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
+        self.undo.close()
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.

@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, Self
 import keras
 
 from autopipe.errors import ModelError, shortened
-from autopipe.hardware import processes
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices import train_steps
@@ -270,9 +269,8 @@ class Trainer:
         self._first, self._session = (state["epoch"], state["batch"]), None
 
     def close(self) -> None:
-        """Close the loader, and give libraries their own threads back. May be called more than once."""
+        """Close the loader. May be called more than once."""
         self.loader.close()
-        processes.reset_library_threads()
 
     def __enter__(self) -> Self:
         return self

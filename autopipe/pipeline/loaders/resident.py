@@ -79,10 +79,10 @@ class Resident(LoaderConfig):
                 hint="Use the `threads` loader with keep='memory'.",
             )
         require_memory(job, self.workers)
-        processes.set_library_threads()
         began, cache = time.monotonic(), MemoryCache.of(recipe)
         assert cache is not None  # of a recipe for this loader
-        bad = _filled(recipe, cache.rows, self.workers)
+        with processes.library_threads():
+            bad = _filled(recipe, cache.rows, self.workers)
         try:
             loader = _ResidentLoader(job, cache.rows, bad)
         except Exception as error:
@@ -187,6 +187,7 @@ def _from_memory(job: LoadJob, cache: MemoryCache, bad: Sequence[BadSample], wor
         if index not in replaced:  # else it is read again, and counted
             cache.note(index)
     kernel = Kernel(job.recipe, cache)
+    kernel.undo.enter_context(processes.library_threads())
     return StreamingLoader(job, [ThreadFiller(kernel)] * workers, job.setup.queue_size(_QUEUE_SIZE), kernel=kernel)
 
 

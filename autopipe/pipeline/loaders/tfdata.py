@@ -78,8 +78,8 @@ class TfData(LoaderConfig):
         samples_ahead = readahead.samples_ahead(readers, self._calls, batch_size)
         held = self.held_batches(job.recipe.spec.bytes * batch_size, job.setup)
         require_memory(job, held, samples_ahead)
-        processes.set_library_threads()
         kernel = Kernel(job.recipe, MemoryCache.shared(job), readers)
+        kernel.undo.enter_context(processes.library_threads())
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
         work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
         threads = machine.usable_cores() + self._calls if self._needs_threads(readers) else 0

@@ -37,7 +37,7 @@ class Threads(StreamingConfig):
     def _fillers(
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
     ) -> tuple[Kernel, Sequence[Filler]]:
-        processes.set_library_threads()
         kernel = kernel_of(job.recipe, cache, self.read_ahead)
         undo.callback(kernel.close)
+        kernel.undo.enter_context(processes.library_threads())
         return kernel, [ThreadFiller(kernel)] * self.workers

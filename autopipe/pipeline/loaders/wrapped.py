@@ -112,14 +112,13 @@ class Wrapped(LoaderConfig):
         feeder = data.make(self.parameters)
         if data.by_index and forks(feeder.dataset):
             self.begin(feeder)  # whose part in the environment passes to the processes
-            processes.reset_library_threads()
             source = data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True)
             return _forked(job, source, processes.library_variables(self.library_threads))
         return _WrappedLoader(job, data, self, feeder)
 
     def begin(self, feeder: Feeder) -> None:
-        """Set what is set around a dataset that was made and not begun. Raise ConfigError if a setting is for another
-        kind of dataset.
+        """Set what is set around a dataset that was made and not begun, but for the threads of libraries. Raise
+        ConfigError if a setting is for another kind of dataset.
         """
         if self.keeps_freed_memory:
             os.environ.update(processes.KEEPING)  # for worker processes of the dataset that are not forked
@@ -129,9 +128,6 @@ class Wrapped(LoaderConfig):
             if self.fills_cache and feeder.is_endless:
                 raise ConfigError('A dataset without an end cannot be kept in memory, but got tf_cache="memory".')
             feeder.dataset = self._with_options(made)
-        processes.reset_library_threads()  # which another loader may have set
-        if self.library_threads:
-            processes.set_library_threads(self.library_threads)
 
     def _with_options(self, dataset: Any) -> Any:
         import tensorflow as tf
@@ -179,6 +175,9 @@ class _WrappedLoader(WorkloadLoader):
         self._parameters: Mapping[str, Value] = made_by.parameters
         self._feeder: Feeder | None = feeder
         made_by.begin(feeder)
+        self._undo = contextlib.ExitStack()
+        if made_by.library_threads:
+            self._undo.enter_context(processes.library_threads(made_by.library_threads))
 
     def __len__(self) -> int:
         return self._data.steps
@@ -193,7 +192,7 @@ class _WrappedLoader(WorkloadLoader):
 
     def close(self) -> None:
         self._feeder = None
-        processes.reset_library_threads()
+        self._undo.close()
 
     def _rest(
         self, elements: Generator[Any, None, None], start: int, form: Callable[[Batch], Batch]

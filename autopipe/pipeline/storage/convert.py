@@ -60,6 +60,7 @@ def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
     return storage.sample_bytes(conversion.spec, probes) * len(conversion)
 
 
+@processes.library_threads()
 def convert(
     conversion: Conversion,
     storage: Storage,
@@ -81,7 +82,6 @@ def convert(
     """
     _require_possible(conversion, storage, part)
     folder = storage.at(folder)
-    processes.set_library_threads()  # for each of the workers
     processes.keep_freed_memory()
     start = time.monotonic()
     layout.make_folder(folder)

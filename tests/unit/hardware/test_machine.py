@@ -217,15 +217,14 @@ def test_none_and_two_at_once_are_warned_of_and_headless_is_kept(site: Path) -> 
 def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_threads_back() -> None:
     import cv2
 
-    processes.reset_library_threads()
     before = cv2.getNumThreads()
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         try:
             cv2.setNumThreads(2)
-            for _ in range(2):
-                processes.set_library_threads()
+            with processes.library_threads():
+                with processes.library_threads(2):
+                    assert (cv2.getNumThreads(), blas_threads()) == (1, {1})
                 assert (cv2.getNumThreads(), blas_threads()) == (1, {1})
-            processes.reset_library_threads()
             assert (cv2.getNumThreads(), blas_threads()) == (2, {2})
         finally:
             cv2.setNumThreads(before)

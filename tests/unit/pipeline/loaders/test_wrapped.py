@@ -121,7 +121,6 @@ def threads_of_libraries() -> set[int]:
 @pytest.fixture
 def _three_threads() -> Iterator[None]:
     """OpenCV and BLAS have three threads each, as nothing else sets."""
-    processes.reset_library_threads()
     before = cv2.getNumThreads()
     with threadpoolctl.threadpool_limits(3, user_api="blas"):
         cv2.setNumThreads(3)
@@ -130,15 +129,17 @@ def _three_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_three_threads")
-def test_libraries_have_their_threads_again_after_the_training() -> None:
+def test_libraries_have_their_threads_again_once_the_last_loader_that_took_them_is_closed() -> None:
     with assembly.build_loader(wrapped(Rows), config(library_threads=2)):
         assert threads_of_libraries() == {2}
     assert threads_of_libraries() == {3}
-    with assembly.build_trainer(wrapped(Rows), ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")):
-        assert threads_of_libraries() == {1}
-        with assembly.build_loader(wrapped(Rows), config()):
-            assert threads_of_libraries() == {3}  # as it is
-    assert threads_of_libraries() == {3}
+    for other in (config(), config(library_threads=2)):
+        with assembly.build_trainer(wrapped(Rows), ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")):
+            assert threads_of_libraries() == {1}
+            with assembly.build_loader(wrapped(Rows), other):
+                assert threads_of_libraries() == {1}
+            assert threads_of_libraries() == {1}
+        assert threads_of_libraries() == {3}
 
 
 # -------------------- freed memory
