@@ -3,7 +3,8 @@
 A stream runs on from epoch to epoch: after the last task of an epoch, workers go on with the next one, so that an epoch
 starts without a gap. A worker may take several consecutive batches in one go. At most `queue_size` batches, and those
 of one task a worker, are between being made and being taken; `ahead` more tasks are known early. All waiting is on one
-lock; nothing here knows what a batch holds. Rules of forking are here, too.
+lock, and nobody holds it while an epoch's order is drawn: the next one is drawn in the second half of the epoch before.
+Nothing here knows what a batch holds. Rules of forking are here, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import dataclasses
 import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -84,6 +86,7 @@ def _require_nothing_running(what: str, instead: str) -> None:
 
 
 T = TypeVar("T")
+DRAWING = "autopipe-order"  # the name of a thread that draws the order of an epoch
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,7 +118,8 @@ class BatchStream(Generic[T]):
         self._wanted = (0, 0)  # the next batch the consumer takes
         self._last_epoch: int | None = -1  # nothing is given out beyond this epoch; None: no end
         self._end: tuple[int, int] | None = None  # the first batch that is another loader's; None: no end
-        self._indices: tuple[int, NDArray[np.int64]] | None = None
+        self._orders = dict[int, Future[NDArray[np.int64]]]()  # of this epoch and the next: their samples
+        self._drawing = threading.Lock()  # of these
         self._out = 0  # batches given out and not yet taken
         # By the first batch, with how many there are; in the place of a result, the error that ended its task.
         self._done: dict[tuple[int, int], tuple[int, T | BaseException]] = {}
@@ -134,13 +138,14 @@ class BatchStream(Generic[T]):
                 self._work.wait()
             if self._closed:
                 return None
-            epoch, batch = self._given
-            epoch_indices = self._epoch_indices(epoch)
-            count = self._together(most)
+            run, (epoch, batch), count = self._run, self._given, self._together(most)
             self._out += count
             self._given = self._behind(epoch, batch + count)
-            size = self._order.batch_size
-            return Task(self._run, epoch, batch, count, epoch_indices[batch * size : (batch + count) * size])
+            goes_on = self._last_epoch is None
+        indices, size = self._epoch_indices(epoch), self._order.batch_size
+        if goes_on and self._order.shuffle and 2 * (batch + count) >= self._order.batches:
+            self._draw_ahead(epoch + 1)
+        return Task(run, epoch, batch, count, indices[batch * size : (batch + count) * size])
 
     def room_for(self, task: Task) -> bool:
         """Wait until the batch may be made; return False if it is no longer wanted, after a jump."""
@@ -157,7 +162,8 @@ class BatchStream(Generic[T]):
         with self._lock:
             if task.run == self._run and not self._closed:
                 self._done[task.epoch, task.batch] = (task.count, result)
-                self._ready.notify_all()  # one that was overtaken may be waiting, too
+                if (task.epoch, task.batch) == self._wanted:
+                    self._ready.notify_all()  # one that was overtaken may be waiting, too
 
     def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
         """Yield the results of an epoch in order, from batch `start` on; `last`: no other epoch follows.
@@ -258,9 +264,28 @@ class BatchStream(Generic[T]):
         return self._last_epoch is not None and self._given[0] > self._last_epoch
 
     def _epoch_indices(self, epoch: int) -> NDArray[np.int64]:
-        if self._indices is None or self._indices[0] != epoch:
-            self._indices = (epoch, self._order.epoch(epoch))
-        return self._indices[1]
+        return self._draw(epoch).result()
+
+    def _draw_ahead(self, epoch: int) -> None:
+        if epoch not in self._orders:
+            with contextlib.suppress(RuntimeError):  # no thread can be started: it is drawn when it is needed
+                threading.Thread(target=self._draw, args=(epoch,), name=DRAWING, daemon=True).start()
+
+    def _draw(self, epoch: int) -> Future[NDArray[np.int64]]:
+        """Draw the order of an epoch, unless another thread does or has done; the result is there once it is drawn."""
+        with self._drawing:
+            if (known := self._orders.get(epoch)) is not None:
+                return known
+            near = {number: each for number, each in self._orders.items() if abs(number - epoch) == 1}
+            drawn: Future[NDArray[np.int64]] = Future()
+            self._orders = {**near, epoch: drawn}
+        try:
+            drawn.set_result(self._order.epoch(epoch))
+        except BaseException as error:  # noqa: BLE001  # whoever needs it raises it
+            drawn.set_exception(error)
+            with self._drawing:
+                self._orders.pop(epoch, None)
+        return drawn
 
 
 def overtaken(epoch: int) -> LoaderError:

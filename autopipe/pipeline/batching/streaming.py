@@ -27,7 +27,7 @@ from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot, SlotP
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.batching.readahead import batches_ahead, samples_ahead
-from autopipe.pipeline.batching.stream import BatchStream, Task, starting
+from autopipe.pipeline.batching.stream import DRAWING, BatchStream, Task, starting
 from autopipe.pipeline.config import LoaderConfig, ModelSetup
 from autopipe.pipeline.loader import Loader, LoadJob, Owner, WorkloadLoader, at_a_time
 from autopipe.pipeline.wrap import OF_DATASETS, WrappedData
@@ -326,7 +326,8 @@ def _shut_down(
 ) -> None:
     if not owner.is_here:  # a forked child that ends: threads, workers and locks are not its own
         return
-    if threading.current_thread() in threads:  # the garbage collector runs here, perhaps under a lock that is needed
+    here = threading.current_thread()
+    if here in threads or here.name == DRAWING:  # the garbage collector runs here, perhaps under a lock that is needed
         threading.Thread(target=_shut_down, args=(owner, stream, fillers, threads)).start()
         return
     stream.close()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError
 from autopipe.pipeline.batching.stream import BatchStream, Task
 from autopipe.workload.order import BatchOrder
 
+WAIT_SECONDS = 20
 ORDER = BatchOrder(count=10, batch_size=2, seed=0, shuffle=False, drop_remainder=False)
 
 
@@ -238,3 +242,73 @@ def test_a_stream_that_stops_ahead_ends_what_it_has_begun_and_goes_on_if_told(st
             task = given(stream)
             stream.deliver(task, str(task.batch))
         assert taken.result() == ["0", "1", "2", "3", "4"]
+
+
+def test_the_consumer_is_woken_for_the_batch_that_it_waits_for_only(
+    stream: BatchStream[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, wait = queue.SimpleQueue[str](), threading.Condition.wait
+
+    def counted(condition: threading.Condition, timeout: float | None = None) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            waits.put("waits")
+        return wait(condition, timeout)
+
+    monkeypatch.setattr(threading.Condition, "wait", counted)
+    batches = started(stream, 0)
+    consumer = threading.Thread(target=lambda: next(batches))
+    consumer.start()
+    waits.get(timeout=WAIT_SECONDS)
+    tasks = [given(stream) for _ in range(3)]
+    for task in tasks[1:]:
+        stream.deliver(task, "later")
+        with pytest.raises(queue.Empty):  # it still sleeps
+            waits.get(timeout=0.1)
+    stream.deliver(tasks[0], "first")
+    consumer.join(WAIT_SECONDS)
+    assert not consumer.is_alive()
+
+
+class Slow(BatchOrder):
+    """An order of which all but the first epoch takes until the test lets it go on."""
+
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def epoch(self, number: int) -> NDArray[np.int64]:
+        if number:
+            Slow.begun.set()
+            assert Slow.may_go_on.wait(WAIT_SECONDS)
+        return super().epoch(number)
+
+
+@pytest.fixture
+def slow() -> Iterator[BatchStream[str]]:
+    Slow.begun, Slow.may_go_on = threading.Event(), threading.Event()
+    order = Slow(count=10, batch_size=2, seed=0, shuffle=True, drop_remainder=False)
+    made: BatchStream[str] = BatchStream(order, queue_size=9)
+    yield made
+    Slow.may_go_on.set()
+    made.close()
+
+
+def test_batches_go_on_while_the_order_of_an_epoch_is_drawn(slow: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(lambda: list(started(slow, 0)))
+        tasks = [given(slow) for _ in range(5)]
+        sixth = pool.submit(given, slow)
+        assert Slow.begun.wait(WAIT_SECONDS)
+        for task in tasks:
+            slow.deliver(task, "made")
+        assert taken.result(WAIT_SECONDS) == ["made"] * 5
+        Slow.may_go_on.set()
+        assert (sixth.result(WAIT_SECONDS).epoch, sixth.result().batch) == (1, 0)
+
+
+def test_the_order_of_the_next_epoch_is_drawn_ahead_of_its_first_task(slow: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, started(slow, 0))
+        tasks = [given(slow) for _ in range(3)]
+        assert Slow.begun.wait(WAIT_SECONDS)
+        Slow.may_go_on.set()
+        slow.deliver(tasks[0], "first")
+        assert first.result(WAIT_SECONDS) == "first"
