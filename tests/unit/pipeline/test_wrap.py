@@ -439,6 +439,29 @@ def test_the_loader_of_wrapped_datasets_cannot_feed_other_data() -> None:
         assembly.build_loader(plain, ap.PipelineConfig(loader=Wrapped()))
 
 
+@pytest.mark.parametrize("form", ["batches", "native_dataset"])
+@pytest.mark.parametrize("kind", ["one worker", "two workers", "generator"])
+def test_each_batch_of_an_epoch_is_made_once(form: str, kind: str) -> None:
+    made: list[int] = []
+
+    def batch(index: int) -> Any:
+        made.append(index)
+        return rows(index)
+
+    def make(calls: int = 2 if kind == "two workers" else 1) -> Any:
+        return (batch(index) for index in range(3)) if kind == "generator" else Items(3, batch, workers=calls)
+
+    with opened(_wrapped(make)) as loader:
+        made.clear()  # what the looks at the first batches made
+        spec = [0, 1] if form == "native_dataset" and kind != "generator" else []  # that Keras makes for TensorFlow's
+        for epoch in range(3):
+            batches = iter(loader.batches(epoch) if form == "batches" else loader.native_dataset(epoch, 1))
+            for _ in range(len(loader)):
+                next(batches)
+            del batches
+    assert sorted(made) == sorted([0, 1, 2] * 3 + spec)
+
+
 def test_a_closed_loader_says_so() -> None:
     loader = opened(TENSORS)
     loader.close()
