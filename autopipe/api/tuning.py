@@ -46,7 +46,9 @@ def _refusing_unknown(function: Callable[_Passed, _Made]) -> Callable[_Passed, _
         for name, value in named.items():
             if name not in known:
                 said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
-                hint = REMOVED.get(f"--{name}", 'What it returns is written by `.save("autopipe.json")`.')
+                if f"--{name}" in REMOVED:
+                    raise ConfigError(f"`{name}` was removed.", hint=REMOVED[f"--{name}"])
+                hint = 'What it returns is written by `.save("autopipe.json")`.'
                 raise ConfigError(f"{said}{near(name, known)}", hint=hint)
         return function(*arguments, **named)
 

@@ -339,11 +339,6 @@ def finer(trimmed: Trimmed, config: PipelineConfig, facts: Facts) -> dict[str, P
     return found
 
 
-def twin(config: PipelineConfig, facts: Facts) -> PipelineConfig:
-    """Return the configuration without knobs that have no effect here: equivalent ones become equal."""
-    return config if facts.accelerator else config.model_copy(update={"device_prefetch": 0})
-
-
 def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
     """Return the configurations that could run if the user let samples be converted."""
     values = [str(value) for each in space if each.name == "keep" for value in each.values]

@@ -25,7 +25,6 @@ from autopipe.measure.facts import Ceiling, Description, Facts
 from autopipe.measure.outcome import Measurement, TrialFailure, parse_outcome
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import LOADERS, PipelineConfig
-from autopipe.search import feasible
 from autopipe.search.measurer import Measurer
 from autopipe.values import JsonObject
 
@@ -128,8 +127,8 @@ def read(path: Path) -> Table:
             config = PipelineConfig.model_validate(outcome.config)
             configs[config.key()] = config
             outcomes.setdefault(config.key(), []).append(outcome)
-    facts = header.facts()
-    runs_as = {key: feasible.twin(config, facts).key() for key, config in configs.items()}
+    same = {} if header.facts().accelerator else {"device_prefetch": 0}  # which has no effect without one
+    runs_as = {key: config.model_copy(update=same).key() for key, config in configs.items()}
     shared: dict[str, list[Measurement | TrialFailure]] = {}
     for key, found in outcomes.items():
         shared.setdefault(runs_as[key], []).extend(found)
