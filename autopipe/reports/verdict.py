@@ -289,7 +289,7 @@ def _printed(baseline: Baseline) -> str:
 
 def trust(result: Result) -> tuple[bool, str]:
     """Return True if the figures can be trusted, and the reason."""
-    reasons, rounds = [], max((each.pairs for each in result.contests), default=0)
+    reasons, rounds = [], _rounds(result)
     if result.interrupted:
         reasons.append("interrupted, so nothing was proved")
     elif result.contests and (not result.proved or rounds < FEWEST_PAIRS):
@@ -311,8 +311,16 @@ def trust(result: Result) -> tuple[bool, str]:
         reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
     if not reasons:
         return True, f"{_what_was_proved(result)}."
-    hold = result.proved and not unsure and (not varies or all(each.decided for each in result.contests))
+    hold = result.proved and rounds >= FEWEST_PAIRS and not unsure
+    hold = hold and (not varies or all(each.decided for each in result.contests))
     return False, f"{'; '.join(reasons)}.{' The ratios hold: they were measured side by side.' if hold else ''}"
+
+
+def _rounds(result: Result) -> int:
+    """Return the rounds of the winner and the baseline that it is compared with, or of any other without one."""
+    rival = compared_with(result)
+    contest = None if rival is None else contest_with(result, rival)
+    return contest.pairs if contest is not None else max((each.pairs for each in result.contests), default=0)
 
 
 def _what_was_proved(result: Result) -> str:
@@ -321,14 +329,13 @@ def _what_was_proved(result: Result) -> str:
         return "a baseline is as fast as the model alone, so no gain is claimed"
     rival, best = compared_with(result), result.winner
     contest = None if rival is None else contest_with(result, rival)
-    most = max((each.pairs for each in result.contests), default=0)
-    rounds = wording.count(most if contest is None else contest.pairs, "round")
+    rounds = wording.count(_rounds(result), "round")
     if best is not None and rival is not None and rival.key == best.key:
         said = f"nothing was measurably faster than {rival.name} in {rounds} side by side"
     elif rival is not None and contest is not None and not contest.decided:
         said = f"no measurable difference from {rival.name} in {rounds} side by side"
     else:
-        said = f"proved side by side in {rounds}" if most else "proved side by side"
+        said = f"proved side by side in {rounds}" if result.contests else "proved side by side"
     return f"{said}, on cores that little else used"
 
 

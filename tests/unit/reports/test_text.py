@@ -185,7 +185,9 @@ def test_each_ratio_is_that_of_the_rates_beside_it(epochs: int | None) -> None:
 def test_in_eighty_columns_no_name_is_broken_within_a_word(result: Result) -> None:
     names = "image_dataset_from_directory", "Keras PyDataset, defaults"
     both = [each.model_copy(update={"name": name}) for each, name in zip(result.baselines, names, strict=True)]
-    shown = printed(text.render(result.model_copy(update={"baselines": tuple(both), "contests": ()})), 80)
+    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message=12 * "it crashed, ")
+    both.append(both[0].model_copy(update={"key": "other", "images_per_second": None, "failure": failure}))
+    shown = printed(text.render(result.model_copy(update={"baselines": tuple(both)})), 80)
     assert all(any(line.startswith(name) for line in shown.splitlines()) for name in names)
     assert max(map(len, shown.splitlines())) <= 80
 
