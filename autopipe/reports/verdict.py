@@ -290,9 +290,10 @@ def _printed(baseline: Baseline) -> str:
 def trust(result: Result) -> tuple[bool, str]:
     """Return True if the figures can be trusted, and the reason."""
     reasons, rounds = [], _rounds(result)
+    few = bool(result.contests) and (not result.proved or rounds < FEWEST_PAIRS)
     if result.interrupted:
         reasons.append("interrupted, so nothing was proved")
-    elif result.contests and (not result.proved or rounds < FEWEST_PAIRS):
+    elif few:
         reasons.append(f"a proof needs {FEWEST_PAIRS} rounds side by side, and there was time for {rounds}")
     elif not result.proved and not _all_reach_the_ceiling(result):
         reasons.append("nothing was proved")
@@ -311,8 +312,7 @@ def trust(result: Result) -> tuple[bool, str]:
         reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
     if not reasons:
         return True, f"{_what_was_proved(result)}."
-    hold = result.proved and rounds >= FEWEST_PAIRS and not unsure
-    hold = hold and (not varies or all(each.decided for each in result.contests))
+    hold = result.proved and not few and not unsure and (not varies or all(each.decided for each in result.contests))
     return False, f"{'; '.join(reasons)}.{' The ratios hold: they were measured side by side.' if hold else ''}"
 
 
