@@ -9,12 +9,10 @@ from typing import Annotated
 
 import typer
 
-from autopipe import again, registry
+from autopipe import again
 from autopipe.cli import options, screen
 from autopipe.errors import ArtifactError, ConfigError
-
-_OF_EXTENSIONS = [entry.name for entry in registry.declared("autopipe.plain_forms")]
-_FORMS = ("tf.data", "tf.data-cache", "keras", "keras-workers", *_OF_EXTENSIONS, "directory", "fit")
+from autopipe.pipeline.eject import NAMES
 
 
 def check(
@@ -117,7 +115,7 @@ def eject(
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(_FORMS),
+            metavar="|".join(NAMES),
             help="Write the untuned workload in this usual form, which a tune takes as a baseline. With --workload, no "
             "artefact is needed.",
         ),

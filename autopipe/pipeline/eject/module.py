@@ -16,7 +16,7 @@ from typing import Any, Final
 from autopipe import registry
 from autopipe.errors import PlainCodeError
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
-from autopipe.pipeline.eject import forms
+from autopipe.pipeline.eject import NAMES, forms
 from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.eject.written import Written, filled, own_name, written
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -36,13 +36,16 @@ def _foreign(form: str) -> PipelineConfig:
     return PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
 
 
-FORMS: Final = {
-    "tf.data": PipelineConfig(loader=TfData(), finish="host", device_prefetch=0),
-    CACHED: PipelineConfig(loader=TfData(), keep="memory", finish="host", device_prefetch=0),
-    **{form: _foreign(form) for form in ("keras", KERAS_WORKERS, *_OF_EXTENSIONS)},
-    DIRECTORY: None,
-    FIT: None,
-}
+def _usual(form: str) -> PipelineConfig | None:
+    if form in (DIRECTORY, FIT):
+        return None
+    if form not in ("tf.data", CACHED):
+        return _foreign(form)
+    keep = "memory" if form == CACHED else "none"
+    return PipelineConfig(loader=TfData(), keep=keep, finish="host", device_prefetch=0)
+
+
+FORMS: Final = {form: _usual(form) for form in NAMES}
 """What plain code can be, and the configuration by which it is what people have: two have none.
 
 With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyDataset has `WORKERS` threads instead of
