@@ -82,7 +82,6 @@ def show(artifact: options.Artifact = None, as_json: options.AsJson = False) -> 
 
 
 def report(
-    context: typer.Context,
     artifact: options.Artifact = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to write; by default report.html beside the artefact.")
@@ -97,8 +96,6 @@ def report(
     from autopipe.cli.output import use_beside
     from autopipe.reports import profile_report
 
-    if as_json:
-        options.refuse_idle(context, "out", why="with `--json`, which writes nothing")
     file = options.located(artifact)
     made = loading.of_file(file, use=functools.partial(use_beside, file))
     if as_json:
@@ -109,7 +106,6 @@ def report(
 
 
 def eject(
-    context: typer.Context,
     stored: options.ArtifactOptions = options.ARTIFACT,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
     to: Annotated[
@@ -138,7 +134,6 @@ def eject(
 
     with screen.aside():
         if to is not None:
-            options.refuse_idle(context, "plain", why="with `--to`, which does not use the tuned configuration")
             named = None if stored.workload is None else protocol.Reference(text=stored.workload)
             code = codegen.eject_usual(named or stored.read().workload, to)
             what = f"{to} as it is usually written"

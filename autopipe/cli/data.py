@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,29 +12,12 @@ from autopipe.cli import options, screen
 from autopipe.errors import ConfigError
 
 if TYPE_CHECKING:
-    from autopipe.artifact.converting import Job
+    from autopipe.artifact.converting import Job, Writer
 
-_WRITERS = dict(registry.loaded("autopipe.conversions", "conversion"))
-"""Modules that write sets elsewhere, by the name of their option. Each has a `writer`, a `METAVAR` and a `HELP`."""
-
-if TYPE_CHECKING:
-    Elsewhere: TypeAlias = Any
-else:
-    Elsewhere = dataclasses.make_dataclass(
-        "Elsewhere",
-        [
-            (name, Annotated[str | None, typer.Option(metavar=each.METAVAR, help=each.HELP)], None)
-            for name, each in _WRITERS.items()
-        ],
-        frozen=True,
-    )
-
-_HERE: Elsewhere = Elsewhere()
 _COULD_NOT_RUN = 3  # the exit status, as if nothing can be measured
 
 
 def convert(
-    context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
     to: Annotated[
         str | None,
@@ -68,7 +50,12 @@ def convert(
     shard: Annotated[
         str | None, typer.Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
     ] = None,
-    elsewhere: Elsewhere = _HERE,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=ADDRESS", help="Have the cluster at an address write, by the extension of that name."
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--verify", help="Then check the files, and compare samples with the source.")
     ] = False,
@@ -84,22 +71,18 @@ def convert(
     from autopipe.artifact import converting
 
     if finish is not None:
-        idle = "with `--finish`, which joins parts that are written"
-        options.refuse_idle(context, "to", "cut", "out", "workers", "shard", *_WRITERS, "check", why=idle)
         manifest = converting.finish(finish)
         screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
         return
     part = _part(shard)
-    asked = options.given(context, _WRITERS)
-    if asked and shard is not None:
-        said = f"`--{asked[0]}` writes all parts, but `--shard` asks for one."
-        raise ConfigError(said, hint="Leave one of them out.")
+    if by is not None and shard is not None:
+        raise ConfigError("`--by` writes all parts, but `--shard` asks for one.", hint="Leave one of them out.")
     chosen = workload.chosen_samples()
     job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
-    by = _WRITERS[asked[0]].writer(getattr(elsewhere, asked[0])) if asked else None
+    writer = None if by is None else _writer(by)
     try:
         with screen.bar("converting", unit="images") as on_progress:
-            done = job.run(workers=workers, part=part, by=by, on_progress=on_progress)
+            done = job.run(workers=workers, part=part, by=writer, on_progress=on_progress)
     except KeyboardInterrupt:
         screen.say("stopped   finished files stay; the same command continues from there")
         raise
@@ -112,6 +95,17 @@ def convert(
     screen.say(f"wrote     {done.samples:,} samples to {done.folder} in {done.seconds:.1f} s{kept}")
     if check:
         screen.say(f"verified  every file, and {job.verify()} samples against the source")
+
+
+def _writer(by: str) -> Writer:
+    """Return what writes a set elsewhere, by NAME=ADDRESS."""
+    name, equals, address = by.partition("=")
+    found = registry.named(name, "autopipe.conversions") if equals else None
+    if found is None:
+        known = ", ".join(entry.name for entry in registry.declared("autopipe.conversions")) or "none is installed"
+        raise ConfigError(f"`--by` must be NAME=ADDRESS with the name of an extension ({known}), but got {by!r}.")
+    writer: Writer = found.writer(address)
+    return writer
 
 
 def _say_sizes(job: Job) -> None:
@@ -134,7 +128,6 @@ def _part(text: str | None) -> tuple[int, int]:
 
 
 def verify(
-    context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
     samples: Annotated[
         int | None,
@@ -159,13 +152,11 @@ def verify(
     from autopipe.search import searching, settings
 
     if files:
-        options.refuse_idle(context, "samples", "space", why="with `--files`, which checks every sample")
         chosen = workload.chosen_samples()
         with screen.aside(), screen.bar("checking", unit="samples") as on_progress:
             found = verifying.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
         print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.file_lines(found)))
         raise typer.Exit(1 if found.bad else 0)
-    options.refuse_idle(context, "workers", why="without `--files`: each loader has its own")
     untrained = settings.Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared, so no model is built
     with (
         screen.working("comparing"),

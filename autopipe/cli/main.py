@@ -115,7 +115,7 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for heading, functions in _GROUPS.items():
         for function in functions:
-            command = app.command(function.__name__, cls=options.LenientCommand, rich_help_panel=heading)
+            command = app.command(function.__name__, rich_help_panel=heading)
             command(options.ungrouped(function))
     for name, module in sorted(registry.loaded("autopipe.commands", "command")):
         app.command(

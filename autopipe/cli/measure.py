@@ -23,15 +23,12 @@ if TYPE_CHECKING:
     from autopipe.pipeline.config import PipelineConfig
     from autopipe.search.settings import Settings
 
-_OF_A_MODEL = ("setting", "simulate_step", "virtual_devices", "mode", "batch_sizes")
-_OF_A_TRIAL = ("page_cache", "seconds", "trace")
 _ALONE_SECONDS = 60.0  # after which no further value of a parameter is tried without the model
 _NO_STEP_SECONDS = 1e-6  # of a model that takes no time
 _NOTHING_MEASURED = 3  # the exit status
 
 
 def measure(
-    context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
     setting: Annotated[
         list[str] | None,
@@ -47,8 +44,8 @@ def measure(
     batch_sizes: Annotated[
         str | None,
         typer.Option(
-            metavar="[16,32,64]",
-            help="Instead, measure the model alone at these batch sizes; by default half, the same, twice, four times.",
+            metavar="16,32,64",
+            help="Instead, measure the model alone at these batch sizes.",
         ),
     ] = None,
     formats: Annotated[
@@ -72,14 +69,8 @@ def measure(
     from autopipe.search.settings import Settings
 
     if formats:
-        idle = (*_OF_A_MODEL, *_OF_A_TRIAL)
-        options.refuse_idle(context, *idle, why="with `--formats`, for which no model runs")
         _show_formats(workload, as_json=as_json)
         return
-    if batch_sizes is not None:
-        options.refuse_idle(context, "mode", *_OF_A_TRIAL, why="with `--batch-sizes`, for which no loader runs")
-    if mode is not None:
-        options.refuse_idle(context, "trace", "page_cache", why="with `--mode`, for which no loader runs")
     settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
     if batch_sizes is not None:
         _show_batch_sizes(batch_sizes, workload, settings, setting or [], as_json=as_json)
@@ -196,8 +187,7 @@ def _show_batch_sizes(
                 f"Each size of `--batch-sizes` must divide equally between {devices} devices, but got {uneven[0]}.",
                 hint=f"Use multiples of {devices}.",
             )
-        usual = batch_sizes.usual_sizes(own, devices)
-        found = batch_sizes.by_batch_size(runner, config.model_setup, own, sizes or usual)
+        found = batch_sizes.by_batch_size(runner, config.model_setup, own, sizes)
     if as_json:
         print(found.model_dump_json(indent=2))
     else:

@@ -40,12 +40,12 @@ def size(text: str, option: str) -> int:
 
 
 def batch_sizes(text: str, option: str) -> tuple[int, ...]:
-    """Parse batch sizes such as `16,32,64`; none of an empty text."""
-    parts = [part.strip() for part in text.split(",")] if text else []
+    """Parse batch sizes such as `16,32,64`."""
+    parts = [part.strip() for part in text.split(",")]
     if not all(_WHOLE.fullmatch(part) for part in parts):
         raise ConfigError(
             f"`{option}` must be whole numbers of 1 or more, with commas between them, but got {shortened(text)}.",
-            hint=f"For example: {option} 16,32,64; without numbers it takes half, as it is, twice and four times.",
+            hint=f"For example: {option} 16,32,64",
         )
     return tuple(map(int, parts))
 

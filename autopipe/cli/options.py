@@ -13,14 +13,13 @@ import math
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
-from autopipe.errors import ConfigError, WorkloadError, shortened
+from autopipe.errors import WorkloadError, shortened
 from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
@@ -63,35 +62,6 @@ def ungrouped(command: Command) -> Command:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
-
-
-_MAY_LACK_A_VALUE = ("--batch-sizes",)
-
-
-class LenientCommand(TyperCommand):
-    """A command with options whose value may be missing, which typer does not know: they get an empty one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: the type is private to Typer
-        found = []
-        for each, following in zip(args, [*args[1:], "-"], strict=False):
-            found.append(each)
-            if each in _MAY_LACK_A_VALUE and (following.startswith("-") or ":" in following):  # the workload's name
-                found.append("")
-        return super().parse_args(ctx, found)
-
-
-def given(context: typer.Context, names: Iterable[str]) -> list[str]:
-    """Return those parameters of a command that are on its command line, not from a default or the environment."""
-    return [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
-
-
-def refuse_idle(context: typer.Context, *names: str, why: str) -> None:
-    """Raise ConfigError if one of these parameters of a command is on the command line, and would have no effect. `why`
-    ends the sentence: "with `--formats`, for which no model runs".
-    """
-    if idle := given(context, names):
-        option = next(each.opts[0] for each in context.command.params if each.name == idle[0])
-        raise ConfigError(f"`{option}` has no effect {why}.", hint="Leave it out.")
 
 
 # --------------------------------------------------------------- a workload
@@ -377,8 +347,9 @@ _FIELDS = {
 
 
 def given_settings(context: typer.Context) -> frozenset[str]:
-    """Return the fields of `Settings` and `Limits` that a command line sets, not a default."""
-    said = given(context, [field.name for field in dataclasses.fields(SearchOptions)])
+    """Return the fields of `Settings` and `Limits` that a command line sets, not a default or the environment."""
+    names = [field.name for field in dataclasses.fields(SearchOptions)]
+    said = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
     return frozenset(_FIELDS.get(name, name) for name in said)
 
 

@@ -40,12 +40,6 @@ class BatchSizes(Value):
         return None if own is None or row.images_per_second is None else row.images_per_second.value / own.value
 
 
-def usual_sizes(batch_size: int, devices: int = 1) -> tuple[int, ...]:
-    """Return half the workload's batch size, the size itself, twice and four times, if `devices` can share them."""
-    sizes = {max(1, batch_size // 2), batch_size, 2 * batch_size, 4 * batch_size}
-    return tuple(size for size in sorted(sizes) if size % devices == 0)
-
-
 def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes: Sequence[int]) -> BatchSizes:
     """Measure the model alone at these sizes, in two rounds, of which the faster reading counts; the workload has
     `batch_size`.

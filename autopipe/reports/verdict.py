@@ -534,7 +534,7 @@ def _of_the_batch_size(result: Result) -> Iterator[str]:
         yield (
             f"The model alone is {wording.times(times)} as fast with a batch of {2 * result.batch_size} "
             f"({wording.rate(doubled)} images/s). A tune does not change the batch size, which is a part of what is "
-            "trained: `autopipe measure`, of the same workload, with --batch-sizes, shows more of them."
+            "trained: `autopipe measure`, of the same workload, with `--batch-sizes 16,32,64`, say, shows more of them."
         )
 
 

@@ -24,7 +24,7 @@ import pytest
 import autopipe as ap
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Memory
-from autopipe.measure.batch_sizes import by_batch_size, usual_sizes
+from autopipe.measure.batch_sizes import by_batch_size
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial import child
@@ -260,16 +260,6 @@ def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch)
     assert larger.failure is not None
     assert "128" in larger.failure.message  # it was not tried
     assert found.times(large) is None
-
-
-@pytest.mark.parametrize(
-    ("size", "devices", "sizes"),
-    [(32, 1, (16, 32, 64, 128)), (1, 1, (1, 2, 4)), (3, 1, (1, 3, 6, 12)), (6, 2, (6, 12, 24)), (8, 4, (4, 8, 16, 32))],
-)
-def test_the_usual_batch_sizes_are_those_that_devices_can_share(
-    size: int, devices: int, sizes: tuple[int, ...]
-) -> None:
-    assert usual_sizes(size, devices) == sizes
 
 
 # ---------------------------------------------------------------- how long it is kept

@@ -27,7 +27,6 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 
 def diagnose(
-    context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
     seconds: Annotated[
@@ -52,10 +51,6 @@ def diagnose(
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.
     """
-    if steps is not None:
-        options.refuse_idle(context, "seconds", why="with `--steps`, which says how much to look at")
-    if keep_running:
-        options.refuse_idle(context, "callbacks", why="with `--keep-running`, which runs all callbacks")
     wanted = [f"--seconds={seconds}", *([] if steps is None else [f"--steps={steps}"])]
     wanted += ["--callbacks"] if callbacks or keep_running else []
     wanted += ["--keep-running"] if keep_running else []

@@ -1,5 +1,5 @@
-"""The loader `ap.Ray`, whose workers are on a Ray cluster, and `autopipe convert --ray`, whose option is here. Both
-need the extra `ray`.
+"""The loader `ap.Ray`, whose workers are on a Ray cluster, and `autopipe convert --by ray=ADDRESS`. Both need
+the extra `ray`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # imported before `--help` answers
     from autopipe.artifact.converting import Writer
 
-METAVAR = "ADDRESS"
-HELP = "Have a Ray cluster write: ray://HOST:10001, HOST:6379, auto, or local for one on this machine."
-
 
 def writer(address: str) -> Writer:
-    """Return a writer of sets by the cluster at an address."""
+    """Return a writer of sets by the cluster at an address: ray://HOST:10001, HOST:6379, auto, or local for one on this
+    machine.
+    """
     from autopipe.extensions.ray import conversion
 
     return functools.partial(conversion.convert, address=address)

@@ -20,8 +20,6 @@ from tests.unit.cli.conftest import Autopipe
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--steps", "9", "--seconds", "10"), "`--seconds` has no effect with `--steps`"),
-        (("--callbacks", "--keep-running"), "`--callbacks` has no effect with `--keep-running`"),
         (("--seconds", "inf"), "'--seconds': inf is not a finite number"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

@@ -56,12 +56,11 @@ def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_w
     assert f"--option 20{unit}" in str(raised.value.hint)
 
 
-def test_batch_sizes_are_whole_numbers_or_left_to_the_workload() -> None:
+def test_batch_sizes_are_whole_numbers() -> None:
     assert option_values.batch_sizes("16, 32,64", "--batch-sizes") == (16, 32, 64)
-    assert option_values.batch_sizes("", "--batch-sizes") == ()
 
 
-@pytest.mark.parametrize("text", ["many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
+@pytest.mark.parametrize("text", ["", "many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
 def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe, text: str) -> None:
     with pytest.raises(ConfigError, match=r"`--batch-sizes` must be whole numbers of 1 or more") as raised:
         option_values.batch_sizes(text, "--batch-sizes")
@@ -235,31 +234,3 @@ def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(o
     option = f"--{next(iter(options)).replace('_', '-')}"
     with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`, but `train.py:workload` has its own"):
         WorkloadOptions(workload="train.py:workload", **options).chosen()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("measure", "a.py:w", "--mode", "train", "--trace", "t.json"), "`--trace` has no effect with `--mode`"),
-        (("measure", "a.py:w", "--mode", "train", "--batch-sizes"), "`--mode` has no effect with `--batch-sizes`"),
-        (("measure", "--batch-sizes", "a.py:w", "--trace", "t.json"), "`--trace` has no effect with `--batch-sizes`"),
-        (("measure", "--batch-sizes", "--seconds", "9", "a.py:w"), "`--seconds` has no effect with `--batch-sizes`"),
-        (("measure", "a.py:w", "--formats", "--batch-sizes", "8"), "`--batch-sizes` has no effect with `--formats`"),
-        (("measure", "a.py:w", "--formats", "--set", "cache=memory"), "`--set` has no effect with `--formats`"),
-        (("verify", "a.py:w", "--workers", "2"), "`--workers` has no effect without `--files`"),
-        (("verify", "a.py:w", "--files", "--samples", "9"), "`--samples` has no effect with `--files`"),
-        (("report", "--json", "--out", "a.html"), "`--out` has no effect with `--json`"),
-        (("eject", "--to", "keras", "--plain"), "`--plain` has no effect with `--to`"),
-        (("convert", "--finish", "set", "--verify"), "`--verify` has no effect with `--finish`"),
-        (("convert", "--finish", "set", "--out", "other"), "`--out` has no effect with `--finish`"),
-        (("convert", "--finish", "set", "--cut", "1"), "`--cut` has no effect with `--finish`"),
-        (("tune", "a.py:w", "--batch-size", "64"), "`--batch-size` goes with `--images`"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
-def test_an_option_that_would_have_no_effect_is_refused_by_name(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert autopipe(*arguments).refused().startswith(f"error: {said}")
-    assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,7 @@ def test_a_cluster_writes_the_same_files(photos: Path, tmp_path: Path, ray_nodes
     (tmp_path / "train.py").write_text(TRAIN.format(table=str(photos / "labels.csv")))
     named = f"{tmp_path / 'train.py'}:workload"
     converting.job(named, form, tmp_path / "whole").run(workers=1)
-    line = ("convert", named, "--to", form, "--out", "set", "--ray", ray_nodes.address, "--verify")
+    line = ("convert", named, "--to", form, "--out", "set", "--by", f"ray={ray_nodes.address}", "--verify")
     done = succeeded(autopipe(*line, cwd=tmp_path))
     assert "wrote     23 samples" in done.stderr
     assert "verified" in done.stderr
