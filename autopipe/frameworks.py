@@ -113,10 +113,24 @@ def _stacked(batches: Iterator[Any], count: int) -> Iterator[Any]:
     return stack(batches, count, stack_fn=jax.numpy.stack)  # type: ignore[no-any-return]  # Keras has no types
 
 
-def py_dataset_adapter(dataset: Any, *, shuffle: bool = False) -> Any:
-    """Return the object by which `fit` reads a `keras.utils.PyDataset`."""
+def py_dataset_adapter(dataset: Any, *, shuffle: bool = False, epoch: int = 0) -> Any:
+    """Return the object by which `fit` reads a `keras.utils.PyDataset`, from an epoch on."""
     adapter = _imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter")
-    return adapter(dataset, shuffle=shuffle)
+    made = adapter(dataset, shuffle=shuffle)
+    if hasattr(made, "_epoch"):
+        made._epoch = epoch
+    return made
+
+
+def draws_by_epoch() -> bool:
+    """Return True if the installed Keras shuffles batches of a PyDataset by `random.Random(epoch)`, as from 3.16 on.
+
+    It then also calls `on_epoch_begin` before its workers start, and not after.
+    """
+    if "keras" not in sys.modules:
+        return False
+    enqueuer = _imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "OrderedEnqueuer")
+    return "epoch" in inspect.signature(enqueuer.start).parameters
 
 
 def layers(model: Any) -> list[Any]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from autopipe import frameworks
 from autopipe.errors import (
     REMOVED,
     AutopipeError,
@@ -34,7 +35,16 @@ from autopipe.errors import (
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling
-from autopipe.pipeline.batching.datasets import Feeder, batch_at, copied, feeder, first_batch, has_index, parts_of
+from autopipe.pipeline.batching.datasets import (
+    Feeder,
+    batch_at,
+    copied,
+    feeder,
+    first_batch,
+    forks,
+    has_index,
+    parts_of,
+)
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
 from autopipe.workload.sample import label, leaves, paths_of
@@ -232,6 +242,8 @@ class WrappedData:
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
+        if self.by_index and (warning := _of_an_old_draw(dataset.dataset)):
+            warnings.warn(warning, DataWarning, stacklevel=3)
 
     def _add_knobs(self, dataset: Any) -> None:
         """Have Keras's own knobs of a PyDataset tried, those that were named or, if nothing was, all."""
@@ -437,6 +449,20 @@ def _counted(dataset: Feeder, name: str) -> int | None:
                 stacklevel=5,
             )
     return count
+
+
+def _of_an_old_draw(dataset: Any) -> str | None:
+    """Say so if Keras's workers may make batches of a PyDataset before `on_epoch_begin` has changed it."""
+    usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
+    if usual is None or not isinstance(dataset, usual) or type(dataset).on_epoch_begin is usual.on_epoch_begin:
+        return None
+    if frameworks.draws_by_epoch() or not (dataset.workers > 1 or forks(dataset)):
+        return None
+    which = "batches of an epoch" if forks(dataset) else "the first batches of an epoch"
+    return (
+        f"Keras {sys.modules['keras'].__version__} starts its workers before it calls `{type(dataset).__name__}."
+        f"on_epoch_begin`, so that {which} may be of an old draw. Draw in `on_epoch_end`, which ends before they start."
+    )
 
 
 def _plain(value: Any) -> Any:

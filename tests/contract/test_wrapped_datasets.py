@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import functools
+import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from keras.src.trainers.data_adapters import py_dataset_adapter
 
 import autopipe as ap
 from autopipe import frameworks
@@ -272,6 +275,36 @@ def test_threads_give_the_batches_of_keras_own_adapter(count: int, last: int, wo
             for ours, theirs in zip(made.batches(epoch, start), expected, strict=True):
                 for one, other in zip(ours, theirs, strict=True):
                     np.testing.assert_array_equal(one, other)
+
+
+def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not frameworks.draws_by_epoch():  # Keras 3.16 does
+        monkeypatch.setattr(py_dataset_adapter.OrderedEnqueuer, "start", lambda self, epoch: None)
+    with opened(wrapped(Numbered(), shuffle=True, seed=9), ap.Threads(workers=2)) as made:
+        for epoch in (0, 2, 1):
+            random.Random(epoch).shuffle(expected := list(range(7)))
+            assert [index for index, *_ in read(made, epoch)] == expected
+
+
+@pytest.mark.slow
+def test_keras_own_processes_shuffle_each_epoch_anew() -> None:
+    with opened(wrapped(Numbered(), shuffle=True), by_keras(2, use_multiprocessing=True)) as made:
+        orders = [[index for index, *_ in read(made, epoch)] for epoch in range(3)]
+    assert len(set(map(tuple, orders))) == 3
+    assert [sorted(order) for order in orders] == [list(range(7))] * 3
+    if frameworks.draws_by_epoch():
+        for epoch, order in enumerate(orders):
+            random.Random(epoch).shuffle(expected := list(range(7)))
+            assert order == expected
+
+
+@pytest.mark.parametrize(("workers", "told"), [(1, False), (2, True)])
+def test_a_draw_in_on_epoch_begin_beside_workers_that_have_started_is_told_of(*, workers: int, told: bool) -> None:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        wrapped(Numbered(workers=workers))
+    says = ["`Numbered.on_epoch_begin`" in str(each.message) for each in found]
+    assert says == [True] * (told and not frameworks.draws_by_epoch())
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ class Indexed:
         self.seed, self.shuffle = seed, shuffle
         self.block: SharedBlock | None = None  # the pickled dataset, if worker processes have to get it
         self._steps = steps
+        self._as_keras = frameworks.draws_by_epoch()
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._generators: list[tuple[Any, int]] | None = None  # of random numbers, in a worker process
         self._lengths: list[int] = []  # of the parts in `block`
@@ -96,7 +97,11 @@ class Indexed:
             return position
         known = self._indices
         if known is None or known[0] != epoch:
-            known = self._indices = (epoch, order.epoch_order(self.seed, epoch, self._steps))
+            drawn = order.epoch_order(self.seed, epoch, self._steps)
+            if self._as_keras:
+                drawn = np.arange(self._steps)
+                random.Random(epoch).shuffle(drawn)  # type: ignore[arg-type]  # an array can be shuffled, too
+            known = self._indices = (epoch, drawn)
         return int(known[1][position])
 
     def shown(self, epoch: int, samples: NDArray[np.int64]) -> str:
@@ -292,7 +297,7 @@ class _OfKeras(_ByIndex):
         multiprocessing.set_start_method("fork", force=True)
         stream.require_safe_fork()
         random.seed(f"{self._batches.seed} {epoch}")
-        self._adapter = frameworks.py_dataset_adapter(dataset, shuffle=self._batches.shuffle)
+        self._adapter = frameworks.py_dataset_adapter(dataset, shuffle=self._batches.shuffle, epoch=epoch)
         self._adapter.on_epoch_begin()
         self._elements = iter(self._adapter.get_numpy_iterator())
 

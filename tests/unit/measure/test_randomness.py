@@ -25,6 +25,9 @@ from tests.fakes.commands import python, succeeded
 from tests.fakes.data_loader import DataLoader
 from tests.fakes.reports import Told
 
+# Of a draw in `on_epoch_begin`.
+pytestmark = pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
+
 Array: TypeAlias = NDArray[Any]
 Draw: TypeAlias = Callable[[Any], Any]
 """Returns an array of a shape, of random numbers from 0 to 1."""
