@@ -128,5 +128,7 @@ def test_every_term_is_used() -> None:
 def test_pages_call_the_confirmation_run_by_its_name() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     other = re.compile(r"(?<![-/])\bproofs?\b(?!\.svg)")  # neither an option nor a file
-    prose = {page.name: re.sub(r"(?ms)^```.*?^```", "", page.read_text()) for page in pages}  # not what a command prints
+    prose = {
+        page.name: re.sub(r"(?ms)^```.*?^```", "", page.read_text()) for page in pages
+    }  # not what a command prints
     assert [f"{name}: {line}" for name, text in prose.items() for line in text.splitlines() if other.search(line)] == []
