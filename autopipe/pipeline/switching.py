@@ -128,6 +128,8 @@ class SwitchingLoader(Loader):
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         source: Iterator[Batch] | None = None
+        if self._upcoming is not None and (epoch, start) < self._at:  # the reader may never come to its place again
+            self._upcoming.place, self._upcoming.is_late = (-1, 0), False
         self._at, self._last, number = (epoch, start), last, start
         self._reader += 1
         reader = self._reader

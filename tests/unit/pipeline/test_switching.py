@@ -193,14 +193,16 @@ def test_a_switch_that_is_taken_back_leaves_the_running_loader() -> None:
     assert (found, loader.loader, other.closed) == (EXPECTED, one, True)
 
 
-def test_the_reader_may_jump_while_a_loader_is_about_to_take_over() -> None:
+@pytest.mark.parametrize(("epoch", "start"), [(3, 2), (0, 0), (1, 0)])
+def test_the_reader_may_jump_while_a_loader_is_about_to_take_over(epoch: int, start: int) -> None:
     one, other = arrays(), arrays()
     loader, _ = switching(one)
-    batches = loader.batches(0)
+    batches = loader.batches(1, 2)
     next(batches)
     loader.switch(other)
     del batches
-    assert [y.tolist() for _, y in loader.batches(3, 2)] == [y.tolist() for _, y in arrays().batches(3, 2)]
+    found = [y.tolist() for _, y in loader.batches(epoch, start)]
+    assert found == [y.tolist() for _, y in arrays().batches(epoch, start)]
     assert loader.loader is other
 
 
