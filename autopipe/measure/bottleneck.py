@@ -71,14 +71,14 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
     return Bottleneck(limit=found, sentence=f"{words}; the model alone takes {_text(model)}.")
 
 
-_UNKNOWN = "on a batch that is already there the model takes {} images/s; what making one costs is not known."
+_UNKNOWN = "fed from one batch in memory the model takes {} images/s; what making one costs is not known."
 _NOT_THE_MODEL = "making batches, on cores that the model may need as well: the model alone takes {} images/s."
 
 
 def _model(others: list[Limit], model: float) -> str:
     feeds = min((each.without_model or each.images_per_second for each in others), default=0.0)
-    more = f"; the loader alone could feed {_text(feeds)}" if model < feeds < math.inf else ""
-    return f"the model is the limit: on a batch that is already there it takes {_text(model)} images/s{more}."
+    more = f"; the loader alone delivers {_text(feeds)}" if model < feeds < math.inf else ""
+    return f"the model is the limit: fed from one batch in memory it takes {_text(model)} images/s{more}."
 
 
 def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:

@@ -139,7 +139,7 @@ def test_workers_elsewhere_are_held_back_by_the_cores_there(elsewhere: Callable[
 
 def test_what_the_loader_could_feed_is_without_the_models_work_on_the_same_cores() -> None:
     sentence = bottleneck(bounds(ceiling(model=900.0, model_core_seconds=2.0e-3), THREADS), model_share=0.95).sentence
-    assert "900 images/s; the loader alone could feed 2,700" in sentence
+    assert "900 images/s; the loader alone delivers 2,700" in sentence
 
 
 def test_the_transfer_is_blamed_only_for_what_it_explains() -> None:
