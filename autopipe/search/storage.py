@@ -13,6 +13,7 @@ from optuna.storages import RDBStorage
 
 from autopipe.errors import AutopipeError, TrialError
 
+_TABLES = 4  # that Optuna makes one after the other, and may be outrun at
 _PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 
 
@@ -21,7 +22,7 @@ def opened(url: str) -> Iterator[RDBStorage]:
     """Open a storage; raises TrialError if it cannot be used, here or in the block."""
     try:
         with quiet():
-            storage = RDBStorage(url)
+            storage = _database(url)
             try:
                 yield storage
             finally:
@@ -34,6 +35,17 @@ def opened(url: str) -> Iterator[RDBStorage]:
             hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room "
             "and can be written to; or postgresql+psycopg://user@host/name.",
         ) from error
+
+
+def _database(url: str) -> RDBStorage:
+    """Open a database. Another machine may create the same tables at the same time; that is no error."""
+    for _ in range(_TABLES):
+        try:
+            return RDBStorage(url)
+        except Exception as error:
+            if type(error).__name__ not in ("IntegrityError", "ProgrammingError"):  # as PEP 249 has each driver call it
+                raise
+    return RDBStorage(url)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 
@@ -36,6 +37,12 @@ class Postgres:
         """Kill it and start it again; every connection breaks."""
         self.stop()
         self.start()
+
+    def empty(self, name: str) -> str:
+        """Create a database without tables, and return its URL."""
+        with psycopg.connect(f"host={self._folder} user=tuner dbname=postgres", autocommit=True) as own:
+            own.execute(f"CREATE DATABASE {name}".encode())
+        return self.url.replace("/postgres?", f"/{name}?")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import optuna
 import pytest
@@ -52,6 +54,19 @@ def test_a_server_that_is_stopped_costs_no_result(postgres: Postgres, unharmed: 
     assert found.result.unsaved == lost
     assert same(found, unharmed)
     assert kept(postgres.url, "stopped") == [each.value for each in unharmed.study.trials[:HARMED_AT]]
+
+
+@pytest.mark.filterwarnings("ignore:.*deleted while still open:ResourceWarning")  # Optuna's own, of a failed try
+def test_machines_that_come_to_an_empty_database_at_the_same_moment_can_all_use_it(postgres: Postgres) -> None:
+    url, barrier = postgres.empty("new"), threading.Barrier(4, timeout=60)
+
+    def make(_: int) -> None:
+        barrier.wait()
+        with storage.opened(url):
+            pass
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(make, range(4)))
 
 
 def test_machines_that_share_a_server_learn_from_each_other(postgres: Postgres, unharmed: Searched) -> None:
