@@ -167,7 +167,8 @@ class _Scratch:
         if not address:
             raise MemoryError
         self.address = ctypes.c_void_p(address)
-        weakref.finalize(self, library.autopipe_scratch_free, self.address)
+        # Not at the interpreter's exit, where threads of workers may still use theirs.
+        weakref.finalize(self, library.autopipe_scratch_free, self.address).atexit = False
 
 
 _OF_THREAD: Final = threading.local()  # its attributes go with the thread
