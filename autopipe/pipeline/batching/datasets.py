@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import io
 import itertools
 import sys
 import threading
@@ -337,8 +338,8 @@ def batch_at(dataset: Any, index: int, length: int) -> Any:
 def copied(dataset: Any) -> Any:
     """Return a copy that can be asked for batches in the place of a user's dataset, which asking may change.
 
-    Beside it is shared what cannot be copied and has no place in a sequence, such as a lock or the handle of a library,
-    and what memory has no room for. Raise WorkloadError if something else cannot be copied.
+    Beside it is shared what cannot be copied and has no place in a sequence, such as a lock, a file or the handle of a
+    library, and what memory has no room for. Raise WorkloadError if something else cannot be copied.
     """
     room = machine.detect_memory().available_bytes // 2
     try:
@@ -352,7 +353,7 @@ def copied(dataset: Any) -> Any:
         try:
             vars(made)[name] = copy.deepcopy(value, known)
         except Exception as error:
-            if isinstance(value, Iterator):
+            if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
                 raise _not_copied(f"{type(dataset).__name__}.{name}", error) from error
     return made
 
