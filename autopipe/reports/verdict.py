@@ -19,6 +19,7 @@ from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
 from autopipe.measure.stats import FEWEST_PAIRS, Ratio, student_t_95
 from autopipe.pipeline.config import Params, PipelineConfig, from_config
+from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.reports import wording
 from autopipe.search.result import BLOCKS, WORTH, Baseline, Contest, Effect, Reason, Result
 from autopipe.values import UNSTEADY
@@ -199,7 +200,7 @@ def _does(result: Result, rival: Baseline | None) -> str:
     theirs: Params = {} if before is None else from_config(before)
     credited = [each for each in _next_best(result, theirs) if before is None or _is_new(each, theirs)]
     loaders = [each for each in result.effects if each.measured and each.setting == "loader"]
-    near = [each for each in loaders if each.other == "tfdata"] or loaders  # the nearest to what people write
+    near = [each for each in loaders if each.other == TfData().kind] or loaders  # the nearest to what people write
     if not all(each.faster and each.ratio >= WORTH for each in near):
         credited = [each for each in credited if each not in loaders]
     said = [_told(each, config) for each in credited[:_MOST_TOLD]]

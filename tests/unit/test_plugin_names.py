@@ -64,6 +64,7 @@ USERS = {
     "measure/verify.py": "the reference that the others are compared with",
     "pipeline/eject/forms.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",
     "pipeline/eject/module.py": "which plain code a loader's settings are written as",
+    "reports/verdict.py": "the loader that is the nearest to what people write",
     "artifact/reference.py": "the workload of `--images`",
 }
 """Modules that import a plugin because they use it, not to know something of it."""

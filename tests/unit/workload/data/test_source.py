@@ -53,16 +53,6 @@ def test_a_source_is_described_as_far_as_it_can_be_and_as_it_says_itself() -> No
     assert source.mean_bytes(Described()) == 3.5
 
 
-@pytest.mark.parametrize("named", [["/a"], "/a", (3,), lambda: ("/a",)])
-def test_folders_of_a_users_source_that_are_something_else_are_not_taken(named: object) -> None:
-    described = Described()
-    assert source.folders(described) == ()
-    described.folders = named  # type: ignore[attr-defined]
-    assert source.folders(described) == ()
-    described.folders = ("/a", "/b")  # type: ignore[attr-defined]
-    assert source.folders(described) == ("/a", "/b")
-
-
 def test_a_difference_names_the_parts() -> None:
     assert source.difference("files=3 sizes=a times=b", "files=3 sizes=c times=d") == "sizes, times"
     assert source.difference("a=1", "b=1") == "a, b"

@@ -129,9 +129,6 @@ def test_separators_byte_order_mark_quotes_and_blank_lines_are_understood(folder
 def test_paths_may_be_absolute_or_start_at_another_root(folder: Path, tmp_path: Path) -> None:
     data = table(folder, f"path,label\n3.jpg,1\n{folder}/1.jpg,2\n", root=str(folder / "sub"))
     assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
-    above = table(folder, "path,label\n3.jpg,1\n../1.jpg,2\n", root=str(folder / "sub"))
-    below = table(folder, "path,label\n3.jpg,1\n3.jpg,2\n", root=str(folder / "sub"))
-    assert [each.folders for each in (data, above, below)] == [(), (), (str(folder / "sub"),)]
 
 
 def test_a_separator_in_a_quoted_text_moves_no_cells(folder: Path) -> None:
