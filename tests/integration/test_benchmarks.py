@@ -22,6 +22,7 @@ def test_a_script_tells_how_it_is_used(script: Path) -> None:
     assert "usage:" in done.stdout + done.stderr
 
 
+@pytest.mark.timeout(300)
 def test_a_record_of_a_machine_is_written_as_its_parts_end(tmp_path: Path) -> None:
     command = [sys.executable, "-P", str(BENCHMARKS / "device" / "record.py"), str(tmp_path), "--small"]
     subprocess.run([*command, "--only", "machine,loaders,lock,transfer"], check=True, stdout=subprocess.DEVNULL)
