@@ -14,7 +14,7 @@ import pytest
 from autopipe.extensions.diagnose.watched import Watched
 from tests.fakes.commands import autopipe, succeeded
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 HEAD = """
 import gzip
@@ -158,20 +158,21 @@ def small():
         "PyDataset",
         workers=4,
     ),
-    "a lock that another thread holds": Slow(
+    "a lock that another thread gives back": Slow(
         """
-lock = threading.Lock()
+taken = threading.Lock()  # by each sample, and given back every 20 ms: no thread can take it twice in a row
 
-def holds():
+def gives_back():
     while True:
-        with lock:
-            time.sleep(0.02)
+        time.sleep(0.02)
+        if taken.locked():
+            taken.release()
 
-threading.Thread(target=holds, daemon=True).start()
+threading.Thread(target=gives_back, daemon=True).start()
 
 def small():
-    with lock:  # slow
-        return large[:8, :8]
+    taken.acquire()  # slow
+    return large[:8, :8]
 """,
         "PyDataset",
         "locked",
@@ -206,7 +207,7 @@ def small():
     ("backend", "names"),
     [
         ("jax", ["a mask compared with colours", "imread", "colours of a large array"]),  # the first one forks
-        ("jax", ["gzip", "a loop in Python", "Pillow", "a lock that another thread holds"]),
+        ("jax", ["gzip", "a loop in Python", "Pillow", "a lock that another thread gives back"]),
         ("tensorflow", ["a read that takes long", "np.resize", "JSON"]),
     ],
 )
