@@ -328,7 +328,7 @@ def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:
 def _shared_accelerator() -> tuple[tuple[str, str], ...]:
     """Return variables with which processes share an accelerator: each takes only the memory that it needs."""
     wanted = {
-        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "TF_CPP_MIN_LOG_LEVEL": "1",  # warnings go to the child's log: one tells of a cache that is thrown away
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     }

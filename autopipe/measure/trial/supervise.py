@@ -36,6 +36,12 @@ from autopipe.workload.mode import Mode
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
 _MEMORY_SHARE = 0.9
+_DISCARDED = "partially cached contents of the dataset"  # TensorFlow's warning of it
+_ENDED_EARLY = 2  # epochs that a trial itself leaves before their end: that of the step that compiles, and the last one
+_NO_CACHE = (
+    "TensorFlow throws away the content of a `cache()` in each epoch, because no epoch reads all that it caches. Leave "
+    "samples out before it: write `take(n).cache()` in place of `cache().take(n)`."
+)
 
 _Answer = TypeVar("_Answer", bound=Value)
 
@@ -122,6 +128,11 @@ class TrialRunner:
         answer = _expected(Measurement, found)
         if isinstance(answer, TrialFailure):
             return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
+        assert self._child is not None  # it has answered
+        # If no epoch is known to have ended, two caches may each have been left twice.
+        left = _ENDED_EARLY * (2 if answer.epoch_restart_seconds is None else 1)
+        if self._child.log.count(_DISCARDED) > left:
+            self.on_event(protocol.Log(text=_NO_CACHE, of_data=True))
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
