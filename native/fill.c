@@ -13,6 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver pow, pow@GLIBC_2.2.5"); /* the same bits as of the newest one, which manylinux_2_28 has not */
+#endif
+
 #define KEPT_BYTES ((size_t)64 << 20) /* of a room between two batches */
 #define SLACK 64
 
@@ -42,12 +46,14 @@ static void drop_large(struct room *room) {
 
 static int read_file(struct autopipe_scratch *scratch, const struct autopipe_span *span, const uint8_t **data,
                      size_t *size) {
-  struct stat status;
+  struct statx status; /* what is linked as fstat needs glibc 2.33 */
   int file = open(span->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a pipe would wait for its writer */
   if (file < 0) return UNREADABLE;
-  int verdict = fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ? UNREADABLE : FINE;
+  int is_known = statx(file, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) == 0;
+  int verdict = is_known && S_ISREG(status.stx_mode) ? FINE : UNREADABLE;
   if (verdict == FINE && span->offset < 0) verdict = UNREADABLE;
-  int64_t left = verdict == FINE && span->offset < status.st_size ? status.st_size - span->offset : 0;
+  int64_t all = (int64_t)(is_known ? status.stx_size : 0);
+  int64_t left = verdict == FINE && span->offset < all ? all - span->offset : 0;
   if (span->size > 0 && span->size < left) left = span->size;
   uint8_t *bytes = verdict == FINE ? room_of(&scratch->file, (size_t)left + 1) : NULL;
   if (verdict == FINE && bytes == NULL) verdict = NO_MEMORY;
