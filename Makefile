@@ -95,7 +95,7 @@ SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=all
 test-native: $(VENV)/dev.stamp
 	$(BIN)/python native/fuzz/seeds.py build/fuzz/seeds
 	cc -std=c11 -g -O1 -Wall -Wextra -Werror -ffp-contract=off $(SANITIZED) -DMUTATE -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
-		-DAUTOPIPE_DIGEST='"fuzz"' -o build/fuzz/fuzz native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
+		-o build/fuzz/fuzz native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
 	build/fuzz/fuzz 20000 build/fuzz/seeds/*
 
 test-slow: $(VENV)/dev.stamp

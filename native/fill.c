@@ -262,6 +262,3 @@ AUTOPIPE_API int64_t autopipe_fill(const struct autopipe_program *program, const
   drop_large(&scratch->pixels[1]);
   return left;
 }
-
-/* What this library was built from: it is compared before anything of it is used. */
-AUTOPIPE_API const char *autopipe_digest(void) { return AUTOPIPE_DIGEST; }
