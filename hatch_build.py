@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+_DEBIAN = "gcc libc6-dev libjpeg-dev libdeflate-dev"
+_FLAGS = ("CC", "CFLAGS", "LDFLAGS")
+
 
 class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]
-    """Runs CMake, which says what is missing if it fails."""
+    """Runs CMake, which says what is missing or fails."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build `autopipe/_native.so`; a wheel has it, and the digest of what it was built from."""
@@ -21,7 +25,12 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]
             ["cmake", "--fresh", "-S", str(root / "native"), "-B", str(folder), "-G", "Ninja"],
             ["cmake", "--build", str(folder)],
         ):
-            subprocess.run(command, check=True)
+            if subprocess.run(command, check=False).returncode:
+                flags = [f" {name} is {value!r}." for name, value in os.environ.items() if name in _FLAGS]
+                self.app.abort(
+                    "autopipe's native library was not built: above, CMake says why. It needs a C compiler, "
+                    f"libjpeg-turbo and libdeflate (Debian, Ubuntu: sudo apt-get install {_DEBIAN}).{''.join(flags)}"
+                )
         made = folder / library.name
         if version == "editable":
             library.unlink(missing_ok=True)  # a process that has loaded it goes on with what it has
