@@ -2,8 +2,8 @@
 # headers of libjpeg-turbo and libdeflate, which root gets by apt-get if they are missing. Nothing else is installed
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test check coverage types test-native test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-torch \
-	test-oldest test-newest test-nightly tune lint format bench clean
+.PHONY: help test check coverage types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
+	test-torch test-oldest test-newest test-nightly tune lint format wheel bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
 # as uv installs them without: 10 s of processor time, not 4.
@@ -54,6 +54,8 @@ help:
 	@echo "make types   mypy on everything; make test reads the package only"
 	@echo "make test-native"
 	@echo "             20,000 damaged images through the native library, under sanitizers"
+	@echo "make test-wheel"
+	@echo "             a wheel in an environment without a compiler, and builds where something is missing"
 	@echo "make test-slow"
 	@echo "             whole tunes, examples and diagnoses, as users run them, and trials of every loader"
 	@echo "make test-core"
@@ -77,18 +79,19 @@ help:
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 5 minutes, install included)"
 	@echo "make lint    ruff, mypy on the package and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
+	@echo "make wheel   dist/*.whl, for Linux with glibc 2.28 or newer"
 	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
 # Folders with a target of their own.
-APART := $(addprefix --ignore tests/,browser extensions/dali/installed extensions/ray/nodes recipes servers torch)
+APART := $(addprefix --ignore tests/,browser extensions/dali/installed extensions/ray/nodes recipes servers torch wheel)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile $(APART)
 
 test: lint
 	$(PYTEST) -m "not slow"
 
 # The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
-check: types test-native test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
+check: types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
 
 # The same 20,000 files each time.
 SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -97,6 +100,9 @@ test-native: $(VENV)/dev.stamp
 	cc -std=c11 -g -O1 -Wall -Wextra -Werror -ffp-contract=off $(SANITIZED) -DMUTATE -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
 		-o build/fuzz/fuzz native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
 	build/fuzz/fuzz 20000 build/fuzz/seeds/*
+
+test-wheel: wheel
+	$(BIN)/python -m pytest tests/wheel
 
 test-slow: $(VENV)/dev.stamp
 	$(PYTEST) -m slow
@@ -184,6 +190,13 @@ format: $(VENV)/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# auditwheel refuses a library that needs newer symbols, and puts into the wheel what is not inside.
+PLATFORM = manylinux_2_28_$(shell uname -m)
+wheel: $(VENV)/wheel.stamp
+	rm -rf build/wheel dist
+	export PATH="$(CURDIR)/$(BIN):$$PATH" && $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel . && \
+		auditwheel repair --plat $(PLATFORM) --only-plat --wheel-dir dist build/wheel/*.whl && auditwheel show dist/*.whl
+
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/loaders.py
 
@@ -208,6 +221,11 @@ $(VENV)/browser.stamp: $(VENV)/dev.stamp
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends chromium fonts-liberation >/dev/null; } || { \
 		echo "error: no Chromium was found, and only root can install Debian's." >&2; \
 		echo "hint: $(BIN)/playwright install chromium, or as root: apt-get install chromium" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/wheel.stamp: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[wheel]'
+	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
 # Airflow wants versions of its own, too.
