@@ -3,7 +3,8 @@
  * What is reproduced: the pixels of `simplejpeg.decode_jpeg` (slow integer transform, fancy upsampling), and its
  * verdict in strict mode, in which a warning of libjpeg's anywhere in the file is damage. A crop, too, reads the rest
  * of the entropy-coded data, without its transform, so that damage outside of the crop is found. What is not: four inks,
- * rare samplings, more than 8 bits. They are UNKNOWN, and Python decodes them.
+ * rare samplings, more than 8 bits. They are UNKNOWN, and Python decodes them, and what is made of a damaged file if
+ * that is asked for: pixels there differ from version to version.
  *
  * One decompressor a scratch is made once and used for all images. libjpeg's errors come back here by `longjmp`; the
  * next image starts with `jpeg_abort_decompress`, which releases what the failed one took. */
@@ -145,6 +146,15 @@ static int is_common(const struct jpeg_decompress_struct *info) {
   return (across <= 2 && down <= 2) || (across == 4 && down == 1);
 }
 
+/* Return 0 for a progressive file that ends before its last scan: libjpeg then guesses, each version otherwise. */
+static int has_all_scans(const struct jpeg_decompress_struct *info) {
+  if (info->coef_bits == NULL) return 1;
+  for (int part = 0; part < info->num_components; part++)
+    for (int each = 0; each < DCTSIZE2; each++)
+      if (info->coef_bits[part][each] != 0) return 0;
+  return 1;
+}
+
 /* Return the largest of 8, 4, 2 by which an image is reduced without falling below the least size; 1 for none. */
 static int64_t ratio_of(int64_t height, int64_t width, int64_t least_height, int64_t least_width) {
   for (int64_t ratio = 8; ratio > 1; ratio /= 2)
@@ -159,14 +169,14 @@ static int begun(struct decoder *decoder, const uint8_t *data, size_t size,
   jpeg_mem_src(info, (unsigned char *)(uintptr_t)data, (unsigned long)size);
   jpeg_read_header(info, TRUE);
   int64_t height = info->image_height, width = info->image_width;
-  if (height * width > decode->whole[2]) return TOO_LARGE; /* before anything is allocated for its pixels */
+  if (height * width > decode->whole[1]) return TOO_LARGE; /* before anything is allocated for its pixels */
   if (!is_common(info)) return UNKNOWN;
   info->out_color_space = decode->whole[0] == 1 ? JCS_GRAYSCALE : JCS_RGB;
   if (decode->whole[0] == 0 && info->num_components == 1) info->out_color_space = JCS_GRAYSCALE;
   if (info->out_color_space == JCS_GRAYSCALE && info->jpeg_color_space == JCS_RGB) return UNKNOWN;
   info->dct_method = JDCT_ISLOW;
   info->do_fancy_upsampling = TRUE;
-  int64_t least_height = decode->whole[3], least_width = decode->whole[4];
+  int64_t least_height = decode->whole[2], least_width = decode->whole[3];
   if (least_height > 0) {
     if (height < 16 || width < 16) return UNKNOWN; /* several ratios give one size */
     int64_t ratio = turned >= 5 ? ratio_of(height, width, least_width, least_height)
@@ -214,18 +224,18 @@ static int scanned(struct autopipe_scratch *scratch, struct box box, struct imag
   return FINE;
 }
 
-/* DECODE: whole = {channels (0: a mask, as its file has it), strict, most pixels, least height and width or 0, EXIF}.
+/* DECODE: whole = {channels (0: a mask, as its file has it), most pixels, least height and width or 0, EXIF}.
  * `crop` is the crop that follows, or NULL. */
 int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
                 const struct autopipe_instruction *decode, const struct autopipe_instruction *crop, const double *draws,
                 struct image *image) {
   struct decoder *decoder = scratch->decoder;
-  if (!decode->whole[1] && (data[size - 2] != 0xFF || data[size - 1] != 0xD9)) return UNKNOWN; /* Python looks closer */
-  int turned = decode->whole[5] ? orientation_of_jpeg(data, size) : 1;
+  int turned = decode->whole[4] ? orientation_of_jpeg(data, size) : 1;
   if (setjmp(decoder->back)) return DAMAGED;
   int verdict = begun(decoder, data, size, decode, turned);
   if (verdict != FINE) return verdict;
-  jpeg_start_decompress(&decoder->info);
+  jpeg_start_decompress(&decoder->info); /* of several scans, it reads all */
+  if (!has_all_scans(&decoder->info)) return UNKNOWN;
   int64_t height = decoder->info.output_height, width = decoder->info.output_width;
   struct box box = {0, 0, height, width};
   if (crop != NULL) {
@@ -236,6 +246,6 @@ int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t si
   }
   verdict = scanned(scratch, box, image);
   if (verdict != FINE) return verdict;
-  if (decoder->errors.num_warnings != 0 && (decode->whole[1] || crop != NULL)) return DAMAGED;
+  if (decoder->errors.num_warnings != 0) return DAMAGED;
   return turned_pixels(scratch, turned, image);
 }

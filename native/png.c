@@ -105,7 +105,7 @@ int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t siz
   uint32_t width = number(data + 16), height = number(data + 20);
   const uint8_t *rest = data + 24; /* depth, kind, compression, filter, interlace */
   if (width == 0 || height == 0 || width > 0xFFFFFF || height > 0xFFFFFF) return UNKNOWN;
-  if ((int64_t)width * (int64_t)height > decode->whole[2]) return TOO_LARGE; /* before anything is allocated for it */
+  if ((int64_t)width * (int64_t)height > decode->whole[1]) return TOO_LARGE; /* before anything is allocated for it */
   if (rest[0] != 8 || (rest[1] != 0 && rest[1] != 2) || rest[2] || rest[3] || rest[4]) return UNKNOWN;
   size_t channels = rest[1] == 2 ? 3 : 1, count = width * channels;
   if (decode->whole[0] != 0 && (size_t)decode->whole[0] != channels) return UNKNOWN;

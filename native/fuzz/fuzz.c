@@ -16,7 +16,7 @@ int64_t autopipe_fill(const struct autopipe_program *program, const struct autop
                       const double *draws, int64_t drawn, uint8_t *out, int64_t row_bytes,
                       struct autopipe_scratch *scratch, uint8_t *verdicts);
 
-#define DECODED(channels, least) {DECODE, 0, {channels, 1, 1 << 22, least, least, 1}, {0}, NULL}
+#define DECODED(channels, least) {DECODE, 0, {channels, 1 << 22, least, least, 1}, {0}, NULL}
 static const struct autopipe_instruction cropped[] = {
     DECODED(3, 0), {CROP_RANDOM_SIZE, 0, {0}, {0.08, 1, 0.75, 1.3333}, NULL}, {RESIZE, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL},
     {FLIP, 4, {1, 1}, {0}, NULL}};

@@ -307,6 +307,21 @@ def test_a_damaged_image_is_left(name: str) -> None:
     assert verdict_of(DAMAGED[name]) != 0
 
 
+@pytest.mark.parametrize("decode", [ap.Decode(), ap.Decode(strict=False), ap.Decode(strict=False, reduce=(16, 16))])
+def test_what_is_made_of_a_damaged_jpeg_is_left_to_python(decode: Op) -> None:
+    header = GOOD.index(b"\xff\xc4")
+    for bad in (DAMAGED["garbage inside"], GOOD[:header] + bytes(3) + GOOD[header:]):
+        assert verdict_of(bad, [decode, ap.Resize(8, 8)]) != 0
+
+
+def test_a_progressive_file_without_its_last_scan_is_left_to_python() -> None:
+    good = jpeg(pixels((64, 64)), progressive=True)
+    bad = good[: good.rindex(b"\xff\xda")] + b"\xff\xd9"
+    for ops in ([ap.Decode(), ap.Resize(8, 8)], [ap.Decode(), ap.CenterCrop(8, 8)]):
+        assert verdict_of(good, ops) == 0
+        assert verdict_of(bad, ops) != 0
+
+
 @pytest.mark.parametrize("rest", [-1, -2, -700])
 def test_damage_behind_a_crop_is_found(rest: int) -> None:
     image = pixels((96, 96))
