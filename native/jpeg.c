@@ -6,8 +6,8 @@
  * rare samplings, more than 8 bits. They are UNKNOWN, and Python decodes them, and what is made of a damaged file if
  * that is asked for: pixels there differ from version to version.
  *
- * One decompressor a scratch is made once and used for all images. libjpeg's errors come back here by `longjmp`; the
- * next image starts with `jpeg_abort_decompress`, which releases what the failed one took. */
+ * Each image has a new decompressor: one that is used again lends the tables of the last image to a file that lacks its
+ * own. libjpeg's errors come back here by `longjmp`; the next image releases what the failed one took. */
 #include "autopipe.h"
 
 #include <setjmp.h>
@@ -35,22 +35,15 @@ static void noted(j_common_ptr info, int level) {
 
 static void silent(j_common_ptr info) { (void)info; }
 
-static int is_created(struct decoder *decoder) {
+struct decoder *decoder_new(void) {
+  struct decoder *decoder = calloc(1, sizeof *decoder);
+  if (decoder == NULL) return NULL;
   decoder->info.err = jpeg_std_error(&decoder->errors);
   decoder->errors.error_exit = failed;
   decoder->errors.emit_message = noted;
   decoder->errors.output_message = silent;
   decoder->info.client_data = decoder;
-  if (setjmp(decoder->back)) return 0;
-  jpeg_create_decompress(&decoder->info);
-  return 1;
-}
-
-struct decoder *decoder_new(void) {
-  struct decoder *decoder = calloc(1, sizeof *decoder);
-  if (decoder == NULL || is_created(decoder)) return decoder;
-  free(decoder);
-  return NULL;
+  return decoder;
 }
 
 void decoder_free(struct decoder *decoder) {
@@ -165,7 +158,8 @@ static int64_t ratio_of(int64_t height, int64_t width, int64_t least_height, int
 static int begun(struct decoder *decoder, const uint8_t *data, size_t size,
                  const struct autopipe_instruction *decode, int turned) {
   struct jpeg_decompress_struct *info = &decoder->info;
-  jpeg_abort_decompress(info);
+  jpeg_destroy_decompress(info);
+  jpeg_create_decompress(info);
   jpeg_mem_src(info, (unsigned char *)(uintptr_t)data, (unsigned long)size);
   jpeg_read_header(info, TRUE);
   int64_t height = info->image_height, width = info->image_width;

@@ -22,14 +22,17 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import ConfigError, LoaderError
+from autopipe import native
+from autopipe.errors import BadSampleError, ConfigError, LoaderError
 from autopipe.pipeline.assembly import conversion_of
+from autopipe.pipeline.batching import kernel
 from autopipe.pipeline.config import STORAGES, Kept, LoaderConfig
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from tests.fakes.damage import damaged_files
 from tests.fakes.sources import Made
 
 LOADERS: dict[str, LoaderConfig] = {
@@ -107,17 +110,26 @@ def exact_workload(photos: Path, **changes: Any) -> ap.Workload:
 
 
 def expected_batches(workload: ap.Workload, epoch: int, shard: tuple[int, int] = (0, 1)) -> list[Batch]:
-    """Return an epoch's finished batches, made one sample at a time."""
+    """Return an epoch's finished batches, made sample by sample; the next one takes the place of a bad one."""
     made = planner.make_plan(workload)
     before = {step.stream: step.before for step in made.prefix + made.body + made.suffix}
     count = len(workload.data)
     order = randomness.epoch_order(workload.seed, epoch, count) if workload.shuffle else np.arange(count)
     samples = []
     for index in order[shard[0] :: shard[1]].tolist():
-        sample = planner.normalise(workload.data.read(index))
-        for stream, op in enumerate(workload.ops):
-            random = randomness.uniforms(workload.seed, epoch, np.array([index]), stream, op.draws)[0]
-            sample = op.apply(sample, before[stream], random)
+        drawn = [
+            randomness.uniforms(workload.seed, epoch, np.array([index]), stream, op.draws)[0]
+            for stream, op in enumerate(workload.ops)
+        ]
+        while True:
+            try:
+                sample = planner.normalise(workload.data.read(index))
+                for stream, op in enumerate(workload.ops):
+                    sample = op.apply(sample, before[stream], drawn[stream])
+                break
+            except BadSampleError:
+                assert workload.on_bad_sample == "skip"
+                index = (index + 1) % count
         samples.append(sample)
     size = workload.batch_size
     groups = [samples[at : at + size] for at in range(0, len(samples), size)]
@@ -387,6 +399,78 @@ def test_samples_that_are_single_numbers_will_do(loader: LoaderConfig) -> None:
     with opened(ap.Workload(data=data, ops=[], batch_size=BATCH), loader) as made:
         found = np.concatenate([x.copy() for x, _ in made.batches(0)])
     assert sorted(found.tolist()) == [float(number) for number in range(10)]
+
+
+# -------------------- damaged files
+
+
+@pytest.fixture(scope="module")
+def spoiled(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of photographs, of which each tenth is damaged."""
+    folder = Path(shutil.copytree(photos, tmp_path_factory.mktemp("spoiled") / "photos"))
+    good = [line.split(",")[0] for line in (folder / "labels.csv").read_text().splitlines()[1:]]
+    rows = ["path,label"]
+    for ten, (name, content) in enumerate(damaged_files().items()):
+        (folder / name).write_bytes(content)
+        names = [*good[:7], name, *good[7:9]]
+        rows += [f'"{each}",{(10 * ten + number) % 23}' for number, each in enumerate(names)]
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def make_by(maker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have samples made by the native library, or by Python, here and in processes."""
+    if maker == "reference":
+        monkeypatch.setenv("AUTOPIPE_NATIVE", "0")
+        monkeypatch.setattr(native, "why_not", lambda: "it is not asked")
+
+
+@functools.cache
+def spoiled_digest(spoiled: Path, epoch: int) -> str:
+    return digest(expected_batches(exact_workload(spoiled, on_bad_sample="skip"), epoch))
+
+
+@pytest.mark.parametrize(
+    ("maker", "keep"),
+    [
+        *(("native", keep) for keep in ("none", "memory:40%", "encoded", "tfrecord", "array+memory")),
+        ("reference", "none"),
+    ],
+)
+def test_damaged_files_are_replaced_by_the_same_samples_in_every_configuration(
+    spoiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig, maker: str, keep: str
+) -> None:
+    make_by(maker, monkeypatch)
+    monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 0.1)
+    if not loader.skips_bad_samples:
+        pytest.skip("it replaces none")
+    settings = {"on_bad_sample": "skip", "bad_sample_log": str(tmp_path / "log"), "converted": str(tmp_path)}
+    workload = exact_workload(spoiled, **settings)
+    if (kept := Kept.of(keep)).converts:
+        converted(workload, kept.form, tmp_path)
+    with opened(workload, loader, keep=keep) as made:
+        for epoch in (0, 1):
+            assert digest(finished(made, made.batches(epoch))) == spoiled_digest(spoiled, epoch)
+        counts: Any = made  # every loader that replaces samples has them
+        assert counts.bad_samples == dict.fromkeys((0, 1), len(damaged_files()))
+
+
+@pytest.mark.parametrize(("maker", "keep"), [("native", "none"), ("native", "memory"), ("reference", "none")])
+def test_each_damaged_file_is_named_in_every_configuration(
+    spoiled: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig, maker: str, keep: str
+) -> None:
+    make_by(maker, monkeypatch)
+    if loader.keeps_on_device:
+        pytest.skip("it names the first as it opens")
+    workload = exact_workload(spoiled, shuffle=False)
+    bad = ap.verify_files(workload).bad
+    assert [Path(each.name.split(" (row ")[0]).name for each in bad] == [*damaged_files()]
+    with opened(workload, loader, keep=keep) as made:
+        for each in bad:
+            with pytest.raises(BadSampleError) as caught:
+                next(made.batches(0, each.index // BATCH))
+            assert each.name in str(caught.value)
+            assert each.reason in str(caught.value)
 
 
 class Parts:

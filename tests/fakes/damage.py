@@ -1,4 +1,4 @@
-"""Ways in which a JPEG file is damaged, and in which a file that is not comes in pieces."""
+"""Ways in which image files are damaged, and in which a file that is not comes in pieces."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 
 from autopipe.errors import DataError
@@ -25,6 +27,30 @@ def empty(path: Path) -> None:
 def corrupt(path: Path) -> None:
     """Leave what begins and ends like a JPEG, and holds no image."""
     path.write_bytes(b"\xff\xd8" + b"no image at all" * 20 + b"\xff\xd9")
+
+
+def damaged_files() -> dict[str, bytes]:
+    """Return files that no training may take, by their names."""
+    image = cv2.resize(np.random.default_rng(5).integers(0, 256, (6, 8, 3), np.uint8), (96, 96))
+    marked = [cv2.IMWRITE_JPEG_RST_INTERVAL, 6]  # after 16 rows of pixels
+    jpeg = cv2.imencode(".jpg", image, marked)[1].tobytes()
+    progressive = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])[1].tobytes()
+    png = cv2.imencode(".png", image)[1].tobytes()
+    mark, checksum = jpeg.index(b"\xff\xd4"), png.index(b"IEND") - 8
+    middle = (jpeg.index(b"\xff\xda") + len(jpeg)) // 2
+    return {
+        "cut in the middle.jpg": jpeg[:middle],
+        "cut in its last rows.jpg": jpeg[: mark + 10],
+        "without its end.jpg": jpeg[:-2],
+        "cut, progressive.jpg": progressive[:-100],
+        "without its tables.jpg": jpeg[: jpeg.index(b"\xff\xdb")] + jpeg[jpeg.index(b"\xff\xc0") :],
+        "damaged in its last rows.jpg": jpeg[:mark] + b"\xff\xd0" + jpeg[mark + 2 :],
+        "damaged in the middle.jpg": jpeg[:middle] + bytes(range(100, 116)) + jpeg[middle + 16 :],
+        "empty.jpg": b"",
+        "no image.jpg": b"no image at all" * 20,
+        "cut.png": png[: len(png) // 2],
+        "with a wrong checksum.png": png[:checksum] + bytes(4) + png[checksum + 4 :],
+    }
 
 
 def read_in_pieces(monkeypatch: pytest.MonkeyPatch, most: int = 5) -> None:

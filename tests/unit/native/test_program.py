@@ -297,6 +297,7 @@ DAMAGED = {
     "no image": b"this is no image, but long enough to be one",
     "only a start": b"\xff\xd8",
     "garbage inside": GOOD[:-400] + bytes(200) + b"\xff\xd7" + GOOD[-199:],
+    "without a table, which the image before it has": GOOD[: GOOD.index(b"\xff\xdb")] + GOOD[GOOD.index(b"\xff\xc0") :],
     "png without its end": png(pixels((20, 20)))[:-12],
     "png with a wrong checksum": png(pixels((20, 20)))[:-20] + bytes(4) + png(pixels((20, 20)))[-16:],
 }
