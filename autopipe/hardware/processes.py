@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from autopipe.hardware import machine
 from autopipe.hardware.gpu import GpuUse, Nvml
@@ -202,7 +202,7 @@ _LIBRARY_VARIABLES: Final = (
     "OPENCV_FOR_THREADS_NUM",
 )
 _asked = list[int]()  # how many threads each holder lets libraries have
-_own_threads: tuple[int, int, Any] | None = None  # theirs now, OpenCV's before, and what gives BLAS its own back
+_own_threads: tuple[int, contextlib.ExitStack] | None = None  # how many they have now, and what gives them theirs back
 _asking = threading.Lock()
 
 
@@ -233,19 +233,20 @@ def library_threads(count: int = 1) -> Iterator[None]:
 
 
 def _apply_threads() -> None:
-    import cv2
-    import threadpoolctl
-
     global _own_threads  # it is about the process
     wanted = min(_asked, default=None)
     if wanted == (None if _own_threads is None else _own_threads[0]):
         return
-    if _own_threads is not None:
-        cv2.setNumThreads(_own_threads[1])
-        _own_threads[2].restore_original_limits()
+    if _own_threads is not None:  # imports nothing: the interpreter may be ending
+        _own_threads[1].close()
         _own_threads = None
     if wanted is not None:
-        _own_threads = wanted, cv2.getNumThreads(), threadpoolctl.threadpool_limits(wanted, user_api="blas")
+        import cv2
+        import threadpoolctl
+
+        _own_threads = wanted, contextlib.ExitStack()
+        _own_threads[1].callback(cv2.setNumThreads, cv2.getNumThreads())
+        _own_threads[1].enter_context(threadpoolctl.threadpool_limits(wanted, user_api="blas"))
         cv2.setNumThreads(wanted)
 
 

@@ -230,6 +230,13 @@ def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_
             cv2.setNumThreads(before)
 
 
+def test_a_holder_that_the_interpreter_ends_with_is_not_heard_of() -> None:
+    enter = "from autopipe.hardware import processes; held = [processes.library_threads()]; held[0].__enter__()"
+    cycle = "held.append(held)"  # so it is collected when no module can be imported any more
+    ended = subprocess.run([sys.executable, "-c", f"{enter}; {cycle}"], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def blas_threads() -> set[int]:
     return {each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"}
 

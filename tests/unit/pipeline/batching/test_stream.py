@@ -250,13 +250,13 @@ def test_the_consumer_is_woken_for_the_batch_that_it_waits_for_only(
     waits, wait = queue.SimpleQueue[str](), threading.Condition.wait
 
     def counted(condition: threading.Condition, timeout: float | None = None) -> bool:
-        if threading.current_thread() is not threading.main_thread():
+        if condition is stream._ready:
             waits.put("waits")
         return wait(condition, timeout)
 
-    monkeypatch.setattr(threading.Condition, "wait", counted)
     batches = started(stream, 0)
     consumer = threading.Thread(target=lambda: next(batches))
+    monkeypatch.setattr(threading.Condition, "wait", counted)
     consumer.start()
     waits.get(timeout=WAIT_SECONDS)
     tasks = [given(stream) for _ in range(3)]
