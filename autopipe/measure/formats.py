@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+import timeit
+from collections.abc import Callable, Iterator
 from statistics import fmean
 from typing import Any, Final, Literal, TypeAlias
 
@@ -54,7 +55,6 @@ class Formats(Value):
 _SAMPLES = 48
 _FEWEST = 4  # samples to look at, however long they take
 _SECONDS = 20.0
-_ROUNDS = 3  # in which the forms of an image are decoded by turns
 
 Pixels: TypeAlias = NDArray[Any]
 
@@ -95,13 +95,14 @@ def formats(workload: Workload) -> Formats:
 _MEANS = ("seconds_per_image", "bytes_per_image", "mean_error")
 _ENCODED = Field(FieldKind.ENCODED, None, None)
 _IMAGE = Field(FieldKind.IMAGE, None, np.dtype(np.uint8), 3)
-_NONE = np.empty(0)
 _RAW, _PNG = "raw pixels", "PNG, fast"
-_JPEG = {f"JPEG {quality}": (".jpg", [cv2.IMWRITE_JPEG_QUALITY, quality]) for quality in (95, 90)}
 # Of levels, strategies and filters the fastest to decode that still compress: photographs of 960x720 took 8.5 ms, with
 # OpenCV's usual settings 13.1, and masks 0.9 and 2.7.
 _FILTER = [cv2.IMWRITE_PNG_FILTER, cv2.IMWRITE_PNG_FILTER_UP] if hasattr(cv2, "IMWRITE_PNG_FILTER") else []  # 4.12
-_ENCODERS = {**_JPEG, _PNG: (".png", [cv2.IMWRITE_PNG_COMPRESSION, 1, *_FILTER])}
+_ENCODERS = {
+    **{f"JPEG {quality}": (".jpg", [cv2.IMWRITE_JPEG_QUALITY, quality]) for quality in (95, 90)},
+    _PNG: (".png", [cv2.IMWRITE_PNG_COMPRESSION, 1, *_FILTER]),
+}
 
 
 def _encoded(name: str, pixels: Pixels) -> bytes:
@@ -114,7 +115,7 @@ def _encoded(name: str, pixels: Pixels) -> bytes:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the samples that is an encoded image, and the op that decodes it."""
+    """A part of the samples that is an encoded image, and the op that decodes it and nothing else."""
 
     place: int
     label: str
@@ -126,30 +127,25 @@ class _Part:
         pixels = self._decoded(data)
         names = (_PNG,) if self.is_mask else _ENCODERS  # JPEG would change classes
         files = {AS_THEY_ARE: data, **{name: _encoded(name, pixels) for name in names}}
-        calls = {name: self._call(file, pixels) for name, file in files.items()}
-        took = _by_turns({**calls, _RAW: pixels.copy})
-        for name, seconds in took.items():
-            back = self._decoded(files[name]) if name in files else pixels
+        images = {**{name: self._decoded(file) for name, file in files.items()}, _RAW: pixels}
+        calls = {**{name: self._call(file, pixels) for name, file in files.items()}, _RAW: pixels.copy}
+        for name, image in images.items():
             yield Form(
                 part=self.label,
                 name=name,
-                seconds_per_image=max(seconds, 1e-9),
+                seconds_per_image=max(median(timeit.repeat(calls[name], timer=time.thread_time, number=1)[1:]), 1e-9),
                 bytes_per_image=len(files[name]) if name in files else pixels.nbytes,
-                mean_error=float(np.abs(back.astype(np.float32) - pixels).mean()),
+                mean_error=float(np.abs(image.astype(np.float32) - pixels).mean()),
             )
 
     def _decoded(self, data: bytes) -> Pixels:
-        if not self.is_mask:
-            image: Pixels = self.decoder.apply((data, None), SampleSpec(_ENCODED, None), _NONE)[0]
-            return image
-        mask: Pixels = self.decoder.apply((np.zeros((1, 1, 3), np.uint8), data), SampleSpec(_IMAGE, _ENCODED), _NONE)[1]
-        return mask
+        spec = SampleSpec(_IMAGE, _ENCODED) if self.is_mask else SampleSpec(_ENCODED, None)
+        return np.asarray(self.decoder.apply((data, data), spec, np.empty(0))[self.is_mask])
 
     def _call(self, data: bytes, pixels: Pixels) -> Callable[[], object]:
         """Return the call that decodes as a loader does: by the native library, if it can."""
         of = self.decoder.mask_instructions if self.is_mask else self.decoder.instructions
-        is_ours = type(self.decoder) is Decode and native.why_not() is None
-        if is_ours and (code := of(_ENCODED)) is not None:
+        if type(self.decoder) is Decode and native.why_not() is None and (code := of(_ENCODED)) is not None:
             program = native.Program([(each, 0) for each in code], pixels.shape, pixels.dtype)
             spans, out, numbers = native.bytes_at([data]), np.empty((1, *pixels.shape), pixels.dtype), np.empty((1, 0))
             if not program.fill(spans, numbers, out).any():
@@ -158,32 +154,19 @@ class _Part:
 
 
 def _parts(plan: Plan) -> list[_Part]:
-    found = []
-    for place, (label, field) in enumerate(zip(plan.source.labels, plan.source.columns, strict=True)):
-        if field is None or field.kind is not FieldKind.ENCODED:
-            continue
+    found = list[_Part]()
+    columns = list(zip(plan.source.labels, plan.source.columns, strict=True))
+    for place, (label, field) in enumerate(columns):
         afters = ((step.op.acting, after) for step in plan.steps if (after := step.after.columns[place]) is not None)
-        decoder, after = next((each for each in afters if each[1].dtype is not None), (None, field))  # bytes have none
-        if isinstance(decoder, Decode):
-            is_mask = after.kind is FieldKind.MASK
-            found.append(_Part(place, label, is_mask, dataclasses.replace(decoder, reduce=False)))
+        decoder, after = next((each for each in afters if each[1].dtype is not None), (None, None))  # bytes have none
+        if field and field.kind is FieldKind.ENCODED and isinstance(decoder, Decode) and after:
+            decoder = dataclasses.replace(decoder, reduce=False)
+            found.append(_Part(place, label, after.kind is FieldKind.MASK, decoder))
     if not found:
-        columns = zip(plan.source.labels, plan.source.columns, strict=True)
-        read = ", ".join(f"`{label}` ({field.kind})" for label, field in columns if field is not None)
         raise WorkloadError(
-            f"Formats can be compared for image files that `Decode` decodes, but the samples are {read}, "
+            f"Formats can be compared for image files that `Decode` decodes, but the samples are "
+            f"{', '.join(f'`{label}` ({field.kind})' for label, field in columns if field)}, "
             f"and the ops are [{', '.join(step.op.name for step in plan.steps)}].",
             hint="Without --formats, `autopipe measure` shows what each op costs.",
         )
     return found
-
-
-def _by_turns(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """Return the processor seconds of each call: the median of some rounds, after one that does not count."""
-    took: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(1 + _ROUNDS):
-        for name, call in calls.items():
-            began = time.thread_time()
-            call()
-            took[name].append(time.thread_time() - began)
-    return {name: median(each[1:]) for name, each in took.items()}
