@@ -73,11 +73,15 @@ class _Program(ctypes.Structure):
     )
 
 
+class _Feature(ctypes.Structure):
+    _fields_ = (("key", ctypes.c_char_p), ("key_bytes", ctypes.c_int64), ("is_number", ctypes.c_int64))
+
+
 SPAN: Final = np.dtype([
-    ("path", np.uint64), ("data", np.uint64), ("offset", np.int64), ("size", np.int64),
+    ("path", np.uint64), ("data", np.uint64), ("file", np.int64), ("offset", np.int64), ("size", np.int64),
     ("height", np.int64), ("width", np.int64), ("channels", np.int64),
 ])  # fmt: skip
-"""A file (the address of its name), a part of one, encoded bytes (their address) or pixels in memory."""
+"""A file (the address of its name), a part of one or of an open one, encoded bytes (their address) or pixels."""
 
 # -------------------- loading
 
@@ -100,7 +104,9 @@ def _loaded() -> ctypes.CDLL | str:
     found.autopipe_scratch_free.argtypes = [ctypes.c_void_p]
     found.autopipe_scratch_free.restype = None
     found.autopipe_fill.restype = ctypes.c_int64
+    found.autopipe_features.restype = None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
+    found.autopipe_features.argtypes = [pointer, number, pointer, number, pointer, pointer]
     found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
     return found
 
@@ -173,6 +179,16 @@ class _Scratch:
 _OF_THREAD: Final = threading.local()  # its attributes go with the thread
 
 
+def _scratch(library: ctypes.CDLL, *, simd: bool) -> ctypes.c_void_p:
+    """Return the address of this thread's scratch."""
+    name = "fast" if simd else "plain"
+    scratch = getattr(_OF_THREAD, name, None)
+    if scratch is None:
+        scratch = _Scratch(library, simd=simd)
+        setattr(_OF_THREAD, name, scratch)
+    return scratch.address
+
+
 class Program:
     """Instructions that make one part of a sample, each with the number of its first random number."""
 
@@ -203,14 +219,9 @@ class Program:
         Whatever the spans point to must live until this returns.
         """
         verdicts = np.empty(len(spans), np.uint8)
-        name = "fast" if self._simd else "plain"
-        scratch = getattr(_OF_THREAD, name, None)
-        if scratch is None:
-            scratch = _Scratch(self._library, simd=self._simd)
-            setattr(_OF_THREAD, name, scratch)
         self._library.autopipe_fill(
             ctypes.byref(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
-            out.ctypes.data, out.strides[0], scratch.address, verdicts.ctypes.data,
+            out.ctypes.data, out.strides[0], _scratch(self._library, simd=self._simd), verdicts.ctypes.data,
         )  # fmt: skip
         return verdicts
 
@@ -224,6 +235,30 @@ def files_at(paths: Sequence[bytes]) -> tuple[NDArray[Any], Any]:
     spans["path"] = ctypes.cast(buffer, ctypes.c_void_p).value
     spans["path"][1:] += np.cumsum(lengths)[:-1].astype(np.uint64)
     return spans, buffer
+
+
+def features_at(
+    records: NDArray[Any], keys: Sequence[bytes], numbers: Sequence[bool], *, simd: bool = True
+) -> list[NDArray[Any]]:
+    """Return the spans of features in records of TFRecord files, for each key; of a number, its value instead.
+
+    Args:
+        records: of each record its data and the checksum behind them.
+        keys: of the features.
+        numbers: whether each is an int64, and not bytes.
+        simd: False to do it in plain C.
+
+    The spans may be used until this thread's next call. A record that is damaged, or lacks a feature, has empty ones.
+    """
+    library = _loaded()
+    assert not isinstance(library, str), library
+    wanted = [_Feature(key, len(key), is_number) for key, is_number in zip(keys, numbers, strict=True)]
+    features = (_Feature * len(keys))(*wanted)
+    found = np.empty((len(keys), len(records)), SPAN)
+    library.autopipe_features(
+        records.ctypes.data, len(records), features, len(keys), found.ctypes.data, _scratch(library, simd=simd)
+    )
+    return [spans["offset"] if is_number else spans for spans, is_number in zip(found, numbers, strict=True)]
 
 
 def bytes_at(parts: Sequence[bytes | memoryview]) -> NDArray[Any]:

@@ -54,11 +54,18 @@ struct autopipe_instruction {
 };
 
 struct autopipe_span {
-  const char *path;    /* NULL: the bytes are at `data` */
+  const char *path;    /* NULL: the bytes are at `data`, or in the open file `file` */
   const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0 */
+  int64_t file;
   int64_t offset;      /* of the first byte in the file */
   int64_t size;        /* bytes; of a file, 0 is all of it */
   int64_t height, width, channels;
+};
+
+struct autopipe_feature { /* one of a tf.train.Example's */
+  const char *key;
+  int64_t key_bytes;
+  int64_t is_number; /* an int64; else bytes */
 };
 
 struct autopipe_program {
@@ -89,7 +96,7 @@ struct box {
 struct decoder;
 
 struct autopipe_scratch {
-  struct room file, pixels[2], table, line;
+  struct room file, records, pixels[2], table, line;
   int used; /* which of `pixels` the image lies in */
   int simd; /* 0: plain C, so that a test can compare */
   struct decoder *decoder;
@@ -100,7 +107,16 @@ static inline uint8_t level_of(float value) { /* rounded half to even, and kept 
   return (uint8_t)(int)((value + 12582912.0f) - 12582912.0f); /* to whole numbers, which alone are floats there */
 }
 
+#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* changed bytes get past the checksums */
+#define CHECKS 0
+#else
+#define CHECKS 1
+#endif
+
 uint8_t *room_of(struct room *room, size_t size); /* NULL without memory; what it held is lost */
+void drop_large(struct room *room);
+/* Read a span of a file to a room, `at` bytes from its start on. */
+int read_span(struct room *room, size_t at, const struct autopipe_span *span, const uint8_t **data, size_t *size);
 uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size);
 int box_of(const struct autopipe_instruction *crop, int64_t height, int64_t width, const double *draws, struct box *box);
 

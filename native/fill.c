@@ -35,7 +35,7 @@ uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size) {
   return room_of(&scratch->pixels[scratch->used], size ? size : 1);
 }
 
-static void drop_large(struct room *room) {
+void drop_large(struct room *room) {
   if (room->size <= KEPT_BYTES) return;
   free(room->bytes);
   room->bytes = NULL;
@@ -44,10 +44,10 @@ static void drop_large(struct room *room) {
 
 /* -------------------- reading */
 
-static int read_file(struct autopipe_scratch *scratch, const struct autopipe_span *span, const uint8_t **data,
-                     size_t *size) {
+int read_span(struct room *room, size_t at, const struct autopipe_span *span, const uint8_t **data, size_t *size) {
   struct statx status; /* what is linked as fstat needs glibc 2.33 */
-  int file = open(span->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a pipe would wait for its writer */
+  int file = (int)span->file;
+  if (span->path != NULL) file = open(span->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
   if (file < 0) return UNREADABLE;
   int is_known = statx(file, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) == 0;
   int verdict = is_known && S_ISREG(status.stx_mode) ? FINE : UNREADABLE;
@@ -55,8 +55,9 @@ static int read_file(struct autopipe_scratch *scratch, const struct autopipe_spa
   int64_t all = (int64_t)(is_known ? status.stx_size : 0);
   int64_t left = verdict == FINE && span->offset < all ? all - span->offset : 0;
   if (span->size > 0 && span->size < left) left = span->size;
-  uint8_t *bytes = verdict == FINE ? room_of(&scratch->file, (size_t)left + 1) : NULL;
+  uint8_t *bytes = verdict == FINE ? room_of(room, at + (size_t)left + 1) : NULL;
   if (verdict == FINE && bytes == NULL) verdict = NO_MEMORY;
+  if (bytes != NULL) bytes += at;
   size_t done = 0;
   while (verdict == FINE && done < (size_t)left) {
     ssize_t got = pread(file, bytes + done, (size_t)left - done, span->offset + (off_t)done);
@@ -65,7 +66,7 @@ static int read_file(struct autopipe_scratch *scratch, const struct autopipe_spa
     if (got <= 0) break;
     done += (size_t)got;
   }
-  close(file);
+  if (span->path != NULL) close(file);
   if (verdict == FINE && done == 0) verdict = EMPTY;
   if (verdict == FINE && span->size > 0 && done < (size_t)span->size) verdict = DAMAGED;
   *data = bytes;
@@ -173,7 +174,7 @@ static int decode(struct autopipe_scratch *scratch, const struct autopipe_span *
                   const double *draws, struct image *image) {
   const uint8_t *data = span->data;
   size_t size = (size_t)span->size;
-  int verdict = span->path == NULL ? (span->size > 0 ? FINE : EMPTY) : read_file(scratch, span, &data, &size);
+  int verdict = data != NULL ? FINE : read_span(&scratch->file, 0, span, &data, &size);
   if (verdict != FINE) return verdict;
   if (size > 3 && data[0] == 0xFF && data[1] == 0xD8)
     return decode_jpeg(scratch, data, size, each, crop, draws, image);
@@ -241,7 +242,7 @@ AUTOPIPE_API struct autopipe_scratch *autopipe_scratch_new(int simd) {
 AUTOPIPE_API void autopipe_scratch_free(struct autopipe_scratch *scratch) {
   if (scratch == NULL) return;
   decoder_free(scratch->decoder);
-  struct room *rooms[] = {&scratch->file, &scratch->pixels[0], &scratch->pixels[1], &scratch->table, &scratch->line};
+  struct room *rooms[] = {&scratch->file, &scratch->records, &scratch->pixels[0], &scratch->pixels[1], &scratch->table, &scratch->line};
   for (size_t each = 0; each < sizeof rooms / sizeof *rooms; each++) free(rooms[each]->bytes);
   free(scratch);
 }

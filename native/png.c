@@ -10,12 +10,6 @@
 
 #include <libdeflate.h>
 
-#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* changed bytes get past the checksums */
-#define CHECKS 0
-#else
-#define CHECKS 1
-#endif
-
 static uint32_t number(const uint8_t *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }

@@ -1,4 +1,4 @@
-/* Hostile files through every instruction that reads them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+/* Hostile files and records through every instruction that reads them, under AddressSanitizer and UndefinedBehaviorSanitizer.
  *
  * With clang, `-fsanitize=fuzzer,address,undefined` makes a libFuzzer target of it. With -DMUTATE it is a program of its
  * own, `fuzz ROUNDS FILE...`, that changes, cuts and joins the given files at random, always in the same way. */
@@ -15,6 +15,10 @@ void autopipe_scratch_free(struct autopipe_scratch *scratch);
 int64_t autopipe_fill(const struct autopipe_program *program, const struct autopipe_span *spans, int64_t rows,
                       const double *draws, int64_t drawn, uint8_t *out, int64_t row_bytes,
                       struct autopipe_scratch *scratch, uint8_t *verdicts);
+void autopipe_features(const struct autopipe_span *records, int64_t rows, const struct autopipe_feature *features,
+                       int64_t count, struct autopipe_span *found, struct autopipe_scratch *scratch);
+
+static const struct autopipe_feature features[] = {{"image/encoded", 13, 0}, {"image/class/label", 17, 1}};
 
 #define DECODED(channels, least) {DECODE, 0, {channels, 1 << 22, least, least, 1}, {0}, NULL}
 static const struct autopipe_instruction cropped[] = {
@@ -36,13 +40,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t *bytes = malloc(size ? size : 1); /* of this very size, so that a read beyond it is seen */
   if (bytes == NULL) return 0;
   if (size) memcpy(bytes, data, size);
-  const struct autopipe_span span = {NULL, bytes, 0, (int64_t)size, 0, 0, 0};
+  struct autopipe_span spans[3] = {{.data = bytes, .size = (int64_t)size}}; /* and the features of a record in it */
   for (int simd = 0; simd < 2; simd++) {
     if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
+    autopipe_features(spans, 1, features, 2, spans + 1, scratches[simd]);
     for (size_t each = 0; each < sizeof programs / sizeof *programs; each++) {
-      uint8_t out[SIDE * SIDE * 3], verdict;
-      int64_t row_bytes = SIDE * SIDE * programs[each].channels;
-      autopipe_fill(&programs[each], &span, 1, draws[size % 2], 6, out, row_bytes, scratches[simd], &verdict);
+      uint8_t out[SIDE * SIDE * 3], verdicts[2];
+      autopipe_fill(&programs[each], spans, 2, draws[size % 2], 0, out, 0, scratches[simd], verdicts);
     }
   }
   free(bytes);

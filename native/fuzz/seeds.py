@@ -1,4 +1,4 @@
-"""Writes the small images that `fuzz` changes: `python native/fuzz/seeds.py FOLDER`."""
+"""Writes the small images and the record that `fuzz` changes: `python native/fuzz/seeds.py FOLDER`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+
+from autopipe.workload.data.records import serialise
 
 _ENTRIES = (
     b"\x0f\x01\x03\0\x01\0\0\0\x01\0\0\0",
@@ -33,6 +35,7 @@ def main(folder: Path) -> None:
     cv2.imwrite(str(folder / "rgb.png"), image(40, 50))
     cv2.imwrite(str(folder / "grey.png"), image(40, 50)[..., 0])
     plain = (folder / "plain.jpg").read_bytes()
+    (folder / "record").write_bytes(serialise({"image/encoded": plain, "image/class/label": 300}) + bytes(4))
     marker = b"\xff\xe1" + (len(_EXIF) + 2).to_bytes(2, "big") + _EXIF
     (folder / "turned.jpg").write_bytes(plain[:2] + marker + plain[2:])
 

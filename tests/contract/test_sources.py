@@ -7,6 +7,7 @@ contract, and have `CASES` of their own.
 from __future__ import annotations
 
 import csv
+import ctypes
 import dataclasses
 import functools
 import gc
@@ -28,6 +29,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.workload import data
 from autopipe.workload.data import records as example
@@ -285,6 +287,26 @@ def test_a_batch_half_gives_the_same_samples(case: Case, tmp_path: Path) -> None
     for place, wanted in enumerate(flat):
         for part, rows_of_it in zip(wanted, out, strict=True):
             np.testing.assert_array_equal(part, None if rows_of_it is None else rows_of_it[place])
+
+
+def content(spans: Any) -> list[bytes]:
+    """Return the bytes of spans, for which the library opens files."""
+    found = []
+    for path, address, _, offset, size, *_ in spans[0].tolist():
+        held = Path(os.fsdecode(ctypes.string_at(path))).read_bytes()[offset:] if path else b""
+        found.append(held or ctypes.string_at(address, size))
+    return found
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+def test_spans_are_those_of_the_same_samples(case: Case, tmp_path: Path) -> None:
+    made: Any = case.make(tmp_path, COUNT)
+    if (spans := asked.spans_half(made)) is None:
+        return
+    order = random.Random(0).sample(range(COUNT), COUNT)[:7]
+    columns = [content(each) if isinstance(each, tuple) else each for each in spans(order) if each is not None]
+    for number, found in zip(order, zip(*columns, strict=True), strict=True):
+        assert_same(case.sample(number), found if len(found) > 1 else found[0])
 
 
 def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(

@@ -38,7 +38,7 @@ class NativeRows:
         self.count = rest.count
         self._rest, self._whole, self._cache = rest, whole, cache
         self._source = recipe.source
-        self._paths = data_source.paths_half(recipe.source)
+        self._spans = data_source.spans_half(recipe.source)
         # Which parts no program makes: labels, and what else a sample holds beside its images.
         fields = zip(rest.parts, rest.before.columns, strict=True)
         self._others = [number for number, (program, field) in enumerate(fields) if program is None and field]
@@ -71,12 +71,12 @@ class NativeRows:
         cached, direct = self._begun(indices, fixed)
         done = np.zeros(len(indices), np.bool_)
         try:
-            for found, rows, columns, are_paths in (
+            for found, rows, columns, are_spans in (
                 (self._rest, [*cached], _columns([*cached.values()], len(out)), False),
                 (self._whole, *self._direct(direct, indices, read, len(out))),
             ):
                 if rows:
-                    spans, alive = _spans(found, rows, columns, len(indices), are_paths=are_paths)
+                    spans, alive = _spans(found, rows, columns, len(indices), are_spans=are_spans)
                     done |= found.fill(spans, all_drawn, made) == 0
                     del alive  # only now: the spans point into it
                     _put(others, rows, columns)
@@ -105,9 +105,9 @@ class NativeRows:
     def _direct(
         self, rows: Sequence[int], indices: Sequence[int], read: _Read, parts: int
     ) -> tuple[list[int], _Columns, bool]:
-        """Return rows that are read from the source, their parts, and whether these are paths of files."""
-        if self._paths is not None and rows:
-            return [*rows], self._paths([indices[row] for row in rows]), True
+        """Return rows that are read from the source, their parts, and whether those of images are spans."""
+        if self._spans is not None and rows:
+            return [*rows], self._spans([indices[row] for row in rows]), True
         found = {row: sample for row in rows if (sample := _tried(read, indices[row])) is not None}
         return [*found], _columns([*found.values()], parts), False
 
@@ -145,12 +145,12 @@ def _columns(samples: Sequence[Sample], parts: int) -> _Columns:
 
 def _put(others: dict[int, list[Part]], rows: Sequence[int], columns: _Columns) -> None:
     for number, parts in others.items():
-        for row, part in zip(rows, columns[number] or (), strict=True):
+        for row, part in zip(rows, columns[number], strict=True):  # type: ignore[arg-type]  # there is a field
             parts[row] = part
 
 
 def _spans(
-    found: Programs, rows: Sequence[int], columns: _Columns, count: int, *, are_paths: bool
+    found: Programs, rows: Sequence[int], columns: _Columns, count: int, *, are_spans: bool
 ) -> tuple[list[NDArray[Any] | None], list[Any]]:
     """Return a span for each of `count` rows, empty but for some; and what must live as long as they are used."""
     spans: list[NDArray[Any] | None] = []
@@ -159,8 +159,8 @@ def _spans(
         if program is None or field is None or column is None:
             spans.append(None)
             continue
-        if are_paths:
-            of_rows, names = native.files_at(column)
+        if are_spans:
+            of_rows, names = column
             alive.append(names)
         else:
             of_rows = _memory(column, field, alive)

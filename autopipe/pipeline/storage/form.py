@@ -251,7 +251,9 @@ class ShardFiles(contextlib.AbstractContextManager["ShardFiles"]):
 
 
 class Shard(Protocol):
-    """An open shard, read by many threads at once. One of mapped files has `read_many(rows, out)`, too."""
+    """An open shard, read by many threads at once. One of mapped files has `read_many(rows, out)`, too; one of records,
+    `place(row)`.
+    """
 
     def read(self, row: int) -> Sample:
         """Return a sample; arrays may be read-only views of mapped memory."""
@@ -264,11 +266,13 @@ class Storage(abc.ABC):
     Class attributes:
         name: in a configuration.
         mapped: whether files are mapped into memory, so that they have to lie on a disk and can fill whole batches.
+        has_places: whether a shard knows in which bytes of an open file the parts of a sample lie.
         holds_arrays: whether it can hold the result of any op, so that all of the prefix can be done before.
     """
 
     name: ClassVar[str]
     mapped: ClassVar[bool] = False
+    has_places: ClassVar[bool] = False
     holds_arrays: ClassVar[bool] = False
 
     def at(self, where: Path | str | RemotePath) -> Place:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,6 +19,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware import disk
 from autopipe.pipeline.config import STORAGES
@@ -421,6 +422,24 @@ class StoredSource:
         for part, sorted_part in zip(out, found, strict=True):
             if part is not None:
                 part[by_shard] = sorted_part
+
+    @property
+    def spans(self) -> data_source.Spans | None:
+        is_plain = self.remote is None and self._spec.structure is None
+        return self._spans if is_plain and self._storage.has_places else None
+
+    def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
+        shards = [divmod(index, self._per_shard) for index in indices]
+        places = np.array([self._shard(number).place(row) for number, row in shards])  # type: ignore[attr-defined]  # it has places
+        columns: list[Any] = []
+        for number, field in enumerate(self._spec.columns):
+            if field is None or field.kind is FieldKind.LABEL:
+                columns.append(None if field is None else places[:, 1 + 2 * number])
+                continue
+            spans = np.zeros(len(indices), native.SPAN)  # of a sample that could not be read, the size is 0
+            spans["file"], spans["offset"], spans["size"] = places[:, [0, 1 + 2 * number, 2 + 2 * number]].T
+            columns.append((spans, None))
+        return tuple(columns)
 
     def _shard(self, number: int) -> Shard:
         shard = self._shards[number]

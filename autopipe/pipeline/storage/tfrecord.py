@@ -37,6 +37,7 @@ class TFRecord(Storage):
     """Encoded images, with a label or an encoded mask each."""
 
     name: ClassVar[str] = "tfrecord"
+    has_places: ClassVar[bool] = True
 
     def can_hold(self, spec: SampleSpec) -> bool:
         if spec.structure is not None:
@@ -84,6 +85,11 @@ class _Records:
             return self._content(first), self._index[first + 2]
         contents = [self._content(first + 2 * number) for number in range(len(self._fields))]
         return self._spec.aligned(list(map(_part, contents, self._fields)))
+
+    def place(self, row: int) -> list[int]:
+        """Return the open file, and start and length of each part of a sample; a label itself, and 0."""
+        first = 2 * len(self._fields) * row
+        return [self._descriptor, *self._index[first : first + 2 * len(self._fields)]]
 
     def _content(self, entry: int) -> bytes:
         """Return the bytes of an entry of the index: start and length."""

@@ -10,13 +10,14 @@ import os
 import textwrap
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
 from autopipe.workload.data import paths, remote, source
 from autopipe.workload.data.paths import (
@@ -30,7 +31,7 @@ from autopipe.workload.data.paths import (
     short_digest,
 )
 from autopipe.workload.plain_code import Library, PlainSource, quoted
-from autopipe.workload.sample import Batch, FieldKind, SampleSpec, is_int64
+from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
 # -------------------- image pairs
 
@@ -91,10 +92,13 @@ class ImagePairs:
         return self._images.read(index), self._masks.read(index)
 
     @property
-    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+    def spans(self) -> source.Spans | None:
         if self.remote is not None:
             return None
-        return lambda indices: ([*map(self._images.path, indices)], [*map(self._masks.path, indices)])
+        return lambda indices: (
+            native.files_at([*map(self._images.path, indices)]),
+            native.files_at([*map(self._masks.path, indices)]),
+        )
 
     def name(self, index: int) -> str:
         return f"{self._images.text(index)} with {self._masks.text(index)}"
@@ -357,11 +361,11 @@ class ImageFolder:
         return np.eye(1, len(self.classes), label, dtype=np.float32)[0]
 
     @property
-    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+    def spans(self) -> source.Spans | None:
         if self.remote is not None:
             return None
         return lambda indices: (
-            [*map(self._paths.path, indices)],
+            native.files_at([*map(self._paths.path, indices)]),
             None if self._mode is None else [*map(self._label, indices)],
         )
 

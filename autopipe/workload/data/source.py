@@ -13,7 +13,7 @@ import textwrap
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ def read(source: Any, index: int) -> Any:
 '''
 # As `Arrays` has it of each part, and sources of files and of masks; a user's own "exposure_time" is of the data.
 _TIME_OF_FILES: Final = re.compile(r"(?:(?:x|y|sample_weight)(?:\.\S*)?_)?time|(?:mask_)?times")
+Spans: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
@@ -73,9 +74,9 @@ class Subset(Around):
         return None if read_many is None else lambda indices, out: read_many(self._place(indices), out)
 
     @property
-    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
-        paths = paths_half(self.source)
-        return None if paths is None else lambda indices: paths([self._place(index) for index in indices])
+    def spans(self) -> Spans | None:
+        spans = spans_half(self.source)
+        return None if spans is None else lambda indices: spans([self._place(index) for index in indices])
 
     def name(self, index: int) -> str:
         name = getattr(self.source, "name", None)
@@ -224,11 +225,13 @@ def plain_from_files(
     )
 
 
-def paths_half(source: Source) -> Callable[[Sequence[int]], Batch] | None:
-    """Return the source's `paths`, which gives columns (x, y) of some samples, with paths of files in place of their
-    content; None if it has none, or if a subclass or wrapper replaces `read`.
+def spans_half(source: Source) -> Spans | None:
+    """Return the source's `spans`, which gives columns (x, y) of some samples. Of encoded images and masks they are
+    spans as `native.files_at` returns them, in place of the content. None if the source has none, or if a subclass or
+    wrapper replaces `read`.
     """
-    return _beside_read(source, "paths")  # type: ignore[no-any-return]
+    spans = _beside_read(source, "spans")
+    return spans if callable(spans) else None
 
 
 def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:

@@ -11,18 +11,19 @@ import io
 import os
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.paths import Found, Place, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
-from autopipe.workload.sample import Batch, FieldKind, SampleSpec, is_int64
+from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
 # -------------------- table code: it reads the CSV file by Python's `csv`
 
@@ -215,11 +216,11 @@ class Table:
         return (x, self._labels[index]) if self._weights is None else (x, self._labels[index], self._weights[index])
 
     @property
-    def paths(self) -> Callable[[Sequence[int]], Batch] | None:
+    def spans(self) -> source.Spans | None:
         if self.remote is not None or self._features is not None or self._weights is not None:
             return None
         return lambda indices: (
-            [*map(self._paths.path, indices)],
+            native.files_at([*map(self._paths.path, indices)]),
             None if self._labels is None else [self._labels[index] for index in indices],
         )
 

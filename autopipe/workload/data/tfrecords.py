@@ -7,6 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
+from autopipe import native
 from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.data import records, source
 from autopipe.workload.data.columns import missing_column
@@ -73,7 +76,7 @@ class TFRecords:
             self._target = mask_key, "bytes"
         self.y_kind = None if self._target is None else _KINDS[self._target[1]]
         self._offsets = array("Q")
-        self._firsts: list[int] = []  # the number of each file's first record
+        self._firsts = array("q")  # the number of each file's first record
         count = 0
         for offsets in found:
             self._firsts.append(count)
@@ -97,6 +100,23 @@ class TFRecords:
             return self._parts(records.features(record))
         except records.ExampleError as error:
             raise BadSampleError(f"The record at byte {start} of `{self._files.text(file)}` {error}.") from error
+
+    @property
+    def spans(self) -> source.Spans | None:
+        return self._spans if self.remote is None else None
+
+    def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
+        chosen = np.asarray(indices)
+        files = np.searchsorted(self._firsts, chosen, side="right") - 1
+        offsets = np.frombuffer(self._offsets, np.uint64)
+        places = chosen + files  # each file has one offset more than records
+        found, names = native.files_at(list(map(self._files.path, files.tolist())))
+        found["offset"] = offsets[places] + records.HEADER_BYTES
+        found["size"] = offsets[places + 1] - offsets[places] - records.HEADER_BYTES
+        keys, kinds = zip(*self._features, strict=True)
+        columns = native.features_at(found, [key.encode() for key in keys], [kind == "int64" for kind in kinds])
+        parts = [(each, names) if kind == "bytes" else each for each, kind in zip(columns, kinds, strict=True)]
+        return parts[0], parts[1] if len(parts) > 1 else None
 
     def name(self, index: int) -> str:
         file, start, _ = self._find(index)
