@@ -1,7 +1,7 @@
-/* PNG by libdeflate: 8 bits of grey or RGB, to the pixels and the verdict that every decoder gives.
+/* PNG by libdeflate: grey, RGB and palettes of up to 8 bits, without their alpha, to the pixels of every decoder.
  *
- * What is not: palettes, alpha, other depths, interlaced files, chunks that may change pixels, whatever is damaged. They
- * are UNKNOWN, and Python decodes them, or says what is wrong. The chunks are read here; libdeflate has checksums and
+ * What is not: 16 bits, interlaced files, colours that become grey, chunks that are not known here, whatever is damaged.
+ * They are UNKNOWN, and Python decodes them, or says what is wrong. The chunks are read here; libdeflate has checksums and
  * decompression, which takes a whole image at a time: its size is known from the header. */
 #include "autopipe.h"
 
@@ -14,10 +14,21 @@ static uint32_t number(const uint8_t *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Return 1 if a file is complete, its checksums are right, and it has no chunks but those of the pixels, which lie
- * together, and others that do not change them. `count` is the bytes of its compressed pixels, from `first` on. */
-static int is_plain(const uint8_t *data, size_t size, size_t *first, size_t *count) {
-  static const char passed_over[][5] = {"gAMA", "cHRM", "sRGB", "iCCP", "pHYs", "tIME", "tEXt", "zTXt", "iTXt"};
+enum { GREYS = 0, COLOURS = 2, PALETTE = 3 }; /* kinds; with 4 more, alpha is behind them */
+
+struct png {
+  size_t bits, samples; /* of a level, and levels of a pixel, in the file */
+  int kind;
+  size_t entries; /* of the palette, or levels of grey; 0 if there is none */
+  uint8_t levels[256][4];
+};
+
+/* Return 1 if a file is complete, its checksums are right, and it has no chunks but a palette, those of the pixels,
+ * which lie together, and others that do not change them. `count` is the bytes of its compressed pixels, from `first`
+ * on. */
+static int is_plain(const uint8_t *data, size_t size, struct png *png, size_t *first, size_t *count) {
+  static const char passed_over[][5] = {"gAMA", "cHRM", "sRGB", "iCCP", "pHYs", "tIME",
+                                        "tEXt", "zTXt", "iTXt", "tRNS", "bKGD", "sBIT"};
   size_t at = 8, length = 0, ended = 0;
   for (*first = *count = 0; size - at >= 12; at += length + 12) {
     const uint8_t *name = data + at + 4;
@@ -32,6 +43,12 @@ static int is_plain(const uint8_t *data, size_t size, size_t *first, size_t *cou
     }
     ended = *first != 0;
     if (memcmp(name, "IEND", 4) == 0) return ended && length == 0 && at + 12 == size;
+    if (memcmp(name, "PLTE", 4) == 0 && png->kind == PALETTE && png->entries == 0 && !ended) {
+      png->entries = length / 3;
+      if (length == 0 || length % 3 != 0 || png->entries > (size_t)1 << png->bits) return 0;
+      for (size_t each = 0; each < png->entries; each++) memcpy(png->levels[each], name + 4 + 3 * each, 3);
+      continue;
+    }
     size_t known = at == 8 && memcmp(name, "IHDR", 4) == 0;
     for (size_t each = 0; at > 8 && each < sizeof passed_over / sizeof *passed_over; each++)
       known += memcmp(name, passed_over[each], 4) == 0;
@@ -91,31 +108,72 @@ static int inflated(struct autopipe_scratch *scratch, const uint8_t *data, size_
   return result == LIBDEFLATE_SUCCESS ? FINE : UNKNOWN;
 }
 
+/* Look at the header; return how many channels the pixels come to have, 0 if they are left to Python. */
+static size_t channels_of(const uint8_t *rest, const struct autopipe_instruction *decode, struct png *png) {
+  png->bits = rest[0];
+  png->kind = rest[1] == 4 || rest[1] == 6 ? rest[1] - 4 : rest[1];
+  int is_whole = png->bits == 8, is_less = png->bits == 1 || png->bits == 2 || png->bits == 4;
+  if (png->kind != GREYS && png->kind != COLOURS && png->kind != PALETTE) return 0;
+  if (!is_whole && !(is_less && (rest[1] == GREYS || rest[1] == PALETTE))) return 0;
+  if (rest[2] || rest[3] || rest[4]) return 0; /* compression, filter, interlace */
+  if (png->kind == GREYS) png->entries = (size_t)1 << png->bits;
+  for (size_t level = 0; level < png->entries; level++)
+    memset(png->levels[level], (int)(level * 255 / (png->entries - 1)), sizeof *png->levels);
+  png->samples = (size_t)(png->kind == COLOURS ? 3 : 1) + (rest[1] >= 4);
+  size_t own = rest[1] == GREYS ? 1 : 3, wanted = (size_t)decode->whole[0];
+  if (wanted == 1 && png->kind != GREYS) return 0;
+  return wanted == 0 ? own : wanted;
+}
+
+/* Write a row of `width` pixels, with `channels` levels each; return 0 if one is not in the palette. */
+static int expanded(const struct png *png, const uint8_t *line, size_t width, size_t channels, uint8_t *to) {
+  size_t bits = png->bits, most = ((size_t)1 << bits) - 1, largest = 0;
+  for (size_t at = 0; at < width; at++, to += channels) {
+    const uint8_t *from = line + at * png->samples;
+    if (png->kind != COLOURS) {
+      size_t level = bits == 8 ? *from : line[at * bits / 8] >> (8 - bits - at * bits % 8) & most;
+      largest = level > largest ? level : largest;
+      from = png->levels[level];
+    }
+    to[0] = from[0];
+    if (channels == 3) {
+      to[1] = from[1];
+      to[2] = from[2];
+    }
+  }
+  return largest < png->entries || png->kind == COLOURS;
+}
+
 /* DECODE: see `decode_jpeg`. */
 int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
                const struct autopipe_instruction *decode, struct image *image) {
   size_t first, packed;
+  struct png png = {.levels = {{0}}};
   if (size < 33 || memcmp(data, "\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 16) != 0) return UNKNOWN;
   uint32_t width = number(data + 16), height = number(data + 20);
-  const uint8_t *rest = data + 24; /* depth, kind, compression, filter, interlace */
   if (width == 0 || height == 0 || width > 0xFFFFFF || height > 0xFFFFFF) return UNKNOWN;
   if ((int64_t)width * (int64_t)height > decode->whole[1]) return TOO_LARGE; /* before anything is allocated for it */
-  if (rest[0] != 8 || (rest[1] != 0 && rest[1] != 2) || rest[2] || rest[3] || rest[4]) return UNKNOWN;
-  size_t channels = rest[1] == 2 ? 3 : 1, count = width * channels;
-  if (decode->whole[0] != 0 && (size_t)decode->whole[0] != channels) return UNKNOWN;
-  if (!is_plain(data, size, &first, &packed)) return UNKNOWN;
+  size_t channels = channels_of(data + 24, decode, &png);
+  if (channels == 0 || !is_plain(data, size, &png, &first, &packed)) return UNKNOWN;
+  if (png.kind == PALETTE && png.entries == 0) return UNKNOWN;
+  size_t count = (width * png.samples * png.bits + 7) / 8, step = (png.samples * png.bits + 7) / 8;
   if ((count + 1) * height / 1032 > packed) return UNKNOWN; /* more than deflate can pack: nothing is allocated for a lie */
   uint8_t *pixels = next_pixels(scratch, (count + 1) * height + count); /* behind them a row of zeros */
   if (pixels == NULL) return NO_MEMORY;
   int verdict = inflated(scratch, data, first, packed, pixels, (count + 1) * height);
   if (verdict != FINE) return verdict;
+  int as_stored = png.bits == 8 && png.kind != PALETTE && channels == png.samples;
+  uint8_t *out = as_stored ? NULL : next_pixels(scratch, (size_t)width * height * channels);
+  if (!as_stored && out == NULL) return NO_MEMORY;
   const uint8_t *above = pixels + (count + 1) * height;
   memset(pixels + (count + 1) * height, 0, count);
   for (uint32_t row = 0; row < height; row++) {
     uint8_t *line = pixels + row * (count + 1);
-    if (!unfiltered(line[0], line + 1, above, count, channels)) return UNKNOWN;
+    if (!unfiltered(line[0], line + 1, above, count, step)) return UNKNOWN;
     above = line + 1;
+    if (!as_stored && !expanded(&png, above, width, channels, out + (size_t)row * width * channels)) return UNKNOWN;
   }
-  *image = (struct image){pixels + 1, (ptrdiff_t)count + 1, height, width, (int64_t)channels, 1};
+  *image = as_stored ? (struct image){pixels + 1, (ptrdiff_t)count + 1, height, width, (int64_t)channels, 1}
+                     : (struct image){out, (ptrdiff_t)(width * channels), height, width, (int64_t)channels, 1};
   return FINE;
 }

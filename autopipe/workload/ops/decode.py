@@ -44,6 +44,7 @@ _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, 
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PNG_HEADER = struct.Struct(">16xIIBB")  # width, height, bits, colour type
+_PNG_GREYS = (0, 4)  # colour types, the second with alpha: https://www.w3.org/TR/png-3/#11IHDR
 _BITS = 8
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
@@ -346,16 +347,16 @@ def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) 
 
 def _png(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
     """Return the pixels of a PNG by the native library, in half of OpenCV's time; None: OpenCV decodes it, or says what
-    is wrong. The library takes files of 8 bits in grey or RGB, and no damaged ones.
+    is wrong. The library takes files of up to 8 bits, makes no colours grey, and decodes no damaged ones.
     """
     if data[:8] != _SIGNATURE or len(data) < _PNG_HEADER.size or native.why_not() is not None:
         return None
-    width, height, bits, colour = _PNG_HEADER.unpack_from(data)
-    own = {0: 1, 2: 3}.get(colour)  # channels, by colour type: https://www.w3.org/TR/png-3/#11IHDR
-    if bits != _BITS or own is None or channels not in (own, None):
+    width, height, bits, kind = _PNG_HEADER.unpack_from(data)
+    has_colours = kind not in _PNG_GREYS if channels == 1 else channels == 3 or kind != 0
+    if bits > _BITS or (channels == 1 and has_colours):
         return None
-    made = np.empty((1, height, width, 3)[: 3 + (own == 3)], np.uint8)
-    decoding = native.Instruction(native.DECODE, (own, MAX_PIXELS, 0, 0, False))
+    made = np.empty((1, height, width, 3)[: 3 + has_colours], np.uint8)
+    decoding = native.Instruction(native.DECODE, (channels or 0, MAX_PIXELS, 0, 0, False))
     program = native.Program([(decoding, 0)], made.shape[1:], made.dtype)
     verdict = program.fill(native.bytes_at([data]), np.empty((1, 0)), made)
     pixels: NDArray[np.uint8] = made[0]

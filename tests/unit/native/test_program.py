@@ -6,8 +6,10 @@ Each case runs twice: with vector instructions and in plain C. How loaders use p
 from __future__ import annotations
 
 import itertools
+import struct
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -19,6 +21,7 @@ import autopipe as ap
 from autopipe import native
 from autopipe.workload import order
 from autopipe.workload.op import Op, Step
+from autopipe.workload.ops.decode import _FLAGS, MAX_PIXELS, decode
 from autopipe.workload.ops.planner import make_plan, run
 from autopipe.workload.program import Programs, programs
 from autopipe.workload.sample import FieldKind
@@ -339,9 +342,77 @@ def test_too_many_pixels_and_too_small_images_are_left() -> None:
     assert verdict_of(jpeg(pixels((39, 50))), [ap.Decode(), ap.CenterCrop(40, 40)]) != 0
 
 
-def test_palettes_and_alpha_are_left_to_python() -> None:
-    alpha = cv2.imencode(".png", np.zeros((9, 9, 4), np.uint8))[1].tobytes()
-    assert verdict_of(alpha) != 0
+# -------------------- kinds of PNG
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by kind: grey, RGB, palette, grey with alpha, RGB with alpha
+
+
+def png_of(
+    size: tuple[int, int], kind: int, bits: int, *, entries: int | None = None, interlaced: int = 0, extra: bytes = b""
+) -> bytes:
+    """Return a PNG of random pixels, each row by a filter of its own; the palette of kind 3 has some `entries`."""
+    numbers = np.random.default_rng((kind, bits, *size))
+    count = -(-size[1] * SAMPLES[kind] * bits // 8)
+    rows = numbers.integers(0, 256, (size[0], 1 + count), np.uint8)
+    rows[:, 0] %= 5
+    entries = 0 if kind != 3 else 1 << bits if entries is None else entries
+    palette = chunk(b"PLTE", numbers.bytes(3 * entries)) if entries else b""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size[::-1], bits, kind, 0, 0, interlaced))
+    parts = [header, palette, extra, chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+KINDS = [*((0, bits) for bits in (1, 2, 4, 8)), (2, 8), *((3, bits) for bits in (1, 2, 4, 8)), (4, 8), (6, 8)]
+
+
+def by_opencv(data: bytes, channels: Literal[1, 3] | None) -> NDArray[Any]:
+    pixels: Any = cv2.imdecode(np.frombuffer(data, np.uint8), _FLAGS[channels])
+    return pixels[..., ::-1] if channels is None and pixels.ndim == 3 else pixels
+
+
+def by_program(data: bytes, channels: int, shape: tuple[int, ...], *, simd: bool = True) -> NDArray[Any] | None:
+    decoding = native.Instruction(native.DECODE, (channels, MAX_PIXELS, 0, 0, False))
+    out = np.empty((1, *shape), np.uint8)
+    program = native.Program([(decoding, 0)], shape, out.dtype, simd=simd)
+    return None if program.fill(native.bytes_at([data]), np.empty((1, 0)), out).any() else out[0]
+
+
+@pytest.mark.parametrize("channels", [3, 1, None])
+@pytest.mark.parametrize(("kind", "bits"), KINDS)
+def test_every_kind_of_png_has_the_pixels_of_opencv(kind: int, bits: int, channels: Literal[1, 3] | None) -> None:
+    alpha = chunk(b"tRNS", bytes(2 if kind == 0 else 6 if kind == 2 else 1)) if kind < 4 else b""
+    for size, extra in itertools.product([*SIZES, (1, 65535)], (b"", alpha)):
+        data = png_of(size, kind, bits, extra=extra)
+        expected = by_opencv(data, channels)
+        made = by_program(data, channels or 0, expected.shape)
+        if channels == 1 and kind not in (0, 4):
+            assert made is None  # Python makes colours grey
+        else:
+            np.testing.assert_array_equal(made, expected)
+        by_python = decode(data, channels)
+        np.testing.assert_array_equal(by_python[..., 0] if channels == 1 else by_python, expected)
+
+
+def test_kinds_of_png_that_are_left_to_python() -> None:
+    size = (7, 300)
+    left = [png_of(size, kind, 16) for kind in (0, 2, 4, 6)]
+    left += [png_of(size, 3, bits, entries=entries) for bits, entries in ((8, 0), (8, 100), (2, 5))]
+    left += [png_of(size, 0, 8, interlaced=1), png_of(size, 2, 8, extra=chunk(b"eXIf", b"II*\0"))]
+    for data in left:
+        assert by_program(data, 3, (*size, 3)) is None
+
+
+def test_masks_of_palettes_become_classes() -> None:
+    sizes = SIZES[3:9]
+    masks = [png_of(size, 3, 2) for size in sizes]
+    palette = tuple({tuple(each) for data in masks for each in decode(data, None).reshape(-1, 3).tolist()})
+    source = Encoded([jpeg(pixels(size)) for size in sizes], masks)
+    compare([ap.Decode(), ap.MaskToClass(palette), ap.Resize(*SMALL)], source, epochs=1)
 
 
 def test_files_are_read(tmp_path: Any) -> None:
