@@ -8,24 +8,14 @@
  *
  * Each image has a new decompressor: one that is used again lends the tables of the last image to a file that lacks its
  * own. libjpeg's errors come back here by `longjmp`; the next image releases what the failed one took. */
-#include "autopipe.h"
+#include "jpeg.h"
 
-#include <setjmp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <jpeglib.h>
 
 AUTOPIPE_API int autopipe_jpeg_version(void) { return LIBJPEG_TURBO_VERSION_NUMBER; }
 
 __attribute__((visibility("hidden"))) FILE *autopipe_stderr; /* see CMakeLists.txt */
-
-struct decoder {
-  struct jpeg_decompress_struct info;
-  struct jpeg_error_mgr errors;
-  jmp_buf back;
-};
 
 static void failed(j_common_ptr info) { longjmp(((struct decoder *)info->client_data)->back, 1); }
 
@@ -38,6 +28,11 @@ static void silent(j_common_ptr info) { (void)info; }
 struct decoder *decoder_new(void) {
   struct decoder *decoder = calloc(1, sizeof *decoder);
   if (decoder == NULL) return NULL;
+  decoder->huffman = huffman_new();
+  if (decoder->huffman == NULL) {
+    free(decoder);
+    return NULL;
+  }
   decoder->info.err = jpeg_std_error(&decoder->errors);
   decoder->errors.error_exit = failed;
   decoder->errors.emit_message = noted;
@@ -49,6 +44,7 @@ struct decoder *decoder_new(void) {
 void decoder_free(struct decoder *decoder) {
   if (decoder == NULL) return;
   jpeg_destroy_decompress(&decoder->info);
+  huffman_free(decoder->huffman);
   free(decoder);
 }
 
@@ -218,18 +214,18 @@ static int scanned(struct autopipe_scratch *scratch, struct box box, struct imag
   return FINE;
 }
 
-/* DECODE: whole = {channels (0: a mask, as its file has it), most pixels, least height and width or 0, EXIF}.
- * `crop` is the crop that follows, or NULL. */
-int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
-                const struct autopipe_instruction *decode, const struct autopipe_instruction *crop, const double *draws,
-                struct image *image) {
+static int decode(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
+                  const struct autopipe_instruction *decode, const struct autopipe_instruction *crop,
+                  const double *draws, int by_libjpeg, struct image *image) {
   struct decoder *decoder = scratch->decoder;
   int turned = decode->whole[4] ? orientation_of_jpeg(data, size) : 1;
+  decoder->gave_up = 0;
   if (setjmp(decoder->back)) return DAMAGED;
   int verdict = begun(decoder, data, size, decode, turned);
   if (verdict != FINE) return verdict;
   jpeg_start_decompress(&decoder->info); /* of several scans, it reads all */
   if (!has_all_scans(&decoder->info)) return UNKNOWN;
+  if (!by_libjpeg) huffman_begin(decoder);
   int64_t height = decoder->info.output_height, width = decoder->info.output_width;
   struct box box = {0, 0, height, width};
   if (crop != NULL) {
@@ -242,4 +238,14 @@ int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t si
   if (verdict != FINE) return verdict;
   if (decoder->errors.num_warnings != 0) return DAMAGED;
   return turned_pixels(scratch, turned, image);
+}
+
+/* DECODE: whole = {channels (0: a mask, as its file has it), most pixels, least height and width or 0, EXIF}.
+ * `crop` is the crop that follows, or NULL. */
+int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
+                const struct autopipe_instruction *instruction, const struct autopipe_instruction *crop,
+                const double *draws, struct image *image) {
+  int verdict = decode(scratch, data, size, instruction, crop, draws, !scratch->simd, image);
+  if (verdict == FINE || !scratch->decoder->gave_up) return verdict;
+  return decode(scratch, data, size, instruction, crop, draws, 1, image);
 }
