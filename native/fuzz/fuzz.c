@@ -41,14 +41,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (bytes == NULL) return 0;
   if (size) memcpy(bytes, data, size);
   struct autopipe_span spans[3] = {{.data = bytes, .size = (int64_t)size}}; /* and the features of a record in it */
+  static uint8_t out[2][COUNT(programs)][2][SIDE * SIDE * 3], verdicts[2][COUNT(programs)][2];
   for (int simd = 0; simd < 2; simd++) {
     if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
     autopipe_features(spans, 1, features, 2, spans + 1, scratches[simd]);
-    for (size_t each = 0; each < sizeof programs / sizeof *programs; each++) {
-      uint8_t out[SIDE * SIDE * 3], verdicts[2];
-      autopipe_fill(&programs[each], spans, 2, draws[size % 2], 0, out, 0, scratches[simd], verdicts);
-    }
+    for (int64_t each = 0; each < COUNT(programs); each++)
+      autopipe_fill(&programs[each], spans, 2, draws[size % 2], 0, out[simd][each][0], sizeof *out[simd][each],
+                    scratches[simd], verdicts[simd][each]);
   }
+  for (int64_t each = 0; each < COUNT(programs); each++)
+    for (int row = 0; row < 2; row++) {
+      size_t bytes = (size_t)(SIDE * SIDE * programs[each].channels);
+      int plain = verdicts[0][each][row], fast = verdicts[1][each][row];
+      if (plain != fast || (plain == 0 && memcmp(out[0][each][row], out[1][each][row], bytes) != 0)) {
+        fprintf(stderr, "program %d, row %d: plain C and vector instructions differ\n", (int)each, row);
+        abort();
+      }
+    }
   free(bytes);
   return 0;
 }

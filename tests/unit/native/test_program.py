@@ -141,6 +141,23 @@ def test_the_library_makes_the_bits_of_the_ops(name: str) -> None:
     compare(CHAINS[name], Encoded([each for each in images if _is_known(each, CHAINS[name][0])]))
 
 
+@given(
+    size=strategies.tuples(strategies.integers(1, 70), strategies.integers(1, 70)),
+    channels=strategies.sampled_from([1, 3]),
+    sampling=strategies.sampled_from(SAMPLINGS),
+    quality=strategies.integers(1, 100),
+    restart=strategies.sampled_from([0, 0, 1, 2, 7]),
+    optimize=strategies.booleans(),
+)
+def test_jpeg_of_all_qualities_tables_and_restarts_are_read(
+    size: tuple[int, int], channels: int, sampling: int, quality: int, restart: int, *, optimize: bool
+) -> None:
+    flags = [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling, cv2.IMWRITE_JPEG_QUALITY, quality]
+    flags += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart, cv2.IMWRITE_JPEG_OPTIMIZE, int(optimize)]
+    image = pixels(size, channels)
+    compare([ap.Decode(), ap.Pad(70, 70)], Encoded([cv2.imencode(".jpg", image, flags)[1].tobytes()]), epochs=1)
+
+
 def _is_known(image: bytes, decode: Any) -> bool:
     return decode.channels == 3 or image[:2] == b"\xff\xd8"  # of a PNG, Python makes colours grey
 
