@@ -1,15 +1,14 @@
 """A search space on one machine: the values of each parameter, the conditions under which it counts, and its file form.
 
-Bounds are whole numbers, and names such as `cores` and `cores*2`. A bound that needs a measurement stays open until
-`Space.measured`. Reading files, removing impossible values and choosing the next configuration belong to
-`autopipe.search`.
+Bounds are whole numbers, and names such as `cores` and `cores*2`. Reading files, removing impossible values and
+choosing the next configuration belong to `autopipe.search`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import pydantic
@@ -17,11 +16,7 @@ import pydantic
 from autopipe.errors import ConfigError, SpaceError, near, shortened
 from autopipe.pipeline.config import Kept, Params, Value, near_parameter, parameter_types
 
-MEASURED_BOUNDS: Final = ("workers_beside_reads",)
-"""Names of bounds that are measured at the beginning of a search; `Facts` says under the same names what they are."""
-
 _MOST: Final = 1024  # of anything that a loader counts
-_MOST_BESIDE_READS: Final = 256  # workers, each of which is a process
 
 
 class BoundError(ValueError):
@@ -29,8 +24,7 @@ class BoundError(ValueError):
 
 
 def numbers(known: Mapping[str, int]) -> dict[str, int]:
-    """Return the numbers that the names in a file stand for, each from 1 to 1024. `known` has some of `cores`, `gpus`
-    and the measured bounds.
+    """Return the numbers that the names in a file stand for, each from 1 to 1024. `known` has `cores`, `gpus` or both.
 
     Example:
         >>> numbers({"cores": 4})["cores/2"]
@@ -40,13 +34,7 @@ def numbers(known: Mapping[str, int]) -> dict[str, int]:
     if (cores := known.get("cores")) is not None:
         found |= {"cores-1": cores - 1, "cores+1": cores + 1, "cores/4": cores // 4, "cores/2": cores // 2}
         found |= {f"cores*{times}": times * cores for times in (2, 4, 8)}
-    if (beside := known.get("workers_beside_reads")) is not None:
-        found["workers_beside_reads"] = min(beside, _MOST_BESIDE_READS)
     return {name: min(max(number, 1), _MOST) for name, number in found.items()}
-
-
-Unmeasured: TypeAlias = Callable[[Mapping[str, int]], tuple[Value, ...]]
-"""Returns the values of a parameter from what was measured, by the names in `MEASURED_BOUNDS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +48,6 @@ class Parameter:
     log: bool = False  # whether equal ratios, not equal differences, are equal steps
     # it counts only if each of these earlier parameters has one of the values
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
-    # set if the file names a bound that is yet to be measured; `values` are then those of a machine without waits
-    unmeasured: Unmeasured | None = None
 
     def counts(self, params: Mapping[str, Value]) -> bool:
         """Return True if it counts, given the earlier parameters."""
@@ -155,29 +141,10 @@ class Space:
         places = {each.name: at for at, each in enumerate(self.parameters)}
         return lambda chosen: count(chosen, max((1 + places[name] for name in chosen), default=0))
 
-    @property
-    def unmeasured(self) -> dict[str, Unmeasured]:
-        """Return the sources of the values of parameters that wait for a measurement, by name."""
-        return {each.name: each.unmeasured for each in self.parameters if each.unmeasured is not None}
-
-    def measured(self, bounds: Mapping[str, int]) -> Space:
-        """Return the space with the values that follow from measurements, by the names in `MEASURED_BOUNDS`. Raise
-        SpaceError if a parameter cannot take one of them.
-        """
-        found = {name: values(bounds) for name, values in self.unmeasured.items()}
-        return Space(
-            tuple(
-                replace(each, values=found[each.name], unmeasured=None) if each.name in found else each
-                for each in self.parameters
-            )
-        )
-
     def only(self, name: str, values: Iterable[Value]) -> Space:
         """Return the space with `name` limited to `values`; raise SpaceError if nothing is left."""
         wanted, parameter = tuple(values), self[name]
         left = tuple(value for value in parameter.values if among(value, wanted))
-        if not left and parameter.unmeasured is not None:
-            return self  # it may be among those that are measured
         if not left:
             known = ", ".join(str(value) for value in parameter.values)
             raise SpaceError(f"`{name}` may be {known}, but only {shortened(list(wanted))} was asked for.")
@@ -203,7 +170,7 @@ Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydan
 Bound = pydantic.StrictInt | pydantic.StrictStr
 
 MOST_VALUES = 2048
-_COMPUTED = re.compile(r"[*+/(]|\b(cores|gpus|workers_beside_reads)\b")  # in what is no word for a loader
+_COMPUTED = re.compile(r"[*+/(]|\b(cores|gpus)\b")  # in what is no word for a loader
 
 
 class ParameterSpec(pydantic.BaseModel):
@@ -246,50 +213,32 @@ class SpaceSpec(pydantic.BaseModel):
     parameters: Annotated[dict[str, ParameterSpec], pydantic.Field(min_length=1, max_length=100)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waits:
-    """The rule by which a parameter's values follow from bounds that are yet to be measured."""
-
-    name: str
-    written: ParameterSpec
-    known: Mapping[str, int]
-    check: pydantic.TypeAdapter[Any] = field(repr=False)
-    where: str = field(repr=False)  # left out of a study's digest: the file may be moved
-
-    def __call__(self, measured: Mapping[str, int]) -> tuple[Value, ...]:
-        names = numbers({**self.known, **measured})
-        try:
-            values = _values(self.written, names, words=self.name == "keep")
-        except BoundError as error:
-            raise SpaceError(f"{self.where}: {error}") from None
-        for value in values:
-            _check_value(self.name, value, self.check, names, self.where)
-        return values
-
-
 def resolve(
-    spec: SpaceSpec, names: Mapping[str, int], where: Callable[[Path], str] = lambda path: ".".join(map(str, path))
+    spec: SpaceSpec, known: Mapping[str, int], where: Callable[[Path], str] = lambda path: ".".join(map(str, path))
 ) -> Space:
     """Give a space its values on a machine.
 
-    `names` are the values of bounds, e.g. `{"cores": 8, "gpus": 1}`, beside those that are yet to be measured; `where`
-    returns the place of a key in the file, for messages. Raise SpaceError for an unknown parameter, bound or condition,
-    or a value that its parameter cannot take.
+    `known` are the values of bounds, e.g. `{"cores": 8, "gpus": 1}`; `where` returns the place of a key in the file,
+    for messages. Raise SpaceError for an unknown parameter, bound or condition, or a value that its parameter cannot
+    take.
     """
-    known = parameter_types()
+    types, names = parameter_types(), numbers(known)
     parameters: dict[str, Parameter] = {}
-    still = dict.fromkeys(MEASURED_BOUNDS, names.get("cores", 1))  # where nothing waits, a worker a core is enough
     for name, written in spec.parameters.items():
         path: Path = ("parameters", name)
-        if name not in known:
+        if name not in types:
             raise SpaceError(
-                f"{where(path)}: `{name}` is no parameter.{near(name, known)}", hint=f"It takes {', '.join(known)}."
+                f"{where(path)}: `{name}` is no parameter.{near(name, types)}", hint=f"It takes {', '.join(types)}."
             )
-        waits = _Waits(name=name, written=written, known={**still, **names}, check=known[name], where=where(path))
+        try:
+            values = _values(written, names, words=name == "keep")
+        except BoundError as error:
+            raise SpaceError(f"{where(path)}: {error}") from None
+        for value in values:
+            _check_value(name, value, types[name], names, where(path))
         parameters[name] = Parameter(
             name=name,
-            values=waits({}),
-            unmeasured=None if _named(written).isdisjoint(still) else waits,
+            values=values,
             is_range=written.range is not None,
             log=written.log,
             when=_conditions(written, parameters, where, (*path, "when")),
@@ -297,10 +246,6 @@ def resolve(
     if "loader" not in parameters:
         raise SpaceError(f"{where(('parameters',))}: `loader` is missing: it says which loaders to try.")
     return Space(tuple(parameters.values()))
-
-
-def _named(written: ParameterSpec) -> set[str]:
-    return {each for each in (*(written.choices or ()), *(written.range or ())) if isinstance(each, str)}
 
 
 def places(wanted: Iterable[Value], values: Iterable[Value]) -> tuple[Value, ...]:
@@ -317,7 +262,7 @@ def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = F
     assert written.range is not None
     low, *others = (_bound(end, names) for end in written.range)
     high = max(others)
-    if low > high and not _named(written):
+    if low > high and not any(isinstance(end, str) for end in written.range):
         raise BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
     high = max(low, high)  # e.g. `range: [1, gpus]` without a GPU
     if written.log:

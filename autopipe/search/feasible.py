@@ -350,16 +350,8 @@ def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
         return {}
 
 
-def narrowed(trimmed: Trimmed, facts: Facts, bounds: Mapping[str, int] | None = None) -> Trimmed:
-    """Leave out useless configurations, now that `facts` know more; none if that would leave nothing. `bounds` are the
-    measured ones, for a space that names them. Raises SpaceError if a parameter cannot take a value that follows from
-    the measurements.
-    """
-    if trimmed.space.unmeasured and bounds:
-        try:
-            return trim(trimmed.space.measured(bounds), facts)
-        except SpaceError:  # only useless configurations may use it
-            return trim(trimmed.space.measured(bounds), facts.unmeasured)
+def narrowed(trimmed: Trimmed, facts: Facts) -> Trimmed:
+    """Leave out useless configurations, now that `facts` know more; none if that would leave nothing."""
     if trimmed.is_coarse:  # fewer are left, so that more of them can be listed
         try:
             return trim(trimmed.space, facts)

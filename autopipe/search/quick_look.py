@@ -21,7 +21,6 @@ from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRu
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
-from autopipe.pipeline.space import MEASURED_BOUNDS
 from autopipe.search import feasible, library
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
@@ -94,7 +93,6 @@ class Look:
         devices = 1 if config is None else config.devices
         facts = costs.useful(known, dataclasses.replace(self.facts, memory_bytes=free, gpus=devices))
         space = library.load("default", {"cores": facts.cores, "gpus": 1})
-        space = space.measured({name: getattr(facts, name) for name in MEASURED_BOUNDS})
         others = {name: field for name, field in PipelineConfig.model_fields.items() if name not in _MAY_CHANGE}
         space = space.only("keep", [each for each in space["keep"].values if not Kept.of(str(each)).converts])
         for parameter in space:

@@ -17,10 +17,10 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.errors import TrialError, shortened
-from autopipe.measure.facts import Ceiling, Facts
+from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig, from_config
-from autopipe.pipeline.space import MEASURED_BOUNDS, Space
+from autopipe.pipeline.space import Space
 from autopipe.search import storage, surrogate
 from autopipe.search.trials import AskedBy, Row
 
@@ -74,16 +74,6 @@ class Record:
     def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
         """Keep the ceilings with the study, so that resuming does not measure them again."""
         self._keep("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
-
-    def bounds(self, facts: Facts) -> dict[str, int]:
-        """Return the measured bounds of the space: those that the study began with, or else those of the facts.
-
-        When it is resumed, its parameters must have the same choices.
-        """
-        if self._attribute("bounds", None) is None:
-            found = {name: getattr(facts, name) for name in MEASURED_BOUNDS}
-            self._keep("bounds", {name: bound for name, bound in found.items() if bound is not None})
-        return dict(self._attribute("bounds", {}))
 
     def block_ceilings(self) -> dict[int, Ceiling]:
         """Return the model alone as it was measured in each block of the confirmation run."""

@@ -87,8 +87,7 @@ class Session:
         self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), {}
         self._ranks.clear()
         if self._costs is not None or useless:
-            bounds = self.record.bounds(self.facts) if self.trimmed.space.unmeasured else None
-            left = feasible.narrowed(self.trimmed, self.facts, bounds)
+            left = feasible.narrowed(self.trimmed, self.facts)
             if feasible.why_not(next(iter(left.candidates.values())), self.facts) is not None:
                 # If all requested settings bring nothing by these figures, they are tried anyway.
                 self.facts = replace(before.unmeasured, pointless=before.pointless)

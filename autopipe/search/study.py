@@ -39,7 +39,6 @@ from autopipe.search.trials import (
     StorageLost,
     StudyOpened,
 )
-from autopipe.workload import digests
 
 # -------------------- trials with a reason
 
@@ -230,8 +229,6 @@ def _space_text(space: Space) -> str:
     found = {}
     for each in space:
         values = ", ".join(map(str, each.values))
-        if each.unmeasured is not None:  # the rule by which they follow from what is measured
-            values = digests.canonical(each.unmeasured)
         kind = (" (range)" if each.is_range else "") + (" (log)" if each.log else "")
         when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
         found[each.name] = values + kind + (f" if {when}" if when else "")

@@ -123,39 +123,6 @@ def test_parameters_without_a_loader_are_no_configuration() -> None:
         to_config({"keep": "none"})
 
 
-AHEAD: dict[str, object] = {
-    "loader": ["threads"],
-    "threads.workers": {"range": [1, "workers_beside_reads"]},
-    "threads.read_ahead": [0, 8],
-    "threads.queue_size": {"choices": [2], "when": {"threads.read_ahead": [0]}},
-}
-
-
-def test_what_is_measured_may_bound_a_parameter() -> None:
-    found = space(AHEAD, {"cores": 2})
-    assert found["threads.workers"].values == (1, 2)  # as long as nothing is known to wait
-    measured = found.measured({"workers_beside_reads": 4})
-    assert measured["threads.workers"].values == (1, 2, 3, 4)
-    assert measured["threads.queue_size"] == found["threads.queue_size"]
-    assert not measured.unmeasured
-
-
-def test_a_value_that_may_turn_out_to_be_measured_can_be_asked_for() -> None:
-    found = space(AHEAD, {"cores": 2}).only("threads.workers", [24])
-    measured = found.measured({"workers_beside_reads": 24}).only("threads.workers", [24])
-    assert measured["threads.workers"].values == (24,)
-
-
-def test_a_measured_bound_that_its_parameter_cannot_take_is_refused() -> None:
-    written: dict[str, object] = {
-        "loader": ["threads"],
-        "keep": ["none"],
-        "device_prefetch": ["workers_beside_reads"],
-    }
-    with pytest.raises(SpaceError, match="`device_prefetch` cannot be 200"):
-        space(written, {"cores": 2}).measured({"workers_beside_reads": 200})
-
-
 @pytest.mark.parametrize("number", ["core", "2*cores", "cores*3", "cores - 1", "max(1, gpus)", "1+1", "", "cores.real"])
 @pytest.mark.parametrize("key", ["range", "choices"])
 def test_nothing_is_computed_from_names(key: str, number: str) -> None:

@@ -441,7 +441,6 @@ def test_several_steps_are_judged_beside_one_when_the_machine_may_have_been_busy
     [
         {"threads.workers": [16]},
         {"threads.read_ahead": [16]},
-        {"threads.workers": ["workers_beside_reads"]},
         {"steps_per_execution": [8]},
     ],
     ids=str,

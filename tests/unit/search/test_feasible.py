@@ -227,8 +227,8 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
         ("steps_per_execution", 8): "",
         ("steps_per_execution", 32): "",
     }
-    measured: dict[str, Any] = {"reads_at_once": 1, "workers_at_once": cores, "workers_beside_reads": cores}
-    left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured), measured)
+    measured: dict[str, Any] = {"reads_at_once": 1, "workers_at_once": cores}
+    left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured))
     assert not left.is_coarse
     workers = {each.loader.worker_count() for each in left.candidates.values() if each.loader.kind == "threads"}
     assert workers == {count for count in space["threads.workers"].numbers if count <= 2 * cores}

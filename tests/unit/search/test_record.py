@@ -5,7 +5,6 @@ That it outlives its process is tested in tests/integration/test_search_resume.p
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from pathlib import Path
 from typing import Any
@@ -153,12 +152,6 @@ def test_a_study_that_is_deleted_in_a_search_stays_in_memory(space: Space, url: 
     run_one(record, space)
     assert [row.value for row in record.rows()] == [5.0]
     assert record.lost is not None
-
-
-def test_what_bounds_a_space_stays_the_studys(url: str) -> None:
-    facts = Surface().facts()
-    measured = opened(url).bounds(dataclasses.replace(facts, workers_beside_reads=4))
-    assert opened(url).bounds(dataclasses.replace(facts, workers_beside_reads=8)) == measured
 
 
 def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: Space, url: str) -> None:

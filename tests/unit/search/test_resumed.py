@@ -9,11 +9,9 @@ from typing import Any, Literal
 import pytest
 
 from autopipe.errors import TrialError
-from autopipe.measure.costs import Costs, workers_at_once
-from autopipe.measure.facts import Ceiling, Limits, OpCost
+from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.conclusion import Searched
@@ -22,7 +20,7 @@ from autopipe.search.result import Reason
 from autopipe.search.surrogate import Sampler, SurrogateSampler
 from autopipe.search.trials import BudgetPlanned, Event, SearchStopped, StudyOpened
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import loader_bound, run, some, space_of
+from tests.unit.search.conftest import loader_bound, run, some
 
 LITTLE = Limits(memory_bytes=3 * 2**30)
 
@@ -117,29 +115,6 @@ def test_another_space_is_refused(space: Space, url: str) -> None:
         with pytest.raises(TrialError, match="another space " + said):
             run(other, surface, url, trials=2)
     assert surface.measured == []
-
-
-@dataclass(kw_only=True)
-class Sleepy(Surface):
-    """A machine with an op that waits."""
-
-    sleeps: float = 0.01
-
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        op = OpCost(name="Map", part="fresh", seconds_per_image=0.0, wait_seconds_per_image=self.sleeps)
-        return [each.model_copy(update={"op_costs": (*each.op_costs, op)}) for each in super().ceilings(setups)]
-
-
-def test_values_that_are_measured_are_tried_and_stay_the_studys(url: str) -> None:
-    surface = Sleepy()
-    written = {"loader": ["threads"], "threads.workers": [2, "workers_beside_reads"], "threads.queue_size": [2, 8]}
-    first = run(space_of(written), surface, url, trials=3, blocks=(0, 0))
-    first.study.set_user_attr("ceilings", [])
-    surface.sleeps *= 2  # twice as many workers would be of use
-    ended = run(space_of(written), surface, url, trials=9, blocks=(0, 0))
-    tried = {row.config.loader.workers for row in ended.rows if isinstance(row.config.loader, Threads)}
-    assert tried == {2, workers_at_once(Costs.of(Sleepy().ceilings([ModelSetup()]), surface.facts()), reading=False)}
-    assert ended.result.stop.reason is Reason.EXHAUSTED
 
 
 # ---------------------------------------------------------------- Ctrl-C
