@@ -27,7 +27,7 @@ from autopipe.search import library
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, metavar="TABLE", help="a recorded table: NAME.jsonl or NAME.jsonl.gz")
-    parser.add_argument("--sampler", action="append", help="more than once for several: surrogate, random, tpe+seeds")
+    parser.add_argument("--sampler", action="append", help="more than once for several: surrogate, random, tpe")
     parser.add_argument("--seeds", type=_positive, default=20, help="searches a sampler")
     parser.add_argument("--trials", type=_positive, default=25, help="trials a search")
     parser.add_argument("--proof", action="store_true", help="run the surrogate's searches with their proofs, too")

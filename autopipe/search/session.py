@@ -60,7 +60,7 @@ class Session:
         self._costs: Costs | None = None
         self._first_costs: Costs | None = None
         self._ranked: Mapping[str, PipelineConfig] = {}
-        self._ranks: dict[str, tuple[float, float, float, int, str]] = {}
+        self._ranks: dict[str, tuple[float | str, ...]] = {}
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
@@ -216,7 +216,7 @@ class Session:
         A reading that is corrected later is of one setup only, and would set it apart from the others.
         """
         known = self._first_costs
-        return 0.0 if known is None or not self.settings.seeding else math.log(self._promise(config, known))
+        return 0.0 if known is None else math.log(self._promise(config, known))
 
     def trial_seconds(self) -> float:
         took = [row.seconds for row in self.record.rows() if row.outcome is not None]
@@ -239,8 +239,8 @@ class Session:
         return 0.0 if self._costs is None else costs.trial_reading_seconds(config, self._costs, self.facts.workload)
 
     def ranked(self) -> Mapping[str, PipelineConfig]:
-        """Return the candidates by key, the best prediction first; of equal ones the one whose cache is filled sooner,
-        then the one with the longest queue, on which predictions do not depend.
+        """Return the candidates by key, the best prediction first; of equal ones by a rule of thumb: whose cache is
+        filled sooner, no conversion, threads, a worker a core, the most batches ahead.
         """
         if not self._ranked:
             self._ranked = dict(sorted(self.trimmed.candidates.items(), key=self._rank))
@@ -254,14 +254,14 @@ class Session:
             self.trimmed = replace(self.trimmed, candidates={**self.trimmed.candidates, **finer})
             self._ranked = {}
 
-    def _rank(self, candidate: tuple[str, PipelineConfig]) -> tuple[float, float, float, int, str]:
+    def _rank(self, candidate: tuple[str, PipelineConfig]) -> tuple[float | str, ...]:
         key, config = candidate
-        if not self.can_predict or not self.settings.seeding:
-            return 0.0, 0.0, 0.0, 0, key
         if key not in self._ranks:
-            promise, queue = self.promise(config), config.loader.buffered_batches() or 0
-            near = -round(math.log(promise) / _EQUAL)
-            self._ranks[key] = near, self.reading_seconds(config), -promise, -queue, key
+            near = -round(math.log(self.promise(config)) / _EQUAL) if self.can_predict else 0
+            loader, cores = config.loader, self.facts.cores
+            spare = abs((loader.worker_count() or cores) - cores)
+            ahead = (loader.buffered_batches() or 0) + config.device_prefetch
+            self._ranks[key] = near, self.reading_seconds(config), config.kept.converts, loader.rank, spare, -ahead, key
         return self._ranks[key]
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:

@@ -50,8 +50,7 @@ class Settings:
     began: float | None = None
     seed: int = 0  # of everything random in the search
     sampler: Sampler | None = None  # chooses the next configuration; None: the surrogate of the search
-    seeding: bool = True  # baselines and predictions are tried first
-    known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried instead of the predictions
+    known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried before the sampler's
     limits: Limits = field(default_factory=Limits)
     baseline: str | None = None  # the user's own pipeline, "FILE.py:function", which the winner has to beat
     convert: bool | None = None  # samples may be kept in another form; None: only if epochs are known

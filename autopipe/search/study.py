@@ -1,14 +1,14 @@
 """The search from beginning to end: ceilings, trials with a reason of their own, the sampler, the confirmation run.
 
 The first section lists the trials that have a reason: baselines first, then configurations known from elsewhere, then
-predictions, then converted forms as advice; the sampler chooses the others. Each yielded trial runs before the next is
-requested, so it may depend on the earlier ones. The second runs them in order, and is resumable after any crash.
+converted forms as advice; the sampler chooses the others. Each yielded trial runs before the next is requested, so it
+may depend on the earlier ones. The second runs them in order, and is resumable after any crash.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -43,9 +43,7 @@ from autopipe.search.trials import (
 # -------------------- trials with a reason
 
 _BASELINES_SHARE = 1 / 4  # of the time that is left, for baselines beyond the second
-_TRUSTED = 0.7  # of the best prediction: below it the rule of thumb is not tried
-_HOPELESS = 0.25  # of the best prediction: below it nothing is
-_MOST_PREDICTED, _MOST_CHEAPER = 4, 3  # that are tried
+_MOST_CHEAPER = 3  # that are tried
 _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not worth a trial of one
 
 
@@ -57,7 +55,7 @@ def _baselines(session: Session) -> Iterator[Asked]:
     """Yield each baseline that can run; if time is short only the required ones, or the first few."""
     in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
     began, most = session.seconds(), _BASELINES_SHARE * session.seconds_left()
-    for number, baseline in enumerate(in_turn if session.settings.seeding else ()):
+    for number, baseline in enumerate(in_turn):
         late = session.is_short() or (number > 1 and session.seconds() - began > most)
         if number == 0 or baseline.required or not late:  # an untried configuration is worth more than a comparison
             yield (baseline.config, AskedBy(Asker.BASELINE, baseline.name))
@@ -69,7 +67,7 @@ def _on_more_devices(session: Session) -> list[Baseline]:
     Together with those on one device they separate the gain of the loader from that of the devices.
     """
     best = session.best()
-    if best is None or best.config.devices == 1 or not session.settings.seeding:
+    if best is None or best.config.devices == 1:
         return []
     count, kind = best.config.devices, "virtual " if session.facts.workload.virtual_devices else ""
     return [
@@ -80,16 +78,14 @@ def _on_more_devices(session: Session) -> list[Baseline]:
 
 
 def _early(session: Session, *, simplest: bool) -> Iterator[Asked]:
-    """Yield the trials before the sampler: the simplest, if asked for, known ones, predictions and advice."""
-    if simplest and session.can_predict and session.settings.seeding:
+    """Yield the trials before the sampler's: the simplest, if asked for, known configurations and advice."""
+    if simplest and session.can_predict:
         yield from _simplest(session)
     for config in session.settings.known:
         # Predictions are worth more than old bests with more workers or reads at a time than are useful here.
         if feasible.why_not(config, replace(session.facts, pointless={})) is None:
             yield (config, AskedBy(Asker.KNOWN))
-    if session.settings.seeding:
-        yield from _predicted(session)
-        yield from _advice(session)
+    yield from _advice(session)
 
 
 def _simplest(session: Session) -> Iterator[Asked]:
@@ -99,32 +95,6 @@ def _simplest(session: Session) -> Iterator[Asked]:
     if there:
         least = min(there, key=lambda each: (_planned_cost(session, each), each.key()))
         yield (least, AskedBy(Asker.SEED, "simplest"))
-
-
-def _predicted(session: Session) -> Iterator[Asked]:
-    """Yield the rule of thumb and the best predictions, as long as they can win.
-
-    They are skipped if a configuration from elsewhere runs here, which is better evidence; the sampler uses predictions
-    anyway. Replayed retunes are nearer to the best without these seeds (benchmarks/RESULTS.md).
-    """
-    known = {config.key() for config in session.settings.known}
-    if any(row.key in known and row.value is not None for row in session.search_rows()):
-        return
-    for word, config in seeds(session):
-        if not session.can_predict or _can_win(session, config):
-            yield (config, AskedBy(Asker.SEED, word))
-
-
-def _can_win(session: Session, config: PipelineConfig) -> bool:
-    """True if it would be the best with the largest underestimate of any prediction so far; else a trial is wasted.
-
-    So accurate predictions exclude much, and others little.
-    """
-    best = session.best()
-    if best is None:
-        return True
-    farthest = max(point.value / session.promise(point.config) for point in session.points().values())
-    return farthest * session.promise(config) >= best.value
 
 
 def _advice(session: Session) -> Iterator[Asked]:
@@ -138,9 +108,10 @@ def _advice(session: Session) -> Iterator[Asked]:
     by_form: dict[str, PipelineConfig] = {}
     for _, config in sorted(could.items(), key=lambda each: (-session.promise(each[1]), each[0])):
         by_form.setdefault(config.kept.form, config)
+    promised = session.promise(next(iter(session.ranked().values())))
     for config in by_form.values():
         best = session.best()
-        if best is None or session.promise(config) >= _WORTH_TELLING * best.value:
+        if session.promise(config) >= _WORTH_TELLING * max(promised, 0.0 if best is None else best.value):
             yield (config, AskedBy(Asker.ADVICE))
 
 
@@ -150,7 +121,7 @@ def _cheaper(session: Session) -> Iterator[Asked]:
     The first configuration at the ceiling is seldom the cheapest there.
     """
     best = session.best()
-    if best is None or not session.can_predict or not session.settings.seeding:
+    if best is None or not session.can_predict:
         return
     params, cost, enough = from_config(best.config), _planned_cost(session, best.config), session.settings.ceiling_share
 
@@ -166,57 +137,6 @@ def _cheaper(session: Session) -> Iterator[Asked]:
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
     planned = costs.memory_bytes(config, session.facts.workload)
     return confirmation.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
-
-
-def rule_of_thumb(candidates: Mapping[str, PipelineConfig], cores: int) -> PipelineConfig:
-    """Return an expert's first choice: no conversion, a worker a core, little to send, a cache, long queues."""
-
-    def distance(candidate: tuple[str, PipelineConfig]) -> tuple[object, ...]:
-        key, config = candidate
-        workers = config.loader.worker_count()
-        return (
-            config.kept.converts,
-            config.loader.rank,
-            config.finish != "device",
-            not config.kept.in_memory,
-            config.devices,
-            abs((workers or cores) - cores),
-            config.channels != "last",
-            -config.device_prefetch,
-            -(config.loader.buffered_batches() or 0),
-            -(config.loader.reads_at_once() or 0),
-            key,
-        )
-
-    return min(candidates.items(), key=distance)[1]
-
-
-def seeds(session: Session) -> list[tuple[str, PipelineConfig]]:
-    """Return the best guesses, the best first, each as `rule` or `predicted`: different kinds of configurations.
-
-    Predictions are close together near the top, and wrong in the same way for similar configurations: so no two seeds
-    share the loader and the places of kept samples. No seed is predicted to be far from the best, the rule of thumb
-    included: it is wrong if reads or ops wait.
-    """
-    rule = rule_of_thumb(session.trimmed.candidates, session.facts.cores)
-    if not session.can_predict:
-        return [("rule", rule)]
-    ranked = session.ranked().values()
-    highest = max(map(session.promise, ranked))
-    chosen = [("rule", rule)] if session.promise(rule) >= _TRUSTED * highest else []
-    kinds = {_kind(each) for _, each in chosen}
-    for config in ranked:
-        if len(chosen) > _MOST_PREDICTED or session.promise(config) < _HOPELESS * highest:
-            break
-        if _kind(config) not in kinds:
-            kinds.add(_kind(config))
-            chosen.append(("predicted", config))
-    return chosen
-
-
-def _kind(config: PipelineConfig) -> tuple[object, ...]:
-    kept = config.kept
-    return config.loader.kind, kept.form, kept.in_memory, kept.encoded
 
 
 # -------------------- the order of a search

@@ -375,7 +375,7 @@ def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
 
 # -------------------- samplers
 
-_ALONE = 4  # trials before the surrogate learns anything
+_ALONE = 4  # trials before the surrogate learns anything, each of another kind
 _FAILED_SPREAD = 0.15  # of the value of a failure, in log units
 _FAR_BELOW = math.log(0.3)  # a prediction this far below the best measured is tried last
 
@@ -392,10 +392,15 @@ class SurrogateSampler(BaseSampler):
         by_key = self._session.ranked()
         free = [key for key in by_key if key not in worth]
         measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
-        if not free or len(measured) < _ALONE:
-            return by_key[free[0]] if free else None
+        if not free:
+            return None
+        if not measured:
+            return by_key[free[0]]
         surrogate, lowest = self._session.surrogate(), math.log(min(measured.values()))
         free = _within_reach(surrogate.features, measured, free)
+        if len(measured) < _ALONE:  # predictions are wrong in the same way for similar configurations
+            tried = {_kind(config) for key, config in by_key.items() if key in worth}
+            return next((by_key[key] for key in free if _kind(by_key[key]) not in tried), by_key[free[0]])
         failed = [key for key in by_key if worth.get(key, 0.0) is None]
         if failed:  # what is similar is likely to fail as well
             surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
@@ -418,6 +423,11 @@ class SurrogateSampler(BaseSampler):
     ) -> Value:
         value: Value = self._any.sample_independent(study, trial, param_name, param_distribution)
         return value
+
+
+def _kind(config: PipelineConfig) -> tuple[object, ...]:
+    kept = config.kept
+    return config.loader.kind, kept.form, kept.in_memory, kept.encoded
 
 
 def _within_reach(features: Features, measured: Mapping[str, float], free: list[str]) -> list[str]:

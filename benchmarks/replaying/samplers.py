@@ -88,6 +88,5 @@ def named(name: str) -> Sampler:
     if name not in SAMPLERS:
         raise ConfigError(
             f"`--sampler` must be one of {', '.join(SAMPLERS)}, but got {name!r}.{near(name, SAMPLERS)}",
-            hint="With +seeds at its end it starts from baselines and predictions: tpe+seeds",
         )
     return SAMPLERS[name]

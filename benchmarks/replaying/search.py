@@ -116,17 +116,13 @@ def recorded(table: Table, space: Space) -> Trimmed:
     return replace(trimmed, candidates=candidates)
 
 
-def settings_of(sampler: Sampler, *, seed: int, trials: int, seeding: bool) -> Settings:
-    """Return how a table is searched: to the last trial, and without a confirmation run.
-
-    Without `seeding` a sampler starts from nothing: no baselines, no predictions.
-    """
+def settings_of(sampler: Sampler, *, seed: int, trials: int) -> Settings:
+    """Return how a table is searched: to the last trial, and without a confirmation run."""
     return Settings(
         trials=trials,
         budget_seconds=None,
         seed=seed,
         sampler=sampler,
-        seeding=seeding,
         patience=trials,
         ceiling_share=math.inf,
         reached_share=math.inf,
@@ -175,7 +171,7 @@ def winner_regrets(
     best = max(rates[key] for key in trimmed.candidates)
     regrets = []
     for seed in range(seeds):
-        settings = settings_of(SURROGATE, seed=seed, trials=trials, seeding=True)
+        settings = settings_of(SURROGATE, seed=seed, trials=trials)
         found = search(table, trimmed, replace(settings, blocks=Settings().blocks)).result.winner
         regrets.append(1.0 if found is None else 1.0 - rates[found.key] / best)
         on_search(seed + 1, seeds)
@@ -190,7 +186,7 @@ def _config(rows: Sequence[Row], key: str) -> PipelineConfig:
 class Comparison:
     """How one sampler did on one table."""
 
-    sampler: str  # its name; with seeds from baselines and predictions if it ends in `+seeds`
+    sampler: str  # its name
     median: tuple[float, ...]  # regret over seeds, after each trial
     worst: tuple[float, ...]  # the 90th percentile, after each trial
 
@@ -206,19 +202,17 @@ def compare(
 ) -> list[Comparison]:
     """Search the table, of this space, `seeds` times with each sampler.
 
-    `tpe` starts from nothing, `tpe+seeds` from baselines and predictions; `surrogate` is what `autopipe tune` runs, and
-    always starts from them. `on_search` is told how many of how many searches have ended. Raises ConfigError if there
-    is no such sampler.
+    `surrogate` is what `autopipe tune` runs. `on_search` is told how many of how many searches have ended. Raises
+    ConfigError if there is no such sampler.
     """
-    chosen = {name: named(name.removesuffix("+seeds")) for name in names}
+    chosen = {name: named(name) for name in names}
     compared, trimmed = [], recorded(table, space)
     ended, total = itertools.count(1), len(chosen) * seeds
     on_search(0, total)
     for name, sampler in chosen.items():
-        seeding = name.endswith("+seeds") or sampler == SURROGATE
         curves = []
         for seed in range(seeds):
-            settings = settings_of(sampler, seed=seed, trials=trials, seeding=seeding)
+            settings = settings_of(sampler, seed=seed, trials=trials)
             curves.append(regret_curve(table, trimmed, settings))
             on_search(next(ended), total)
         middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)

@@ -25,7 +25,7 @@ from tests.fakes.measurements import measurement
 _SECONDS = {False: 2.5, True: 2.0}  # of a trial, and of a proof
 _WINDOWS = {False: 12, True: 10}
 _TRANSFER = 6e9  # bytes a second to the device
-_FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8}
+_FACTOR = {"threads": 1.0, "processes": 1.0, "tfdata": 1.3, "keras": 1.8, "elsewhere": 1.0}
 
 
 class KerasLoader(LoaderConfig):

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from optuna.samplers import RandomSampler
 
-from autopipe.measure import costs
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, to_config
@@ -25,7 +24,6 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
-from autopipe.search.study import rule_of_thumb, seeds
 from autopipe.search.surrogate import Sampler
 from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, CeilingMeasured, Event
 from autopipe.values import Estimate
@@ -101,7 +99,7 @@ def optunas_own(context: Any) -> RandomSampler:
         (  # finds nothing new
             Surface(),
             {"loader": ["keras"], "devices": [2, 1]},
-            {"sampler": Sampler("random", optunas_own), "trials": 40, "reached_share": 2.0, "seeding": False},
+            {"sampler": Sampler("random", optunas_own), "trials": 40, "reached_share": 2.0},
             Reason.TRIALS,
         ),
         (  # though the first batch is slow
@@ -126,7 +124,7 @@ def test_a_search_ends(
 def test_a_budget_of_trials_that_other_peoples_code_uses_up_leaves_one_for_what_can_be_used(space: Space) -> None:
     ended = run(space, Theirs(), trials=1, budget_seconds=None)
     assert ended.result.proved
-    assert [row.origin.asker for row in ended.rows if row.block is None] == [Asker.BASELINE, Asker.SEED]
+    assert [row.origin.asker for row in ended.rows if row.block is None] == [Asker.BASELINE, Asker.SAMPLER]
     assert ended.result.stop.message == "1 trial was allowed, and 2 have run, the baselines among them."
 
 
@@ -142,7 +140,7 @@ def test_what_is_not_allowed_or_was_cut_off_is_no_gain_to_be_exceeded(space: Spa
     session.run_config(tfdata.config, AskedBy(Asker.BASELINE, "tfdata"))  # takes all cores
     session.run_config(keras.config, AskedBy(Asker.BASELINE, "keras"))
     with pytest.raises(KeyboardInterrupt):
-        session.run_config(next(iter(session.trimmed.candidates.values())), AskedBy(Asker.SEED, "rule"))
+        session.run_config(next(iter(session.trimmed.candidates.values())), AskedBy(Asker.SAMPLER, "surrogate"))
     assert len(session.record.rows()) == 3
     assert [each is None for each in budget.best_so_far(session)] == [True, False]
 
@@ -289,7 +287,7 @@ def test_two_blocks_prove_nothing_and_say_so(space: Space) -> None:
 def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_it_takes_is_told(space: Space) -> None:
     told: list[Event] = []
     ended = run(space, loader_bound(quirks=1), told=told, budget_seconds=1.0)
-    assert [row.origin.asker for row in ended.rows] == [Asker.BASELINE, Asker.SEED]
+    assert [row.origin.asker for row in ended.rows] == [Asker.BASELINE, Asker.SAMPLER]
     (planned,) = [event for event in told if isinstance(event, BudgetPlanned)]
     assert planned.trials == 0
     assert ended.result.seconds == pytest.approx(planned.needed_seconds, rel=0.2)
@@ -350,7 +348,7 @@ def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(
             return 30.0
 
     ended = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=20.0, blocks=(0, 0))
-    assert [row.origin.asker for row in ended.rows if isinstance(row.outcome, Measurement)][-1] is Asker.SEED
+    assert [row.origin.asker for row in ended.rows if isinstance(row.outcome, Measurement)][-1] is Asker.SAMPLER
 
 
 @pytest.mark.parametrize("required", [False, True])
@@ -460,62 +458,29 @@ def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same(use
 # ---------------------------------------------------------------- trials with a reason
 
 
-def test_the_rule_of_thumb_is_a_worker_a_core_on_the_files_as_they_are(space: Space) -> None:
-    chosen = rule_of_thumb(session_of(space, Surface()).trimmed.candidates, cores=4)
-    assert (chosen.loader.kind, chosen.loader.worker_count(), chosen.finish) == ("threads", 4, "device")
-    assert (chosen.keep, chosen.device_prefetch) == ("memory", 2)
+def test_the_first_trials_are_of_different_kinds_and_the_best_predicted_of_theirs(space: Space) -> None:
+    session = session_of(space, surface := loader_bound(compared=()))
+    chosen = [row.config for row in run(space, surface, trials=4, blocks=(0, 0)).rows]
+    kinds = [(each.loader.kind, each.keep) for each in chosen]
+    assert len(set(kinds)) == len(kinds) == 4
+    for each, kind in zip(chosen, kinds, strict=True):
+        same = [other for other in session.ranked().values() if (other.loader.kind, other.keep) == kind]
+        assert session.promise(each) >= 0.97 * max(map(session.promise, same))
 
 
-def test_seeds_are_of_different_kinds_and_the_best_of_theirs(space: Space) -> None:
-    session = session_of(space, Surface(model_rate=60_000.0))
-    chosen = seeds(session)
-    kinds = [(seed.loader.kind, seed.keep) for _, seed in chosen]
-    assert len(set(kinds)) == len(kinds) >= 4
-    assert {word for word, _ in chosen} == {"rule", "predicted"}
-    for (word, seed), kind in zip(chosen, kinds, strict=True):
-        same = [each for each in session.ranked().values() if (each.loader.kind, each.keep) == kind]
-        assert word == "rule" or session.promise(seed) >= 0.97 * max(map(session.promise, same))
-
-
-def test_without_predictions_there_is_the_rule_alone(space: Space) -> None:
-    assert [word for word, _ in seeds(session_of(space, Surface(), ceilings=False))] == ["rule"]
-
-
-def test_a_rule_of_thumb_that_is_predicted_to_be_far_off_is_not_tried(
-    space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def waiting(config: PipelineConfig, known: costs.Costs) -> float:
-        return float(config.loader.worker_count() or 4)
-
-    monkeypatch.setattr(costs, "predict", waiting)
-    session = session_of(space, Surface())
-    chosen = seeds(session)
-    assert {word for word, _ in chosen} == {"predicted"}
-    workers = [each.loader.worker_count() or 4 for each in session.trimmed.candidates.values()]
-    assert chosen[0][1].loader.worker_count() == max(workers)
-
-
-def test_no_seed_is_tried_that_could_not_win_if_its_prediction_were_as_wrong_as_any_so_far(space: Space) -> None:
-    ended = run(space, loader_bound(decode_seconds=0.0001, read_seconds=0.00002))
-    seeded = [row.config for row in ended.rows if row.origin.asker is Asker.SEED]
-    assert len(seeded) > 1
-    assert {config.keep for config in seeded} == {"memory"}
-
-
-def test_what_was_the_best_elsewhere_is_tried_instead_of_predictions(space: Space) -> None:
+def test_what_was_the_best_elsewhere_is_tried_first(space: Space) -> None:
     surface = loader_bound(quirks=1)
     known = max(trim(space, surface.facts()).candidates.values(), key=surface.true_rate)
     ended = run(space, surface, known=[known], trials=4)
     assert [str(row.origin) for row in ended.rows[:3]] == ["baseline:keras", "baseline:tfdata", "known"]
     assert ended.rows[2].key == known.key()
-    assert not any(row.origin.asker is Asker.SEED for row in ended.rows)
 
 
-def test_predictions_are_tried_where_nothing_known_can_run(space: Space) -> None:
+def test_the_sampler_chooses_where_nothing_known_can_run(space: Space) -> None:
     known = PipelineConfig(loader=Threads(workers=4))
     ended = run(space, loader_bound(quirks=1), known=[known], limits=Limits(workers=2), trials=6)
     assert not any(row.origin.asker is Asker.KNOWN for row in ended.rows)
-    assert any(row.origin.asker is Asker.SEED for row in ended.rows)
+    assert any(row.origin.asker is Asker.SAMPLER for row in ended.rows)
 
 
 def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -> None:
