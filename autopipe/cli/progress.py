@@ -135,10 +135,8 @@ class Progress:
         drops = {reason: configs for reason, configs in event.left_out.items() if configs}
         total = sum(drops.values())
         why = "" if not drops or self._verbose else " (-v says why)"
-        coarse = event.listed < event.candidates
-        listed = f" ({event.listed:,} to begin with: numbers in coarse steps)" if coarse else ""
         left_out = f", {total:,} left out{why}" if drops else ""
-        self.say("space", f"{event.candidates:,} configurations{listed}{left_out}")
+        self.say("space", f"{event.candidates:,} configurations{left_out}")
         for reason, configs in drops.items() if self._verbose else ():
             self.say("left out", f"{configs:>6,}  {reason}", one_line=True)
 

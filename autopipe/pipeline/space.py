@@ -62,16 +62,6 @@ class Parameter:
         """The whole numbers among its values, ascending."""
         return sorted(value for value in self.values if isinstance(value, int) and not isinstance(value, bool))
 
-    def apart(self, times: int) -> set[Value]:
-        """Return its values without those numbers that are less than `times` the one before; both ends stay."""
-        numbers = self.numbers
-        kept = numbers[:1]
-        for number in numbers:
-            if number >= times * max(1, kept[-1]):
-                kept.append(number)
-        words = (value for value in self.values if not isinstance(value, int) or isinstance(value, bool))
-        return {*kept, *numbers[-1:], *words}
-
 
 @dataclass(frozen=True, slots=True)
 class Space:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +33,9 @@ from autopipe.pipeline.config import (
 from autopipe.pipeline.space import Parameter, Space
 
 MOST_CANDIDATES = 10_000
-"""The most configurations that are listed at once; of a larger space, counts are listed coarsely first."""
+"""The most configurations that are listed; of a larger space, some at random."""
 
 _MOST_COMBINED = 500_000
-_STEPS = (2, 4, 16)  # how far counts are apart at least, in a space too large to list
 _FEW = 4  # times the useful number, by measurement: a search does not try more
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
@@ -206,17 +206,12 @@ class Trimmed:
     left_out: Mapping[str, int]  # those that cannot, by the reason, the commonest first
     whole: int  # the configurations that can run, listed or not
 
-    @property
-    def is_coarse(self) -> bool:
-        return self.whole > len(self.candidates)
-
 
 def trim(space: Space, facts: Facts) -> Trimmed:
-    """Leave out configurations that cannot run or are not allowed, and list the others.
+    """Leave out configurations that cannot run or are not allowed, and list the others, at most `MOST_CANDIDATES`.
 
-    If there are more than `MOST_CANDIDATES`, numbers (workers, reads, queues) are listed in coarse steps: twice, 4 or
-    16 times the one before, and both ends. `finer` gives those around one of them. Raises SpaceError if nothing is
-    left, `facts.limits.only` names values that the space does not have, or a space has too many words to list.
+    Raises SpaceError if nothing is left, `facts.limits.only` names values that the space does not have, or a space has
+    too many combinations.
     """
     dropped: Counter[str] = Counter()
     narrowed = space
@@ -225,7 +220,16 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
             dropped[_not_asked_for(name, gone)] = 0
-    listed, unlisted = _combined(_worth_listing(narrowed, facts, dropped), facts, dropped)
+    worth = _worth_listing(narrowed, facts, dropped)
+    if worth.count() > _MOST_COMBINED:
+        raise SpaceError(
+            f"This space has {worth.count():,} combinations, but a search takes at most {_MOST_COMBINED:,}.",
+            hint="Give its parameters fewer values.",
+        )
+    combined = list(worth.grid(_by_parts(worth, facts, dropped)))
+    listed = combined
+    if len(combined) > MOST_CANDIDATES:
+        listed = random.Random(0).sample(combined, MOST_CANDIDATES)
     candidates: dict[str, PipelineConfig] = {}
     for params in listed:
         try:
@@ -247,42 +251,8 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         space=narrowed,
         candidates=candidates,
         left_out=dict(dropped.most_common()),
-        whole=len(candidates) + unlisted,
+        whole=len(candidates) + len(combined) - len(listed),
     )
-
-
-def _combined(space: Space, facts: Facts, dropped: Counter[str]) -> tuple[list[Params], int]:
-    """Return the combinations to list, and the number of those between them. Raises SpaceError if it has too many."""
-    if space.count() > _MOST_COMBINED:
-        space = next((fewer for fewer in _coarser(space, facts.cores) if fewer.count() <= _MOST_COMBINED), space)
-        if space.count() > _MOST_COMBINED:
-            raise SpaceError(
-                f"This space has {space.count():,} combinations, but a search lists at most {_MOST_COMBINED:,}, with "
-                f"numbers in steps of {_STEPS[-1]} times.",
-                hint="Give its parameters fewer values.",
-            )
-    combined = list(space.grid(_by_parts(space, facts, dropped)))
-    listed = combined
-    for coarse in _coarser(space, facts.cores) if len(combined) > MOST_CANDIDATES else ():
-        kept = {each.name: each.values for each in coarse}
-        listed = [each for each in combined if all(value in kept[name] for name, value in each.items())]
-        if len(listed) <= MOST_CANDIDATES:
-            break
-    return listed, len(combined) - len(listed)
-
-
-def _coarser(space: Space, cores: int) -> Iterator[Space]:
-    """Yield the space with its numbers in ever coarser steps; the number of `cores` stays."""
-    for times in _STEPS:
-        coarse = [
-            each
-            if each.name in ModelSetup._fields
-            else replace(
-                each, values=tuple(value for value in each.values if value == cores or value in each.apart(times))
-            )
-            for each in space
-        ]
-        yield Space(tuple(coarse))
 
 
 def _by_parts(space: Space, facts: Facts, dropped: Counter[str]) -> Callable[[str, Params], bool]:
@@ -319,26 +289,6 @@ def _by_parts(space: Space, facts: Facts, dropped: Counter[str]) -> Callable[[st
     return refused
 
 
-def finer(trimmed: Trimmed, config: PipelineConfig, facts: Facts) -> dict[str, PipelineConfig]:
-    """Return configurations between `config` and the nearest listed ones, in each of its numbers, if some are unlisted.
-
-    Asked again with the best one, this halves the distance each time.
-    """
-    params, found = from_config(config), dict[str, PipelineConfig]()
-    for name, value in params.items() if trimmed.is_coarse else ():
-        numbers = next((each.numbers for each in trimmed.space if each.name == name), [])
-        if name in ModelSetup._fields or not isinstance(value, int) or value not in numbers:
-            continue
-        at = numbers.index(value)
-        for side in (numbers[at + 1 :], numbers[:at][::-1]):
-            near = (to_config({**params, name: number}) for number in side)
-            gap = list(itertools.takewhile(lambda each: each.key() not in trimmed.candidates, near))
-            middle = next((each for each in gap[(len(gap) - 1) // 2 :: -1] if why_not(each, facts) is None), None)
-            if middle is not None:
-                found[middle.key()] = middle
-    return found
-
-
 def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
     """Return the configurations that could run if the user let samples be converted."""
     values = [str(value) for each in space if each.name == "keep" for value in each.values]
@@ -352,7 +302,7 @@ def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
 
 def narrowed(trimmed: Trimmed, facts: Facts) -> Trimmed:
     """Leave out useless configurations, now that `facts` know more; none if that would leave nothing."""
-    if trimmed.is_coarse:  # fewer are left, so that more of them can be listed
+    if trimmed.whole > len(trimmed.candidates):  # fewer are left, so that more of them can be listed
         try:
             return trim(trimmed.space, facts)
         except SpaceError:

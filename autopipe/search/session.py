@@ -246,14 +246,6 @@ class Session:
             self._ranked = dict(sorted(self.trimmed.candidates.items(), key=self._rank))
         return self._ranked
 
-    def look_closer(self) -> None:
-        """List more configurations around the best one, if the space is too large to be listed."""
-        best = self.best()
-        finer = {} if best is None else feasible.finer(self.trimmed, best.config, self.facts)
-        if finer:
-            self.trimmed = replace(self.trimmed, candidates={**self.trimmed.candidates, **finer})
-            self._ranked = {}
-
     def _rank(self, candidate: tuple[str, PipelineConfig]) -> tuple[float | str, ...]:
         key, config = candidate
         if key not in self._ranks:
@@ -415,7 +407,6 @@ class Session:
             self.record.give_up(trial)  # it was cut, and says nothing of the configuration
         else:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
-        self.look_closer()
         now = self.best()
         self.on_event(
             TrialFinished(

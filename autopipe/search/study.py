@@ -180,8 +180,7 @@ def search(
     on_event: OnEvent = lambda event: None,
 ) -> Searched:
     """Search as `run` does, on a space that has been trimmed already, by facts that include the limits."""
-    listed = len(trimmed.candidates)
-    on_event(SpaceTrimmed(candidates=trimmed.whole, listed=listed, left_out=trimmed.left_out))
+    on_event(SpaceTrimmed(candidates=trimmed.whole, left_out=trimmed.left_out))
     record = open_record(
         settings.storage,
         settings.study_name,

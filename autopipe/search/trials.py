@@ -182,7 +182,6 @@ class SpaceTrimmed(Event):
     """The remaining space, and the configurations left out."""
 
     candidates: int  # that can run
-    listed: int  # of these; fewer in a large space, whose numbers are listed in coarse steps first
     left_out: Mapping[str, int]  # by the reason
 
 

@@ -88,7 +88,7 @@ def started(origin: str = "surrogate", seconds_left: float | None = 60.0) -> eve
 
 LONG = " ".join(["of something"] * 10)
 CRASHED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message=f"It died.\n{LONG}")
-SPACE = events.SpaceTrimmed(candidates=184, listed=184, left_out=DROPS)
+SPACE = events.SpaceTrimmed(candidates=184, left_out=DROPS)
 BEST = "best            100 images/s  threads(workers=2) keep=memory"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Ceiling, Facts, Impossible, Limits
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, from_config, to_config
+from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
 from autopipe.search.feasible import Trimmed, trim, why_not
@@ -200,7 +200,7 @@ def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
     ("cores", "gpus", "beyond"),
     [(2, 0, False), (2, 0, True), (16, 1, True), pytest.param(128, 8, True, marks=pytest.mark.slow)],
 )
-def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores: int, gpus: int, beyond: bool) -> None:
+def test_of_every_machine_all_that_is_of_use_is_listed_in_the_end(cores: int, gpus: int, beyond: bool) -> None:
     known = facts(
         cores=cores,
         gpus=max(1, gpus),
@@ -212,15 +212,14 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
     )
     space = library.load("default", {"cores": cores, "gpus": gpus})
     trimmed = trim(space, known)
-    everything = trimmed.candidates
-    assert trimmed.whole >= len(everything)
+    assert len(trimmed.candidates) <= feasible.MOST_CANDIDATES
     knobs: Params = {"threads.workers": cores, "threads.queue_size": 8, "threads.read_ahead": 0}
     there: Params = {**THREADS, **knobs, "devices": max(1, gpus)}
     caches: list[Params] = [{"keep": "none"}, {"keep": "memory:50%" if beyond else "memory"}]
     prefetch = (0, 2) if gpus else (0,)
     for cache, finish, ahead in itertools.product(caches, ("device", "host"), prefetch):
         wanted = to_config({**there, **cache, "finish": finish, "channels": "last", "device_prefetch": ahead})
-        assert wanted.key() in everything
+        assert trimmed.whole > len(trimmed.candidates) or wanted.key() in trimmed.candidates
     # Once the model and the reads are measured, all of what is left is listed.
     usual: dict[tuple[str, Value], str] = {
         ("channels", "first"): "",
@@ -229,50 +228,21 @@ def test_of_every_machine_the_whole_space_is_listed_or_found_step_by_step(cores:
     }
     measured: dict[str, Any] = {"reads_at_once": 1, "workers_at_once": cores}
     left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured))
-    assert not left.is_coarse
+    assert left.whole == len(left.candidates)
     workers = {each.loader.worker_count() for each in left.candidates.values() if each.loader.kind == "threads"}
     assert workers == {count for count in space["threads.workers"].numbers if count <= 2 * cores}
-    # From any listed number, the ones between are a few steps away.
-    for count in space["threads.workers"].numbers[1::3] if cores > 2 else ():
-        wanted = to_config({**there, "threads.workers": min(count, 2 * cores), "channels": "last"})
-        assert _is_found(trimmed, wanted, known)
 
 
-def _like(each: PipelineConfig, wanted: PipelineConfig) -> bool:
-    """Return True if two configurations differ in their number of workers only."""
-    changed = {**from_config(each), "threads.workers": wanted.loader.worker_count() or 0}
-    return each.loader.kind == "threads" and to_config(changed) == wanted
-
-
-def _is_found(trimmed: Trimmed, wanted: PipelineConfig, known: Facts) -> bool:
-    """Search as if the listed number of workers that is nearest to the wanted one were always the best."""
-
-    def distance(each: PipelineConfig) -> int:
-        return abs((each.loader.worker_count() or 0) - (wanted.loader.worker_count() or 0))
-
-    for _ in range(8):
-        best = min((each for each in trimmed.candidates.values() if _like(each, wanted)), key=distance)
-        if best == wanted:
-            return True
-        more = feasible.finer(trimmed, best, known)
-        trimmed = dataclasses.replace(trimmed, candidates={**trimmed.candidates, **more})
-    return False
-
-
-def test_numbers_of_a_space_too_large_to_list_are_coarse_and_words_complete(
+def test_of_a_space_too_large_to_list_some_are_listed_always_the_same(
     space: Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trim(space, FACTS)
     monkeypatch.setattr(feasible, "MOST_CANDIDATES", 2 * len(whole.candidates) // 3)
     some = trim(space, FACTS)
     assert len(some.candidates) <= feasible.MOST_CANDIDATES
-    assert (some.whole, some.is_coarse) == (len(whole.candidates), True)
+    assert some.whole == len(whole.candidates)
     assert some.candidates.keys() < whole.candidates.keys()
-    for field in ("keep", "finish", "channels"):
-        assert {getattr(each, field) for each in some.candidates.values()} == {
-            getattr(each, field) for each in whole.candidates.values()
-        }
-    assert some.left_out == whole.left_out
+    assert trim(space, FACTS).candidates == some.candidates
 
 
 def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
