@@ -133,13 +133,11 @@ def test_merge_unites_profiles_and_leads_to_the_workload_from_a_new_folder(autop
 def test_merge_refuses_two_workloads_and_a_folder_that_cannot_be_made(autopipe: Autopipe, tmp_path: Path) -> None:
     one = files.write(artifact(), tmp_path / "a.json")
     two = files.write(artifact(profile(workload=digest(batch_size=8))), tmp_path / "b.json")
-    ended = autopipe("merge", one, two, "-o", tmp_path / "c.json")
-    assert ended.status == 2
-    assert "Only artefacts of one workload can be merged" in ended.err
+    error = autopipe("merge", one, two, "-o", tmp_path / "c.json").refused()
+    assert "Only artefacts of one workload can be merged" in error
+    assert "batch size 32 and 8" in error
     assert not (tmp_path / "c.json").exists()
-    ended = autopipe("merge", one, "--out", one / "autopipe.json")
-    assert (ended.status, ended.out) == (2, "")
-    assert "cannot be written: Not a directory" in ended.err
+    assert "cannot be written: Not a directory" in autopipe("merge", one, "--out", one / "autopipe.json").refused()
 
 
 def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> None:

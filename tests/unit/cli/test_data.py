@@ -1,4 +1,4 @@
-"""`autopipe convert`, `verify` and `eject --to`, which import the workload into the process of the command: here."""
+"""`autopipe convert`, `verify`, `eject --to` and `measure --formats`, which run in the process of the command: here."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_parts_are_written_apart_and_joined_in_a_folder_that_is_named_as_it_is(h
     assert "joined    8 samples in set [final]\n" in autopipe("convert", "--finish", "set [final]").err
 
 
-def test_a_folder_of_images_needs_no_code(home: Path, autopipe: Autopipe) -> None:
-    ended = autopipe("convert", "--images", "photos", "--image-size", 16, "--batch-size", 2)
+def test_a_folder_of_images_needs_no_code_and_may_be_smaller_than_a_batch(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("convert", "--images", "photos", "--image-size", 16)
     assert "wrote     8 samples" in ended.err
 
 
@@ -348,3 +348,16 @@ def test_what_ops_print_is_not_in_a_document(talks: str, autopipe: Autopipe) -> 
 def test_a_folder_for_the_code_is_not_told_the_artefacts_name(talks: str, autopipe: Autopipe) -> None:
     error = autopipe("eject", "--to", "keras", "--workload", talks, "--out", "photos").refused()
     assert error.splitlines()[-1] == "hint: Name a file in this folder: photos/plain_pipeline.py"
+
+
+# ---------------------------------------------------------------- measure --formats
+
+
+def test_the_document_of_formats_has_each_and_nothing_else_is_printed(home: Path, autopipe: Autopipe) -> None:
+    ended = autopipe("measure", "--images", "photos", "--image-size", "16", "--formats", "--json")
+    assert (ended.status, ended.err) == (0, "")
+    forms = json.loads(ended.out)["forms"]
+    assert {form["part"] for form in forms} == {"x"}
+    assert [form["name"] for form in forms] == ["as they are", "JPEG 95", "JPEG 90", "PNG, fast", "raw pixels"]
+    (home / "empty").mkdir()
+    assert "There are no images" in autopipe("measure", "--images", "empty", "--formats").refused()

@@ -30,10 +30,13 @@ SECONDS, SIZE, STEP = option_values.seconds, option_values.size, option_values.a
     [
         *((SECONDS, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015))),
         *((SIZE, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7))),
+        (option_values.batch_sizes, "16, 32,64", (16, 32, 64)),
         *((STEP, "15ms", ap.SimulatedAccelerator(0.015)), (STEP, "224ms/400", ap.SimulatedAccelerator(0.224, 400))),
     ],
 )
-def test_a_duration_and_a_size_are_numbers_with_a_unit(read: Callable[..., object], text: str, value: object) -> None:
+def test_durations_and_sizes_are_numbers_with_a_unit_and_batch_sizes_whole_numbers(
+    read: Callable[..., object], text: str, value: object
+) -> None:
     assert read(text, "--option") == value
 
 
@@ -54,10 +57,6 @@ def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_w
     with pytest.raises(ConfigError) as raised:
         read("20", "--option")
     assert f"--option 20{unit}" in str(raised.value.hint)
-
-
-def test_batch_sizes_are_whole_numbers() -> None:
-    assert option_values.batch_sizes("16, 32,64", "--batch-sizes") == (16, 32, 64)
 
 
 @pytest.mark.parametrize("text", ["", "many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
@@ -141,17 +140,18 @@ WRAPPED = WrappedDataset(
     ),
     choices={"calls": (1, 2), "order": ("any", "fixed")},
 )
-USUAL = ap.PipelineConfig(loader=ap.Threads(workers=2))
 
 
 def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_other_takes_them() -> None:
-    assert option_values.configured(USUAL, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
-    changed = option_values.configured(USUAL, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
+    assert option_values.configured(THREADS, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
+    changed = option_values.configured(
+        THREADS, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"]
+    )
     assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
     assert changed.device_prefetch == 2
-    assert option_values.configured(USUAL, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
+    assert option_values.configured(THREADS, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
     with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
-        option_values.configured(USUAL, None, ["wrapped.calls=1"])
+        option_values.configured(THREADS, None, ["wrapped.calls=1"])
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_
 )
 def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        option_values.configured(USUAL, WRAPPED, [pair])
+        option_values.configured(THREADS, WRAPPED, [pair])
     assert said in str(raised.value)
 
 

@@ -47,12 +47,6 @@ def test_a_misspelt_backend_starts_nothing(autopipe: Autopipe, home: Path, monke
     assert list(home.iterdir()) == []
 
 
-def test_a_space_of_ones_own_is_named_by_file_line_and_key(autopipe: Autopipe, home: Path) -> None:
-    (home / "own.yaml").write_text("schema_version: 1\nparameters:\n  loadr: [threads]\n")
-    error = autopipe("tune", "train.py:workload", "--space", "own.yaml").refused()
-    assert error.startswith("error: own.yaml, line 3, `parameters.loadr`")
-
-
 def test_a_folder_that_cannot_be_made_is_refused(autopipe: Autopipe, home: Path) -> None:
     (home / "out").touch()
     error = autopipe("tune", "train.py:workload", "--out", "out").refused()
