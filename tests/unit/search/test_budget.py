@@ -255,24 +255,19 @@ def blocks_of(ended: Searched) -> int:
     return len({row.block for row in ended.rows if row.block is not None})
 
 
-@pytest.mark.parametrize("budget_seconds", [12.0, 20.0, 30.0, 39.0, 51.0])
+@pytest.mark.parametrize("budget_seconds", [12.0, 20.0, *map(float, range(30, 52, 3))])
 def test_the_budget_holds_within_ten_percent(space: Space, budget_seconds: float) -> None:
     ended = run(space, loader_bound(quirks=1), trials=999, budget_seconds=budget_seconds, patience=99)
     assert ended.result.seconds <= 1.1 * budget_seconds
     assert any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in ended.rows)
     assert ended.result.proved == (blocks_of(ended) > 2) == (budget_seconds >= 30.0)  # else there is no time for three
+    rounds = [each.pairs for each in ended.result.contests if each.baseline is not None]
+    assert not ended.result.proved or max(rounds) >= 3  # of the winner and its rival
     said = re.search(r": (\d+) of 168 configurations were tried; a proof needs (\d+) s", ended.result.stop.message)
     candidates = trim(space, loader_bound().facts()).candidates
     tried = {row.key for row in ended.rows if row.block is None} & candidates.keys()
     assert int(some(said)[1]) == len(tried)
     assert int(some(said)[2]) > 0
-
-
-def test_a_proof_has_three_blocks_of_the_winner_and_its_rival_where_the_time_is_short(space: Space) -> None:
-    for budget_seconds in range(30, 51, 3):
-        result = run(space, loader_bound(quirks=1), trials=999, budget_seconds=float(budget_seconds)).result
-        assert result.proved
-        assert max(each.pairs for each in result.contests if each.baseline is not None) >= 3
 
 
 def test_two_blocks_prove_nothing_and_say_so(space: Space) -> None:

@@ -56,12 +56,6 @@ def ignore(holder: str) -> None:
     pytest.fail(f"it waits for {holder}")
 
 
-def test_nobody_waits_for_a_free_lock(name: str) -> None:
-    for _ in range(2):
-        with lock.Queue(ignore).held(name):
-            pass
-
-
 def test_the_second_waits_until_the_first_is_done_and_is_told_for_whom(name: str) -> None:
     order: list[str] = []
     told = threading.Event()

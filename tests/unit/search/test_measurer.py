@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.measure.facts import CODE, Ceiling, Impossible, Limits, WrappedDataset
-from autopipe.measure.outcome import CeilingOptions, FailureKind, Phase, TrialFailure
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
@@ -90,13 +90,6 @@ def test_what_runs_is_told_when_it_has_to_end_and_is_cut_soon_after() -> None:
     assert 0.0 < bound["until"] - bound["ends_at"] <= 5.0
 
 
-def test_the_cores_elsewhere_are_counted_once(elsewhere: Callable[[int], PipelineConfig]) -> None:
-    runner, config = Runner(), elsewhere(2)
-    measurer(runner, elsewhere=config).ceilings([ModelSetup(), ModelSetup(finish="host")])
-    first, second = (CeilingOptions.model_validate(each) for each in runner.asked)
-    assert (first.elsewhere, second.elsewhere) == (config, None)
-
-
 @pytest.mark.parametrize("kind", [FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED])
 def test_what_is_the_workloads_fault_is_said_as_it_is(kind: FailureKind) -> None:
     with pytest.raises(WorkloadError) as caught:
@@ -127,15 +120,11 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
     }
 
 
-def test_a_wrapped_dataset_is_compared_with_itself() -> None:
-    wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={})
-    assert [each.name for each in measurer(wrapped=wrapped).baselines()] == ["the dataset as it is"]
-
-
-def test_a_wrapped_dataset_that_keeps_freed_memory_has_another_process_than_as_it_is() -> None:
+def test_a_wrapped_dataset_is_compared_with_itself_and_if_it_keeps_freed_memory_has_another_process() -> None:
     wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={})
     ours, keeping = Runner(), Runner(code=None)
     made = measurer(ours, keeping, wrapped=wrapped)
+    assert [each.name for each in made.baselines()] == ["the dataset as it is"]
     for memory in ("returned", "kept", "returned"):
         made.measure(PipelineConfig(loader=Wrapped.model_validate({"freed_memory": memory})))
     assert (len(ours.asked), len(keeping.asked)) == (2, 1)

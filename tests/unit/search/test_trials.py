@@ -18,13 +18,9 @@ def measured(*rates: float, resources: Resources | None = None) -> Measurement:
     return measurement(CONFIG, rates, batch_size=32, first_batch_seconds=2.0, resources=resources)
 
 
-def test_one_measurement_speaks_for_itself() -> None:
-    one = measured(100.0, 101.0, 102.0)
-    assert trials.merged([one]) == one.images_per_second
-
-
 def test_several_measurements_of_a_point_are_as_fast_as_their_median_and_as_sure_as_their_windows() -> None:
     one, other = measured(100.0, 110.0, 120.0), measured(80.0, 90.0)
+    assert trials.merged([one]) == one.images_per_second
     both = trials.merged([one, other])
     assert both.value == pytest.approx((one.images_per_second.value + other.images_per_second.value) / 2)
     assert both.low < both.value < both.high
@@ -35,16 +31,6 @@ def test_a_measurement_counts_with_its_pauses_however_often_it_is_repeated() -> 
     one = measured(*paused)
     slower = one.model_copy(update={"images_per_second": Estimate(value=52.6, low=30.0, high=100.0)})
     assert trials.merged([slower, slower]).value == 52.6
-
-
-def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -> None:
-    took = Resources(peak_rss_bytes=2000)
-    part = measured(1.0, resources=took).model_copy(update={"data_share": 0.25})
-    workload = facts(fixed_bytes=8000).workload
-    whole = trials.taken(part, CONFIG.keeping(in_memory=True), workload)
-    assert trials.excesses(whole, Limits(memory_bytes=5000)) == {"memory_bytes": 3000.0}
-    assert trials.taken(part, CONFIG, workload).peak_rss_bytes == 2000
-    assert trials.taken(measured(1.0), CONFIG.keeping(in_memory=True), workload).peak_rss_bytes is None
 
 
 def test_validation_counts_against_the_memory_with_its_samples_its_queue_and_its_own_worker_processes() -> None:
@@ -74,11 +60,16 @@ def test_what_was_measured_once_counts_before_what_was_predicted() -> None:
     assert trials.one_time_seconds([known], (5.0, 3.0), 100) == pytest.approx(10.0 + 7.0 + 2.0)
 
 
-def test_what_breaks_a_limit_is_above_zero_and_what_was_not_measured_breaks_none() -> None:
-    took = Resources(peak_rss_bytes=1000)
-    limits = Limits(memory_bytes=800)
-    assert trials.excesses(took, limits) == {"memory_bytes": 200.0}
-    assert trials.excesses(Resources(), limits) == {}
+def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -> None:
+    took, limits = Resources(peak_rss_bytes=2000), Limits(memory_bytes=5000)
+    part = measured(1.0, resources=took).model_copy(update={"data_share": 0.25})
+    workload = facts(fixed_bytes=8000).workload
+    whole = trials.taken(part, CONFIG.keeping(in_memory=True), workload)
+    assert trials.excesses(whole, limits) == {"memory_bytes": 3000.0}
+    assert trials.taken(part, CONFIG, workload).peak_rss_bytes == 2000
+    unknown = trials.taken(measured(1.0), CONFIG.keeping(in_memory=True), workload)
+    assert unknown.peak_rss_bytes is None
+    assert trials.excesses(unknown, limits) == {}  # what was not measured breaks none
 
 
 @pytest.mark.parametrize(
