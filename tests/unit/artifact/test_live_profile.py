@@ -14,13 +14,14 @@ import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import factory, pick
 from autopipe.artifact.schema import Artifact, Live
-from autopipe.errors import ArtifactError, ConfigError
+from autopipe.errors import ArtifactError
 from autopipe.measure import fingerprint
+from autopipe.measure.fingerprint import Hardware
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.reports import profile_report, tables
 from autopipe.search.result import Change, Learnt
 from autopipe.values import Estimate
-from tests.fakes.profiles import NOON, config, hardware, of_this_machine, profile
+from tests.fakes.profiles import NOON, hardware, of_this_machine, profile
 
 RATE = Estimate(value=500.0, low=490.0, high=510.0)
 AFTER = ap.PipelineConfig(loader=ap.Threads(workers=7))
@@ -42,30 +43,26 @@ def live(**changes: Any) -> Live:
     return Live(**{**plain, **changes})
 
 
-def test_a_machine_begins_with_what_its_last_training_has_learnt() -> None:
-    known = Artifact(profiles=(profile(),), live=(live(),))
-    choice = pick.pick(known, hardware())
-    assert (choice.config, choice.live) == (AFTER, live())
+LARGE = hardware(cores=32)
 
 
-def test_a_later_tune_counts_more() -> None:
-    known = Artifact(profiles=(profile(),), live=(live(trained_at=NOON - HOUR),))
-    choice = pick.pick(known, hardware())
-    assert (choice.config.model_dump(mode="json"), choice.live) == (config(), None)
-
-
-def test_what_was_learnt_on_another_machine_is_not_used() -> None:
-    known = Artifact(profiles=(profile(),), live=(live(hardware=hardware(cpu_model="Another")),))
-    assert pick.pick(known, hardware()).live is None
-
-
-def test_on_a_machine_without_a_profile_it_takes_the_place_of_the_nearest_one() -> None:
-    here = hardware(cores=32)
-    known = Artifact(profiles=(profile(),), live=(live(hardware=here),))
+@pytest.mark.parametrize(
+    ("learnt", "here", "used"),
+    [
+        (live(), hardware(), True),
+        (live(trained_at=NOON - HOUR), hardware(), False),  # a later tune counts more
+        (live(hardware=hardware(cpu_model="Another")), hardware(), False),
+        (live(hardware=LARGE), LARGE, True),  # a machine without a profile
+    ],
+)
+def test_a_machine_begins_with_what_its_last_training_has_learnt(learnt: Live, here: Hardware, used: bool) -> None:
+    known = Artifact(profiles=(profile(),), live=(learnt,))
     choice = pick.pick(known, here)
-    assert (choice.config, choice.warning) == (AFTER, None)
-    with pytest.raises(ArtifactError, match="not of this machine"):
-        pick.pick(known, here, strict=True)
+    assert (choice.config, choice.live) == ((AFTER, learnt) if used else (pick.config_of(profile()), None))
+    assert choice.warning is None
+    if here is LARGE:
+        with pytest.raises(ArtifactError, match="not of this machine"):
+            pick.pick(known, here, strict=True)
 
 
 def test_the_last_training_on_a_machine_replaces_those_before_it() -> None:
@@ -76,24 +73,17 @@ def test_the_last_training_on_a_machine_replaces_those_before_it() -> None:
     assert pick.with_profile(known, profile(measured_at=NOON)).live == known.live
 
 
-def test_it_is_written_beside_the_profiles_and_read_again(tmp_path: Path) -> None:
-    folder = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent
-    path = folder / "autopipe.json"
-    before, tuned = files.read(path), factory.load(path)
+def test_it_is_written_beside_the_profiles_and_read_again_unless_nothing_was_tried(tmp_path: Path) -> None:
+    path = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect())
+    before, tuned = path.read_bytes(), factory.load(path)
+    tuned._keep(Learnt(**live(changes=()).model_dump(exclude={"hardware"})))
+    assert path.read_bytes() == before
     known = live(trained_at=datetime.datetime.now(datetime.UTC))
     tuned._keep(Learnt(**known.model_dump(exclude={"hardware"})))
     found = files.read(path)
-    assert found.profiles == before.profiles
+    assert found.profiles == files.parse(before).profiles
     assert [each.changes for each in found.live] == [known.changes]
     assert factory.load(path).config == AFTER
-
-
-def test_a_training_that_tried_nothing_leaves_the_file_alone(tmp_path: Path) -> None:
-    folder = of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()).parent
-    path = folder / "autopipe.json"
-    before = path.read_bytes()
-    factory.load(path)._keep(Learnt(**live(changes=()).model_dump(exclude={"hardware"})))
-    assert path.read_bytes() == before
 
 
 def test_show_tells_what_was_changed_and_what_that_brought() -> None:
@@ -122,5 +112,3 @@ def test_the_loader_of_an_artefact_may_tune_itself(tmp_path: Path) -> None:
     with tuned.make_loader(tune="live") as loader:
         assert isinstance(loader, SwitchingLoader)
         assert sum(len(x) for x, _ in loader.batches(0)) == 256
-    with pytest.raises(ConfigError, match="`tune` must be"):
-        tuned.make_loader(tune="always")  # type: ignore[arg-type]  # as a user may

@@ -139,11 +139,6 @@ def test_models_that_are_not_known_to_differ_are_merged(other: schema.Profile) -
     assert len(pick.merge([artifact(of_model("a")), artifact(other)]).profiles) == 2
 
 
-def test_artifacts_of_different_workloads_are_not_merged() -> None:
-    with pytest.raises(ArtifactError, match="batch size 32 and 64"):
-        pick.merge([artifact(), artifact(profile(workload=digest(batch_size=64)))])
-
-
 def test_a_configuration_of_an_unknown_loader_is_refused_only_when_it_is_chosen() -> None:
     odd = profile(hardware=hardware(cores=64), config={"loader": {"kind": "thread"}})
     both = artifact(HERE, odd)
