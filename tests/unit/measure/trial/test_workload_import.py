@@ -94,10 +94,45 @@ def test_a_workload_in_a_module_and_a_function_that_returns_one(write: Write, mo
     assert isinstance(load_workload("train_me.py:make"), Workload)
 
 
-def test_a_function_that_takes_arguments_is_not_called(write: Write) -> None:
-    write("arguments.py", GOOD + "\ndef make(path):\n    return workload\n")
-    with pytest.raises(WorkloadError, match=r"takes arguments: missing a required argument: 'path'"):
-        load_workload("arguments.py:make")
+WANTS_ARGUMENTS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+parser.parse_args([])
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "message", "hint"),
+    [
+        ("open('labels.csv')\n", "workload", "FileNotFoundError", "{here}"),  # where relative paths start
+        ("import sys\nsys.exit(0)\n", "workload", "SystemExit", "__main__"),
+        (WANTS_ARGUMENTS, "workload", "SystemExit", "give each a default"),
+        (
+            "def make():\n    raise KeyError('palette')\n",
+            "make",
+            r"`make\(\)`.* raised: KeyError(?s:.*)line 2, in make",
+            "",
+        ),
+        (GOOD + "def make(path):\n    return workload\n", "make", "takes arguments: missing a .*: 'path'", ""),
+        *((f"{GOOD}other = {value}\n", "other", "must be a Workload", "") for value in ("5", "lambda: 5", "Workload")),
+        ("import keras\nphotos = keras.utils.PyDataset()\n", "photos", "must be a Workload", "ap.wrap(photos, model="),
+        (
+            "def batches():\n    while True:\n        yield 1\n",
+            "batches",
+            "must be a Workload",
+            "ap.wrap(batches, model=",
+        ),
+    ],
+)
+def test_a_script_that_gives_no_workload_is_told_why_and_what_to_do(
+    write: Write, code: str, name: str, message: str, hint: str
+) -> None:
+    write("train_me.py", code)
+    with pytest.raises(WorkloadError, match=message) as caught:
+        load_workload(f"train_me.py:{name}")
+    assert "`train_me.py`" in caught.value.message
+    assert hint.format(here=Path.cwd()) in str(caught.value.hint)
 
 
 def test_a_function_that_nobody_but_an_artefact_names_is_not_called(write: Write) -> None:
@@ -106,17 +141,6 @@ def test_a_function_that_nobody_but_an_artefact_names_is_not_called(write: Write
         load_workload("called.py:make", may_call=False)
     assert str(caught.value.hint).endswith("workload='called.py:make', or --workload called.py:make")
     assert load_workload("called.py:workload", may_call=False).batch_size == 2
-
-
-def test_a_dataset_of_the_users_own_is_shown_the_way_to_wrap(write: Write) -> None:
-    write("dataset.py", "import keras\nclass Photos(keras.utils.PyDataset):\n    pass\nphotos = Photos()\n")
-    with pytest.raises(WorkloadError, match="must be a Workload") as error:
-        load_workload("dataset.py:photos")
-    assert "ap.wrap(photos, model=build_model)" in str(error.value.hint)
-    write("endless.py", "def batches():\n    while True:\n        yield 1\n")
-    with pytest.raises(WorkloadError, match="must be a Workload") as error:
-        load_workload("endless.py:batches")
-    assert "ap.wrap(batches, model=build_model)" in str(error.value.hint)
 
 
 def test_the_script_that_runs_is_not_run_again(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,13 +209,6 @@ def test_an_import_that_raises_shows_the_users_lines(write: Write) -> None:
     ]
 
 
-def test_a_file_that_an_import_misses_is_told_where_relative_paths_start(write: Write) -> None:
-    write("train_me.py", "open('labels.csv')\n")
-    with pytest.raises(WorkloadError) as caught:
-        load_workload("train_me.py:workload")
-    assert str(Path.cwd()) in (caught.value.hint or "")
-
-
 def test_a_file_that_trains_when_it_is_imported_is_refused(write: Write) -> None:
     import keras
 
@@ -214,21 +231,6 @@ def test_a_syntax_error_names_its_line(write: Write) -> None:
         assert lines == ["  broken_part.py, line 2: workload = ("]
 
 
-def test_a_script_that_exits_is_told_about_the_main_guard(write: Write) -> None:
-    write("train_me.py", "import sys\nsys.exit(0)\n")
-    with pytest.raises(WorkloadError) as caught:
-        load_workload("train_me.py:workload")
-    assert "__main__" in str(caught.value.hint)
-
-
-def test_a_script_that_wants_arguments_is_told_that_it_gets_none(write: Write) -> None:
-    code = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args([])\n"
-    write("train_me.py", code)
-    with pytest.raises(WorkloadError) as caught:
-        load_workload("train_me.py:workload")
-    assert "give each a default" in str(caught.value.hint)
-
-
 def test_an_error_of_ours_comes_through_as_it_is(write: Write) -> None:
     write("train_me.py", "from autopipe.errors import DataError\nraise DataError('`photos/` is empty.')\n")
     with pytest.raises(DataError, match=r"^`photos/` is empty\.$"):
@@ -241,19 +243,6 @@ def test_a_failed_import_can_be_mended(write: Write) -> None:
         load_workload("train_me.py:workload")
     write("train_me.py", GOOD)
     assert load_workload("train_me.py:workload").batch_size == 2
-
-
-@pytest.mark.parametrize("value", ["5", "lambda: 5", "Workload"])
-def test_something_else_is_refused(write: Write, value: str) -> None:
-    write("train_me.py", f"{GOOD}other = {value}\n")
-    with pytest.raises(WorkloadError, match=r"`other` of `train_me\.py` must be a Workload"):
-        load_workload("train_me.py:other")
-
-
-def test_a_function_that_raises_shows_its_line(write: Write) -> None:
-    write("train_me.py", "def make():\n    raise KeyError('palette')\n")
-    with pytest.raises(WorkloadError, match=r"`make\(\)` of `train_me.py` raised: KeyError(?s:.*)line 2, in make"):
-        load_workload("train_me.py:make")
 
 
 @pytest.mark.parametrize(
