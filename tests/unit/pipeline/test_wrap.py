@@ -116,16 +116,6 @@ def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
     assert wrap.as_it_is(plain) is None
 
 
-def test_a_wrapped_configuration_is_a_configuration_like_any_other() -> None:
-    first = ap.PipelineConfig(loader=Wrapped.model_validate({"calls": 2, "prefetch": 4, "cache": True}))
-    other = ap.PipelineConfig(loader=Wrapped.model_validate({"cache": True, "prefetch": 4, "calls": 2}))
-    assert first == other
-    assert ap.PipelineConfig.model_validate_json(first.model_dump_json()) == first
-    assert to_config(from_config(first)) == first
-    assert from_config(first)["wrapped.prefetch"] == 4
-    assert first.short() == "wrapped(cache=True, calls=2, prefetch=4)"
-
-
 def test_the_space_holds_every_combination() -> None:
     space = wrap.space(choices(TENSORS))
     configs = [to_config(params) for params in space.grid()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ from autopipe.hardware.machine import Memory
 from autopipe.measure import fingerprint, session
 from autopipe.measure.bench import Bench
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.config import to_config
+from autopipe.pipeline.config import from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import feasible
@@ -320,10 +319,12 @@ def test_a_setting_that_was_removed_says_what_takes_its_place(name: str) -> None
         assert raised.value.hint == REMOVED[name]
 
 
-def test_a_configuration_names_only_what_is_set() -> None:
+def test_a_configuration_is_one_like_any_other_and_names_only_what_is_set() -> None:
+    kept = config(calls=2, cache=True, freed_memory="kept")
     assert config(calls=2).short() == "wrapped(calls=2) finish=host device_prefetch=0"
-    kept = config(calls=2, freed_memory="kept")
-    assert kept.short().startswith("wrapped(freed_memory=kept, calls=2)")
-    assert kept == ap.PipelineConfig.model_validate_json(kept.model_dump_json())
+    assert kept.short().startswith("wrapped(freed_memory=kept, cache=True, calls=2)")
+    assert kept == config(freed_memory="kept", cache=True, calls=2)
+    assert kept == ap.PipelineConfig.model_validate_json(kept.model_dump_json()) == to_config(from_config(kept))
+    assert from_config(kept)["wrapped.cache"] is True
     assert len({each.key() for each in (config(calls=2), kept, config(calls=2, tf_prefetch=2))}) == 3
-    assert list(itertools.chain(kept.loader.around().items())) == [("freed_memory", "kept")]  # type: ignore[attr-defined]  # of this loader
+    assert dict(kept.loader.around()) == {"freed_memory": "kept"}  # type: ignore[attr-defined]  # of this loader
