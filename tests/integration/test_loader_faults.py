@@ -33,7 +33,7 @@ from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.workload.sample import Batch, FieldKind
 from tests.fakes import consumers
 from tests.fakes.commands import children, environment, python, shared_blocks, succeeded
-from tests.fakes.damage import corrupt, empty, truncate
+from tests.fakes.damage import empty, truncate
 
 pytestmark = pytest.mark.slow
 
@@ -472,12 +472,6 @@ def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
     assert "white images explode" in shown
 
 
-def _damage_the_middle(path: Path) -> None:
-    data = path.read_bytes()
-    middle = (data.index(b"\xff\xda") + len(data)) // 2
-    path.write_bytes(data[:middle] + bytes(range(100, 116)) + data[middle + 16 :])
-
-
 def _claim_much(path: Path) -> None:
     data = bytearray(path.read_bytes())
     at = data.index(b"\xff\xc0") + 5
@@ -501,15 +495,8 @@ def _clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-DAMAGE = [truncate, empty, corrupt, Path.unlink, _damage_the_middle, _claim_much, _put_a_pipe, _put_a_folder]
-
-
-@pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
-def test_a_bad_image_is_named(damaged: Path, loader: LoaderConfig) -> None:
-    work = workload(damaged)
-    truncate(damaged / "9.jpg")
-    with opened(work, loader) as made, pytest.raises(BadSampleError, match=r"sample 9 .*9\.jpg"):
-        labels(made.batches(0))
+# Damage within an image is tests/contract/test_loaders.py's.
+DAMAGE = [Path.unlink, _claim_much, _put_a_pipe, _put_a_folder]
 
 
 # How each damage is found is the kernel's, which is the same for all loaders.
