@@ -34,6 +34,13 @@ def no_process_left() -> Iterator[None]:
     assert psutil.wait_procs(set(children()) - set(before), timeout=20)[1] == []
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of caches of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """23 small JPEG and PNG files of several sizes, and `labels.csv`, in which a row's label is its number."""

@@ -40,13 +40,10 @@ from autopipe.workload.plain_code import packed
 from autopipe.workload.sample import FieldKind, Source, Structure, keyed, leaves, slots_of
 from tests.fakes import damage
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 COUNT = 11
 Parts = tuple[Any, ...]
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def image(number: int) -> bytes:

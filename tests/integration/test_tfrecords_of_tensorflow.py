@@ -16,12 +16,9 @@ from autopipe.workload.data.records import serialise
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 IMAGES = [b"", b"a", bytes(range(256)) * 700]
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_what_tensorflow_wrote_is_read(tmp_path: Path) -> None:

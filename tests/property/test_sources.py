@@ -18,13 +18,10 @@ from autopipe.workload.data.records import ExampleError, features, serialise
 from autopipe.workload.data.table import Table
 from autopipe.workload.data.tfrecords import TFRecords
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 PARTS: dict[str, bytes | int] = {"image/encoded": b"an image", "image/class/label": 3}
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def read_or_message(path: Path) -> set[object] | str:

@@ -19,13 +19,10 @@ from autopipe.extensions.huggingface.source import HuggingFace, Parquet
 from autopipe.workload.sample import FieldKind
 from tests.fakes import damage
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 WRONG: Any = {"kind": 3}
 NOTHING: Any = None
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def made(label: Any) -> datasets.Dataset:

@@ -207,12 +207,7 @@ def records(*labels: int) -> bytes:
     return b"".join(frame(serialise({IMAGE_KEY: b"image %d" % label, LABEL_KEY: label})) for label in labels)
 
 
-@pytest.fixture
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.mark.usefixtures("_cache")
+@pytest.mark.usefixtures("cache")
 def test_records_behind_urls_are_read_in_any_order(put: Put) -> None:
     url = put("train/data-0.tfrecord", content=records(1, 2))
     put("train/data-1.tfrecord", content=records(3))
@@ -237,7 +232,7 @@ class _Hosted(MemoryFileSystem):
         return stripped
 
 
-@pytest.mark.usefixtures("_cache")
+@pytest.mark.usefixtures("cache")
 def test_records_that_a_pattern_finds_are_read_from_the_host_that_has_them(put: Put) -> None:
     fsspec.register_implementation("hosted", _Hosted, clobber=True)
     folder = put("data-0.tfrecord", content=records(1, 2)).removeprefix("memory://")
@@ -246,7 +241,7 @@ def test_records_that_a_pattern_finds_are_read_from_the_host_that_has_them(put: 
     assert data.read(1) == (b"image 2", 2)
 
 
-@pytest.mark.usefixtures("_cache")
+@pytest.mark.usefixtures("cache")
 def test_records_that_changed_behind_their_url_are_scanned_again(put: Put) -> None:
     url = put("data.tfrecord", content=records(1, 2))
     assert len(ap.TFRecords(f"{url}/data.tfrecord")) == 2
@@ -254,14 +249,14 @@ def test_records_that_changed_behind_their_url_are_scanned_again(put: Put) -> No
     assert len(ap.TFRecords(f"{url}/data.tfrecord")) == 3
 
 
-@pytest.mark.usefixtures("_cache")
+@pytest.mark.usefixtures("cache")
 def test_a_scan_over_several_requests_finds_every_record(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autopipe.workload.data.records._FETCH_BYTES", 100)
     data = ap.TFRecords(f"{put('data.tfrecord', content=records(*range(20)))}/data.tfrecord")
     assert [data.read(index) for index in range(20)] == [(b"image %d" % label, label) for label in range(20)]
 
 
-@pytest.mark.usefixtures("_cache")
+@pytest.mark.usefixtures("cache")
 def test_records_whose_url_does_not_exist_are_named(put: Put) -> None:
     url = put("data.tfrecord", content=records(1))
     with pytest.raises(DataError, match=r"1 of 2 files do not exist, the first is `memory://\w+/gone`"):

@@ -18,6 +18,8 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind
 from tests.fakes import damage
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 IMAGES = np.arange(4 * 3 * 2 * 3, dtype=np.uint8).reshape(4, 3, 2, 3)
 LABELS = np.array([3, 1, 4, 1])
 
@@ -135,11 +137,6 @@ def test_a_file_that_holds_no_single_array_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", a=LABELS)
     with pytest.raises(DataError, match="archive of several arrays"):
         ap.Arrays(tmp_path / "x.npz")
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def of_numbers(path: Path) -> Path:
