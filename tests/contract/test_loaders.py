@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "files": {},
     "files, host, cached": {"finish": "host", "keep": "memory"},
     "files, cached": {"keep": "memory"},
+    "files, cached in part": {"keep": "memory:40%"},
     "files, encoded": {"keep": "encoded"},
     "tfrecord, host": {"keep": "tfrecord", "finish": "host"},
     "array": {"keep": "array"},
@@ -230,12 +231,6 @@ def test_a_kept_sample_stays_as_it_was_first_read_when_its_file_changes(
             assert exact_digest(photos, 1) == digest(finished(made, made.batches(1)))
     except ConfigError as error:
         assert "keeps them as they are read" in str(error)  # noqa: PT017  # a loader that always decodes
-
-
-def test_a_cache_of_a_part_of_the_samples_changes_no_batch(photos: Path, loader: LoaderConfig) -> None:
-    with opened(exact_workload(photos), loader, keep="memory:40%") as made:
-        for epoch in (0, 1):
-            assert exact_digest(photos, epoch) == digest(finished(made, made.batches(epoch)))
 
 
 @pytest.mark.parametrize("finish", ["device", "host"])

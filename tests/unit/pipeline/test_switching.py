@@ -110,10 +110,14 @@ def test_a_loader_that_fails_is_replaced_by_the_one_before(fails_at: int) -> Non
     assert other.closed
 
 
-def test_an_error_of_the_only_loader_is_raised() -> None:
+@pytest.mark.parametrize("closed", [False, True])
+def test_an_error_of_the_only_loader_is_raised_and_nothing_is_opened_again_once_it_is_closed(*, closed: bool) -> None:
     one = arrays()
     one.fails_at, one.error = (0, 3), LoaderError("it cannot")
     loader, watch = switching(one)
+    if closed:
+        watch.replacements.append(arrays())
+        loader.close()
     with pytest.raises(LoaderError, match="it cannot"):
         list(loader.batches(0))
     assert watch.failures == []
@@ -126,16 +130,6 @@ def test_a_loader_without_a_spare_is_replaced_by_one_that_is_opened_then() -> No
     watch.replacements.append(other)
     assert labels(loader, {}) == EXPECTED
     assert (loader.loader, watch.failures) == (other, [(one, "it cannot")])
-
-
-def test_nothing_is_opened_again_once_it_is_closed() -> None:
-    one = arrays()
-    one.fails_at, one.error = (0, 3), LoaderError("it is closed")
-    loader, watch = switching(one)
-    watch.replacements.append(arrays())
-    loader.close()
-    with pytest.raises(LoaderError, match="it is closed"):
-        list(loader.batches(0))
 
 
 def test_an_error_that_both_loaders_have_is_raised_once() -> None:
