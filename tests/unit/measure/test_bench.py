@@ -144,10 +144,7 @@ def test_the_meter_knows_epochs_from_the_beginning_or_from_the_first_ones_end() 
     assert counted({"epochs": 9, "steps": 10}).epoch_images == 80
     assert counted({"epochs": 9, "steps": None}, [0, 1, 2]).epoch_images is None
     assert counted({"epochs": 9, "steps": None}, [0, 1, 2], [0]).epoch_images == 24
-
-
-def test_a_training_of_one_epoch_has_no_pause_to_count() -> None:
-    assert counted({"epochs": 1, "steps": 10}, [0, 1]).epoch_images is None
+    assert counted({"epochs": 1, "steps": 10}, [0, 1]).epoch_images is None  # there is no pause to count
 
 
 def test_an_epoch_that_is_longer_than_the_one_before_counts_whole() -> None:

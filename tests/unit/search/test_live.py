@@ -268,21 +268,16 @@ def test_a_loader_that_opens_while_the_training_ends_is_closed() -> None:
 # -------------------- a start without a tune
 
 
-def test_a_short_look_finds_a_configuration_to_begin_with() -> None:
-    data = Made(40, lambda index: np.full((6, 5, 3), index, np.uint8))
-    workload = ap.Workload(data=data, ops=[ap.RandomCrop(4, 4)], batch_size=4)
-    config = first_config(workload)
-    with ap.build_loader(workload, config) as loader:
-        assert len(list(loader.batches(0))) == 10
-
-
-def test_reads_that_wait_are_made_many_at_a_time() -> None:
+def test_a_short_look_finds_a_configuration_that_makes_many_reads_at_a_time_if_they_wait() -> None:
     def read(index: int) -> Any:
         threading.Event().wait(0.02)
         return np.full((6, 5, 3), index, np.uint8)
 
     workload = ap.Workload(data=Made(40, read), ops=[ap.RandomCrop(4, 4)], batch_size=4)
-    assert (first_config(workload).loader.reads_at_once() or 0) >= 16
+    config = first_config(workload)
+    assert (config.loader.reads_at_once() or 0) >= 16
+    with ap.build_loader(workload, config) as loader:
+        assert len(list(loader.batches(0))) == 10
 
 
 def summed(image: Any) -> Any:
