@@ -12,7 +12,7 @@ from rich.console import Console
 
 from autopipe.measure.outcome import Measurement
 from autopipe.reports import tables
-from tests.fakes.commands import autopipe, content, python, succeeded
+from tests.fakes.commands import autopipe, python, succeeded
 from tests.fakes.images import in_classes
 from tests.fakes.workload_script import TRAIN
 
@@ -98,25 +98,6 @@ def test_a_batch_size_that_the_model_does_not_take_is_a_row_with_its_reason(phot
     assert "build in warm up" in other
     none = autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=photos)
     assert none.returncode == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("named", ["train.py:workload", "--images photos --image-size 8"])
-def test_formats_are_compared_and_nothing_is_written(photos: Path, named: str) -> None:
-    before = content(photos / "photos" / "class_0")
-    done = succeeded(autopipe("measure", *named.split(), "--formats", cwd=photos))
-    assert "PNG, fast" in done.stdout
-    assert content(photos / "photos" / "class_0") == before
-    assert not (photos / "converted").exists()
-
-
-@pytest.mark.slow
-def test_formats_of_arrays_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN)
-    done = autopipe("measure", "train.py:workload", "--formats", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "image files that `Decode` decodes" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 WRAPPED = """

@@ -123,12 +123,3 @@ def test_every_term_is_used() -> None:
     text = words()
     unused = [term for row in rows() for term in row[0].split(", ") if not re.search(rf"\b{term}", text)]
     assert not unused
-
-
-def test_pages_call_the_confirmation_run_by_its_name() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
-    other = re.compile(r"(?<![-/])\bproofs?\b(?!\.svg)")  # neither an option nor a file
-    prose = {
-        page.name: re.sub(r"(?ms)^```.*?^```", "", page.read_text()) for page in pages
-    }  # not what a command prints
-    assert [f"{name}: {line}" for name, text in prose.items() for line in text.splitlines() if other.search(line)] == []

@@ -359,5 +359,6 @@ def test_the_document_of_formats_has_each_and_nothing_else_is_printed(home: Path
     forms = json.loads(ended.out)["forms"]
     assert {form["part"] for form in forms} == {"x"}
     assert [form["name"] for form in forms] == ["as they are", "JPEG 95", "JPEG 90", "PNG, fast", "raw pixels"]
+    assert "PNG, fast" in autopipe("measure", workload(home), "--formats").out
     (home / "empty").mkdir()
     assert "There are no images" in autopipe("measure", "--images", "empty", "--formats").refused()
