@@ -31,7 +31,7 @@ _DIGEST: Final = _FILE.with_suffix(".digest")
 _SOURCES: Final = Path(__file__).parents[1] / "native"  # of a checkout
 
 DECODE, CROP, CROP_RANDOM_SIZE, RESIZE, FIT, PAD, FLIP = range(7)
-BRIGHTNESS, CONTRAST, SATURATION, GREY, ERASE, CLASSES, TABLE = range(7, 14)
+BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, ERASE, CLASSES, TABLE = range(7, 15)
 HOW: Final = {"bilinear": 0, "nearest": 1, "area": 2}
 
 

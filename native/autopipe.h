@@ -37,6 +37,7 @@ enum { /* codes; what the numbers of each mean stands at its function */
   BRIGHTNESS,
   CONTRAST,
   SATURATION,
+  HUE,
   GREY,
   ERASE,
   CLASSES,

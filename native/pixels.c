@@ -139,6 +139,48 @@ static void saturate(const struct autopipe_instruction *each, double number, str
   }
 }
 
+/* `places`: of red, green and blue on the circle of hues, in sixths, after it was turned. */
+WIDE static void turned_run(uint8_t *pixels, int64_t count, const float *places) {
+  float levels[3][RUN], most[RUN], span[RUN], hue[RUN];
+  for (int64_t at = 0; at < count; at++)
+    for (int channel = 0; channel < 3; channel++) levels[channel][at] = (float)pixels[3 * at + channel];
+  for (int64_t at = 0; at < count; at++) {
+    float red = levels[0][at], green = levels[1][at], blue = levels[2][at];
+    float high = red > green ? red : green, low = red < green ? red : green;
+    high = high > blue ? high : blue;
+    low = low < blue ? low : blue;
+    float side = high == red ? green - blue : high == green ? blue - red : red - green;
+    float sixths = high == red ? 0.0f : high == green ? 2.0f : 4.0f;
+    most[at] = high;
+    span[at] = high - low;
+    hue[at] = side / (span[at] > 0 ? span[at] : 1.0f) + sixths;
+  }
+  for (int channel = 0; channel < 3; channel++)
+    for (int64_t at = 0; at < count; at++) {
+      float place = hue[at] + places[channel];
+      place = place >= 6 ? place - 6 : place;
+      float near = place < 4 - place ? place : 4 - place;
+      near = near > 0 ? near : 0;
+      near = near < 1 ? near : 1;
+      levels[channel][at] = (float)level_of(most[at] - span[at] * near);
+    }
+  for (int64_t at = 0; at < count; at++)
+    for (int channel = 0; channel < 3; channel++) pixels[3 * at + channel] = (uint8_t)levels[channel][at];
+}
+
+/* HUE: real = {delta}. The largest and the smallest level of a pixel stay; see `RandomHue` of ops/colors.py. */
+static void turn_hues(const struct autopipe_instruction *each, double number, struct image *image) {
+  double turn = 6 * ((2 * number - 1) * each->real[0]);
+  float places[3];
+  for (int channel = 0; channel < 3; channel++) {
+    double place = 5 - 2 * channel + turn;
+    places[channel] = (float)(place < 0 ? place + 6 : place >= 6 ? place - 6 : place);
+  }
+  for (int64_t row = 0; row < image->height; row++)
+    for (int64_t left = 0; left < image->width; left += RUN)
+      turned_run(image->pixels + row * image->stride + left * 3, image->width - left < RUN ? image->width - left : RUN, places);
+}
+
 /* GREY: real = {probability}; OpenCV's weights in 15 bits. */
 static void grey(struct image *image) {
   for (int64_t row = 0; row < image->height; row++) {
@@ -231,7 +273,7 @@ int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instructi
     int fits = image->height == program->height && image->width == program->width && image->channels == program->channels;
     return fits ? values(each, out, image) : OTHER_SHAPE;
   }
-  if ((each->code == SATURATION || each->code == GREY) && !colours) return FINE;
+  if ((each->code == SATURATION || each->code == HUE || each->code == GREY) && !colours) return FINE;
   if ((each->code == GREY && draws[0] >= each->real[0]) || (each->code == ERASE && draws[0] >= each->real[4])) return FINE;
   verdict = own_pixels(scratch, image);
   if (verdict != FINE) return verdict;
@@ -239,6 +281,7 @@ int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instructi
     case BRIGHTNESS: brighten(each, draws[0], image); break;
     case CONTRAST: return contrast(scratch, each, draws[0], image);
     case SATURATION: saturate(each, draws[0], image); break;
+    case HUE: turn_hues(each, draws[0], image); break;
     case GREY: grey(image); break;
     case ERASE: erase(each, draws, image); break;
     default: return UNKNOWN;

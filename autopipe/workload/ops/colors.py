@@ -2,8 +2,8 @@
 
 On 8-bit images brightness is one saturated addition or multiplication of bytes. Contrast is a function of a pixel's
 level and its channel's mean, so OpenCV applies it as a table of 256 entries for each channel. Hue and saturation are
-done in HSV with 32-bit floats, as TensorFlow and Keras do, and not in OpenCV's 8-bit HSV, which knows only 256 hues.
-The saturation of 8-bit images needs no hue: each level comes nearer to the largest of its pixel, or goes away.
+done with 32-bit floats, as TensorFlow and Keras do, and not in OpenCV's 8-bit HSV, which knows only 256 hues. The
+saturation of 8-bit images needs no hue: each level comes nearer to the largest of its pixel, or goes away.
 """
 
 from __future__ import annotations
@@ -221,9 +221,6 @@ def _put_levels(levels: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
     out[...] = levels
 
 
-_CIRCLE = 360.0  # degrees, as OpenCV has them in 32-bit floats
-
-
 @dataclasses.dataclass(frozen=True)
 class _ColourOp(ImageOp):
     """An op on the hue or the saturation of three channels; other images stay as they are."""
@@ -232,8 +229,8 @@ class _ColourOp(ImageOp):
     revision: ClassVar[int] = 2
 
     @abc.abstractmethod
-    def _change(self, hsv: NDArray[Any], number: float) -> None:
-        """Change (hue 0 to 360, saturation 0 to 1, value) in place; the hue may come out as up to twice 360."""
+    def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
+        """Return colours after the change, which does not depend on the scale of their levels."""
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3:
@@ -241,15 +238,11 @@ class _ColourOp(ImageOp):
         if array.dtype == np.uint8:
             return self._bytes(array, float(random[0]))
         top = np.float32(largest(array.dtype))
-        hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32) / top, cv2.COLOR_RGB2HSV)
-        self._change(hsv, float(random[0]))
-        return to_levels(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * top, array.dtype)
+        return to_levels(self._changed(array.astype(np.float32) / top, float(random[0])) * top, array.dtype)
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
-        """Return 8-bit colours after the change: hue and saturation do not depend on the scale of the levels."""
-        hsv: NDArray[Any] = cv2.cvtColor(array.astype(np.float32), cv2.COLOR_RGB2HSV)
-        self._change(hsv, number)
-        return cv2.convertScaleAbs(cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB))  # rounds half to even
+        """Return 8-bit colours after the change."""
+        return to_levels(self._changed(array.astype(np.float32), number), array.dtype)
 
     @abc.abstractmethod
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
@@ -281,16 +274,46 @@ class RandomHue(_ColourOp):
     """
 
     delta: float = 0.05
+    revision: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         check_number(self, "delta", most=0.5, above=True)
 
-    def _change(self, hsv: NDArray[Any], number: float) -> None:
-        hue = hsv[..., 0]
-        hue += np.float32(_CIRCLE * (symmetric(self.delta, number) % 1))
+    def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
+        """Return colours of other hues, in 32-bit floats: the bits of the native library.
+
+        The largest and the smallest level of a pixel stay. In sixths of the circle the hue says where a level lies
+        between them: as far as the nearest of its channel's own two sixths is away.
+        """
+        planes = np.ascontiguousarray(np.moveaxis(colours, -1, 0))
+        red, green, blue = planes
+        most = planes.max(axis=0)
+        span = most - planes.min(axis=0)
+        from_red, from_green = most == red, most == green
+        side = np.where(from_red, green - blue, np.where(from_green, blue - red, red - green))
+        sixths = np.where(from_red, np.float32(0), np.where(from_green, np.float32(2), np.float32(4)))
+        hue = side / np.where(span > 0, span, np.float32(1)) + sixths
+        for plane, place in zip(planes, (5, 3, 1), strict=True):
+            at = hue + np.float32((place + 6 * symmetric(self.delta, number)) % 6)
+            at = np.where(at >= 6, at - np.float32(6), at)
+            plane[...] = most - span * np.clip(np.minimum(at, np.float32(4) - at), 0, 1)
+        return np.moveaxis(planes, 0, -1)
+
+    def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
+        if native.why_not() is None:  # behind an op that Python makes: NumPy takes ten times as long
+            turning, whole = native.Instruction(native.HUE, real=(self.delta,)), np.ascontiguousarray(array)
+            turned = np.empty((1, *whole.shape), np.uint8)
+            program = native.Program([(turning, 0)], whole.shape, whole.dtype)
+            if not program.fill(native.pixels_at([whole]), np.array([[number]]), turned).any():
+                made: NDArray[np.uint8] = turned[0]
+                return made
+        return super()._bytes(array, number)
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        return (native.Instruction(native.HUE, real=(self.delta,)),)
 
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
-        change = f"hsv[..., 0] = (hsv[..., 0] + {_CIRCLE} * change) % {_CIRCLE}"
+        change = "hsv[..., 0] = (hsv[..., 0] + 360.0 * change) % 360.0"  # degrees, as OpenCV has them in 32-bit floats
         return (-self.delta, self.delta), change, ("hue", (self.delta,))
 
 
@@ -309,10 +332,13 @@ class RandomSaturation(_ColourOp):
     def __post_init__(self) -> None:
         check_ordered(self, self.lower, self.upper)
 
-    def _change(self, hsv: NDArray[Any], number: float) -> None:
+    def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
+        hsv: NDArray[Any] = cv2.cvtColor(colours, cv2.COLOR_RGB2HSV)
         saturation = hsv[..., 1]
         saturation *= np.float32(between((self.lower, self.upper), number))
         np.minimum(saturation, 1, out=saturation)
+        made: NDArray[Any] = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
+        return made
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
         factor = between((self.lower, self.upper), number)

@@ -24,7 +24,7 @@ from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import _FLAGS, MAX_PIXELS, decode
 from autopipe.workload.ops.planner import make_plan, run
 from autopipe.workload.program import Programs, programs
-from autopipe.workload.sample import FieldKind
+from autopipe.workload.sample import Field, FieldKind
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 
@@ -123,6 +123,8 @@ CHAINS: dict[str, list[Op]] = {
     "factor": [ap.Decode(), ap.Resize(*SMALL), ap.RandomBrightness(factor=(0.1, 3.0))],
     "contrast": [ap.Decode(), ap.Resize(*SMALL), ap.RandomContrast(0.2, 3.0)],
     "saturation": [ap.Decode(), ap.Resize(*SMALL), ap.RandomSaturation(0.0, 4.0)],
+    "hue": [ap.Decode(), ap.Resize(*SMALL), ap.RandomHue(0.5)],
+    "hue of grey": [ap.Decode(1), ap.Resize(*SMALL), ap.RandomHue(0.5)],
     "made grey": [ap.Decode(), ap.Resize(*SMALL), ap.RandomGrayscale(0.7)],
     "erased": [ap.Decode(), ap.Resize(*SMALL), ap.RandomErasing(0.8, value=(1, 2, 3))],
     "normalised": [ap.Decode(), ap.Resize(*SMALL), ap.Normalize((120, 110, 100.5), (50, 60, 70))],
@@ -130,7 +132,7 @@ CHAINS: dict[str, list[Op]] = {
     "double": [ap.Decode(), ap.Resize(*SMALL), ap.Rescale(1 / 3, dtype="float64")],
     "all": [
         ap.Decode(), ap.RandomResizedCrop(32, 32), ap.RandomFlip(), ap.RandomBrightness(), ap.RandomContrast(),
-        ap.RandomSaturation(), ap.RandomErasing(), ap.Rescale(1 / 255), ap.Normalize(0.5, 0.25),
+        ap.RandomSaturation(), ap.RandomHue(), ap.RandomErasing(), ap.Rescale(1 / 255), ap.Normalize(0.5, 0.25),
     ],
 }  # fmt: skip
 
@@ -156,6 +158,26 @@ def test_jpeg_of_all_qualities_tables_and_restarts_are_read(
     flags += [cv2.IMWRITE_JPEG_RST_INTERVAL, restart, cv2.IMWRITE_JPEG_OPTIMIZE, int(optimize)]
     image = pixels(size, channels)
     compare([ap.Decode(), ap.Pad(70, 70)], Encoded([cv2.imencode(".jpg", image, flags)[1].tobytes()]), epochs=1)
+
+
+@pytest.mark.parametrize("number", [0.0, 0.1234, 0.5, 0.75, 1 - 2**-53])
+def test_every_colour_is_turned_as_by_numpy(number: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    levels = np.array([0, 1, 2, 3, 84, 85, 86, 126, 127, 128, 129, 200, 253, 254, 255], np.uint8)
+    image = np.stack(np.meshgrid(levels, levels, levels), axis=-1).reshape(len(levels), -1, 3)
+    for delta, simd in itertools.product((0.001, 1 / 6, 0.4, 0.5), (True, False)):
+        hue = ap.RandomHue(delta)
+        instructions = hue.instructions(Field(FieldKind.IMAGE, image.shape, image.dtype))
+        assert instructions is not None
+        program = native.Program([(instructions[0], 0)], image.shape, image.dtype, simd=simd)
+        out = np.empty((1, *image.shape), np.uint8)
+        assert not program.fill(native.pixels_at([image]), np.array([[number]]), out).any()
+        with monkeypatch.context() as python:
+            python.setattr(native, "why_not", lambda: "it is not asked")
+            by_numpy = hue.pixels(image, FieldKind.IMAGE, np.array([number]), None)
+        np.testing.assert_array_equal(out[0], by_numpy)
+        np.testing.assert_array_equal(out[0], hue.pixels(image, FieldKind.IMAGE, np.array([number]), None))
+        if number == 0.5:
+            np.testing.assert_array_equal(out[0], image)
 
 
 def _is_known(image: bytes, decode: Any) -> bool:
