@@ -167,8 +167,8 @@ def _difference() -> str | None:
 class _Scratch:
     """The memory of one thread."""
 
-    def __init__(self, library: ctypes.CDLL, *, simd: bool) -> None:
-        address = library.autopipe_scratch_new(int(simd))
+    def __init__(self, library: ctypes.CDLL, simd: int) -> None:
+        address = library.autopipe_scratch_new(simd)
         if not address:
             raise MemoryError
         self.address = ctypes.c_void_p(address)
@@ -179,12 +179,12 @@ class _Scratch:
 _OF_THREAD: Final = threading.local()  # its attributes go with the thread
 
 
-def _scratch(library: ctypes.CDLL, *, simd: bool) -> ctypes.c_void_p:
+def _scratch(library: ctypes.CDLL, simd: int) -> ctypes.c_void_p:
     """Return the address of this thread's scratch."""
-    name = "fast" if simd else "plain"
+    name = f"simd_{simd}"
     scratch = getattr(_OF_THREAD, name, None)
     if scratch is None:
-        scratch = _Scratch(library, simd=simd)
+        scratch = _Scratch(library, simd)
         setattr(_OF_THREAD, name, scratch)
     return scratch.address
 
@@ -198,9 +198,9 @@ class Program:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         *,
-        simd: bool = True,
+        simd: int = 2,
     ) -> None:
-        """Make rows of `shape` (height, width) or (height, width, channels); without `simd` by plain C."""
+        """Make rows of `shape` (height, width) or (height, width, channels); by plain C if `simd` is 0, by SSSE3 if 1."""
         found = _loaded()
         assert not isinstance(found, str), found
         self._library, self._simd = found, simd
@@ -221,7 +221,7 @@ class Program:
         verdicts = np.empty(len(spans), np.uint8)
         self._library.autopipe_fill(
             ctypes.byref(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
-            out.ctypes.data, out.strides[0], _scratch(self._library, simd=self._simd), verdicts.ctypes.data,
+            out.ctypes.data, out.strides[0], _scratch(self._library, self._simd), verdicts.ctypes.data,
         )  # fmt: skip
         return verdicts
 
@@ -238,7 +238,7 @@ def files_at(paths: Sequence[bytes]) -> tuple[NDArray[Any], Any]:
 
 
 def features_at(
-    records: NDArray[Any], keys: Sequence[bytes], numbers: Sequence[bool], *, simd: bool = True
+    records: NDArray[Any], keys: Sequence[bytes], numbers: Sequence[bool], *, simd: int = 2
 ) -> list[NDArray[Any]]:
     """Return the spans of features in records of TFRecord files, for each key; of a number, its value instead.
 
@@ -246,7 +246,7 @@ def features_at(
         records: of each record its data and the checksum behind them.
         keys: of the features.
         numbers: whether each is an int64, and not bytes.
-        simd: False to do it in plain C.
+        simd: 0 to do it in plain C.
 
     The spans may be used until this thread's next call. A record that is damaged, or lacks a feature, has empty ones.
     """
@@ -256,7 +256,7 @@ def features_at(
     features = (_Feature * len(keys))(*wanted)
     found = np.empty((len(keys), len(records)), SPAN)
     library.autopipe_features(
-        records.ctypes.data, len(records), features, len(keys), found.ctypes.data, _scratch(library, simd=simd)
+        records.ctypes.data, len(records), features, len(keys), found.ctypes.data, _scratch(library, simd)
     )
     return [spans["offset"] if is_number else spans for spans, is_number in zip(found, numbers, strict=True)]
 

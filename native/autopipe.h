@@ -99,7 +99,7 @@ struct decoder;
 struct autopipe_scratch {
   struct room file, records, pixels[2], table, line;
   int used; /* which of `pixels` the image lies in */
-  int simd; /* 0: plain C, so that a test can compare */
+  int simd; /* 0: plain C, 1: SSSE3 at most, 2: what the processor has; so that a test can compare */
   struct decoder *decoder;
 };
 

@@ -91,6 +91,33 @@ __attribute__((target("ssse3"))) static void across_three(const uint8_t *row, st
   }
 }
 
+/* Four columns by one step. Each half of a register has two of them, one in each of the two sums. */
+__attribute__((target("avx2"))) static __m256i two_pixels(const uint8_t *low, const uint8_t *high) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadl_epi64((const void *)low)),
+                                 _mm_loadl_epi64((const void *)high), 1);
+}
+
+__attribute__((target("avx2"))) static int64_t across_four(const uint8_t *row, struct taps taps, int64_t from,
+                                                           int64_t to, int16_t *out) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+  const __m256i close = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13, -1, -1, -1, -1));
+  const __m256i even = _mm256_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2), odd = _mm256_setr_epi32(1, 1, 1, 1, 3, 3, 3, 3);
+  for (; from + 4 <= to; from += 4) {
+    const int64_t *first = taps.first + from;
+    __m256i weights = _mm256_castsi128_si256(_mm_loadu_si128((const void *)(taps.weights + 2 * from)));
+    __m256i a = _mm256_shuffle_epi8(two_pixels(row + first[0] * 3, row + first[2] * 3), order);
+    __m256i b = _mm256_shuffle_epi8(two_pixels(row + first[1] * 3, row + first[3] * 3), order);
+    a = _mm256_srai_epi32(_mm256_madd_epi16(a, _mm256_permutevar8x32_epi32(weights, even)), 4);
+    b = _mm256_srai_epi32(_mm256_madd_epi16(b, _mm256_permutevar8x32_epi32(weights, odd)), 4);
+    a = _mm256_shuffle_epi8(_mm256_packs_epi32(a, b), close);
+    _mm_storeu_si128((void *)(out + from * 3), _mm256_castsi256_si128(a));
+    _mm_storeu_si128((void *)(out + from * 3 + 6), _mm256_extracti128_si256(a, 1));
+  }
+  return from;
+}
+
 static void down_eight(const int16_t *a, const int16_t *b, int w0, int w1, int64_t count, uint8_t *out) {
   const __m128i first = _mm_set1_epi16((int16_t)w0), second = _mm_set1_epi16((int16_t)w1), two = _mm_set1_epi16(2);
   int64_t at = 0;
@@ -106,12 +133,18 @@ static void down_eight(const int16_t *a, const int16_t *b, int w0, int w1, int64
   down_plain(a, b, w0, w1, at, count, out);
 }
 
-static int has_simd(void) { return __builtin_cpu_supports("ssse3"); }
+static int simd_of(int most) {
+  int level = __builtin_cpu_supports("avx2") ? 2 : __builtin_cpu_supports("ssse3") ? 1 : 0;
+  return level < most ? level : most;
+}
 #else
-static int has_simd(void) { return 0; }
+static int simd_of(int most) { return 0 * most; }
 #endif
 
-AUTOPIPE_API const char *autopipe_simd(void) { return has_simd() ? "ssse3" : "scalar"; }
+AUTOPIPE_API const char *autopipe_simd(void) {
+  static const char *const names[] = {"scalar", "ssse3", "avx2"};
+  return names[simd_of(2)];
+}
 
 static void across(const struct image *image, int64_t row, struct taps taps, int64_t width, int simd, int16_t *out) {
   const uint8_t *pixels = image->pixels + row * image->stride;
@@ -121,8 +154,8 @@ static void across(const struct image *image, int64_t row, struct taps taps, int
     to = width;
     while (from < to && taps.first[from] > image->width - 3) from++;
     while (to > from && taps.first[to - 1] > image->width - 3) to--;
-    across_three(pixels, taps, from, to, out);
-    /* Four numbers are written for three, so the plain form writes what lies behind once more. */
+    across_three(pixels, taps, simd > 1 ? across_four(pixels, taps, from, to, out) : from, to, out);
+    /* More numbers are written than there are, so the plain form writes what lies behind once more. */
   }
 #else
   (void)simd;
@@ -141,7 +174,7 @@ struct job {
 
 static int linear(const struct job *job, int is_area) {
   const struct image *image = job->image;
-  int simd = job->scratch->simd && has_simd();
+  int simd = simd_of(job->scratch->simd);
   size_t most = (size_t)(job->height + job->width), count = (size_t)(job->width * image->channels);
   uint8_t *bytes = room_of(&job->scratch->table, most * 12 + 4 * (count + 8));
   if (bytes == NULL) return NO_MEMORY;
@@ -263,7 +296,7 @@ static void summed(const struct job *job, int64_t row, const struct cell *column
   size_t channels = (size_t)job->image->channels;
   int64_t wide = 0;
 #if defined(__x86_64__)
-  if (job->scratch->simd && has_simd() && channels == 3) {
+  if (simd_of(job->scratch->simd) && channels == 3) {
     wide = job->width - 1;
     for (int64_t column = 0; column < wide; column++) summed_three(pixels, columns + column, line + column * 3);
   }

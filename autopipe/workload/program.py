@@ -48,7 +48,7 @@ class Programs:
         return verdicts
 
 
-def programs(steps: Sequence[Step], *, simd: bool = True) -> Programs | None:
+def programs(steps: Sequence[Step], *, simd: int = 2) -> Programs | None:
     """Return programs of as many of the steps as they can do; None if that is none, or no library is there."""
     if not steps or native.why_not() is not None:
         return None
@@ -132,7 +132,7 @@ class _Part:
         field = after.columns[self.number]
         return field is not None and field.shape is not None and field.kind is not FieldKind.ENCODED
 
-    def program(self, count: int, after: SampleSpec, *, simd: bool) -> native.Program:
+    def program(self, count: int, after: SampleSpec, *, simd: int) -> native.Program:
         field = after.columns[self.number]
         assert field is not None
         assert field.shape is not None

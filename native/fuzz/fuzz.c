@@ -35,29 +35,29 @@ static const struct autopipe_program programs[] = {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static struct autopipe_scratch *scratches[2]; /* plain C, vector instructions */
+  static struct autopipe_scratch *scratches[3]; /* plain C, SSSE3, what the processor has */
   static const double draws[2][6] = {{0.3, 0.7, 0.1, 0.9, 0.2, 0.8}, {0.999, 0.001, 0.999, 0.999, 0.6, 0.4}};
   uint8_t *bytes = malloc(size ? size : 1); /* of this very size, so that a read beyond it is seen */
   if (bytes == NULL) return 0;
   if (size) memcpy(bytes, data, size);
   struct autopipe_span spans[3] = {{.data = bytes, .size = (int64_t)size}}; /* and the features of a record in it */
-  static uint8_t out[2][COUNT(programs)][2][SIDE * SIDE * 3], verdicts[2][COUNT(programs)][2];
-  for (int simd = 0; simd < 2; simd++) {
+  static uint8_t out[3][COUNT(programs)][2][SIDE * SIDE * 3], verdicts[3][COUNT(programs)][2];
+  for (int simd = 0; simd < 3; simd++) {
     if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
     autopipe_features(spans, 1, features, 2, spans + 1, scratches[simd]);
     for (int64_t each = 0; each < COUNT(programs); each++)
       autopipe_fill(&programs[each], spans, 2, draws[size % 2], 0, out[simd][each][0], sizeof *out[simd][each],
                     scratches[simd], verdicts[simd][each]);
   }
-  for (int64_t each = 0; each < COUNT(programs); each++)
-    for (int row = 0; row < 2; row++) {
-      size_t bytes = (size_t)(SIDE * SIDE * programs[each].channels);
-      int plain = verdicts[0][each][row], fast = verdicts[1][each][row];
-      if (plain != fast || (plain == 0 && memcmp(out[0][each][row], out[1][each][row], bytes) != 0)) {
-        fprintf(stderr, "program %d, row %d: plain C and vector instructions differ\n", (int)each, row);
-        abort();
-      }
+  for (int64_t at = 0; at < 4 * COUNT(programs); at++) {
+    int64_t each = at / 4, row = at / 2 % 2, simd = at % 2 + 1;
+    size_t row_bytes = (size_t)(SIDE * SIDE * programs[each].channels);
+    int verdict = verdicts[0][each][row];
+    if (verdicts[simd][each][row] != verdict || (verdict == 0 && memcmp(out[simd][each][row], out[0][each][row], row_bytes))) {
+      fprintf(stderr, "program %d: vector instructions make something else than plain C\n", (int)each);
+      abort();
     }
+  }
   free(bytes);
   return 0;
 }

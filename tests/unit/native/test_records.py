@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings, strategies
 
 import autopipe as ap
 from autopipe import native
+from autopipe.errors import BadSampleError
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import layout
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.
 IMAGE, LABEL = b"image/encoded", b"label"
 
 
-def by_library(path: Path, offsets: Sequence[int], *, simd: bool) -> list[tuple[bytes, int] | None]:
+def by_library(path: Path, offsets: Sequence[int], *, simd: int) -> list[tuple[bytes, int] | None]:
     """Return image and label of each record; None for one that is left."""
     spans, names = native.files_at([bytes(path)] * (len(offsets) - 1))
     spans["offset"] = np.array(offsets[:-1]) + HEADER_BYTES
@@ -52,9 +53,9 @@ def by_python(path: Path, offsets: Sequence[int]) -> list[tuple[bytes, int] | No
     for start, end in itertools.pairwise(offsets):
         try:
             parsed = records.features(records.read_record(bytes(path), start, end))
-            pair = tuple(records.single(parsed, *each) for each in (("image/encoded", "bytes"), ("label", "int64")))
-            found.append(pair)  # type: ignore[arg-type]
-        except (records.ExampleError, records.BadSampleError):
+            image, label = records.single(parsed, "image/encoded", "bytes"), records.single(parsed, "label", "int64")
+            found.append((image, label))
+        except (records.ExampleError, BadSampleError):
             found.append(None)
     return found
 
@@ -75,8 +76,8 @@ def example(**features: Any) -> Any:
 LABELS = (0, 1, 127, 128, -1, 2**31, 2**63 - 1, -(2**63))
 
 
-@pytest.mark.parametrize("simd", [True, False])
-def test_images_and_labels_are_found(tmp_path: Path, simd: bool) -> None:
+@pytest.mark.parametrize("simd", [2, 0])
+def test_images_and_labels_are_found(tmp_path: Path, simd: int) -> None:
     random.seed(0)
     others = {
         "name": ("bytes", [b"a.jpg"]),
@@ -115,12 +116,12 @@ LEFT = {
 @pytest.mark.parametrize("name", LEFT)
 def test_a_record_without_them_is_left(tmp_path: Path, name: str) -> None:
     offsets = written(tmp_path / "a", [GOOD, LEFT[name], GOOD])
-    for simd in (True, False):
+    for simd in (2, 0):
         assert by_library(tmp_path / "a", offsets, simd=simd) == [(b"image", 3), None, (b"image", 3)]
 
 
-@pytest.mark.parametrize("simd", [True, False])
-def test_a_record_that_changed_or_shrank_is_left(tmp_path: Path, simd: bool) -> None:
+@pytest.mark.parametrize("simd", [2, 0])
+def test_a_record_that_changed_or_shrank_is_left(tmp_path: Path, simd: int) -> None:
     path = tmp_path / "a"
     offsets = written(path, [GOOD] * 3)
     content = path.read_bytes()
@@ -163,7 +164,7 @@ def test_whatever_is_taken_python_takes_too(
     }[change]
     path = tmp_path / "a"
     offsets = written(path, [message])
-    for simd in (True, False):
+    for simd in (2, 0):
         found, expected = by_library(path, offsets, simd=simd), by_python(path, offsets)
         assert found in (expected, [None])
         if change == "none" and "ä" not in features:
@@ -212,7 +213,7 @@ def test_batches_are_made_from_records_without_a_visit_to_python(
     if keep != "none":
         conversion = Conversion.of(made, make_plan(made), 0)
         convert(conversion, STORAGES[keep], tmp_path / "kept")
-        made = ap.Workload(data=made.data, ops=made.ops, batch_size=4, converted=tmp_path / "kept")
+        made = ap.Workload(data=made.data, ops=made.ops, batch_size=4, converted=str(tmp_path / "kept"))
         settings = {"keep": keep}
     loaded = batches_without_reads(made, monkeypatch, **settings)
     for one, other in zip(loaded, expected, strict=True):
