@@ -200,7 +200,7 @@ class Program:
         *,
         simd: int = 2,
     ) -> None:
-        """Make rows of `shape` (height, width) or (height, width, channels); by plain C if `simd` is 0, by SSSE3 if 1."""
+        """Make rows of `shape` (height, width) or (height, width, channels): by plain C if `simd` is 0, SSSE3 if 1."""
         found = _loaded()
         assert not isinstance(found, str), found
         self._library, self._simd = found, simd
