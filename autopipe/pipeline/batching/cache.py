@@ -184,7 +184,7 @@ class _Rows:
         self.parts = self._layout.arrays(block)
         self._readable = read_only(self.parts)
 
-    def read(self, row: int) -> Sample:
+    def read(self, row: int, *, copies: bool) -> Sample:
         return tuple([None if part is None else part[row] for part in self._readable])
 
     def write(self, row: int, sample: Sample) -> bool:
@@ -219,16 +219,17 @@ class _Heap:
         self._table = block.array(self._shape, np.dtype(np.int64), self._table_at)
         self._bytes = block.view()
 
-    def read(self, row: int) -> Sample:
+    def read(self, row: int, *, copies: bool) -> Sample:
         entry = self._table[row].tolist()
         return tuple([
-            None if field is None else self._part(field, *place)
+            None if field is None else self._part(field, *place, copies=copies)
             for field, place in zip(self._spec.columns, entry, strict=True)
         ])  # fmt: skip
 
-    def _part(self, field: Field, at: int, rank: int, *axes: int) -> Part:
+    def _part(self, field: Field, at: int, rank: int, *axes: int, copies: bool) -> Part:
         if field.kind is FieldKind.ENCODED:
-            return bytes(self._bytes[at : at + axes[0]])
+            content = self._bytes[at : at + axes[0]]
+            return bytes(content) if copies else content
         made: NDArray[Any] = np.ndarray(axes[:rank], field.dtype, self._bytes, at)
         return made[()] if rank == 0 else made
 
@@ -342,10 +343,12 @@ class MemoryCache:
     def _to_come(self) -> int:
         return self._room.size * (self._count - self.filled) // self._count
 
-    def get(self, index: int) -> Sample | None:
-        """Return a sample as read-only views of the cache, or None if it is not there."""
+    def get(self, index: int, *, copies: bool = True) -> Sample | None:
+        """Return a sample as read-only views of the cache, or None if it is not there. Encoded images are `bytes`, or,
+        without `copies`, views, too.
+        """
         row = index if self._rows is None else self._rows[index]
-        return self._room.read(row) if row >= 0 and self._filled[row] else None
+        return self._room.read(row, copies=copies) if row >= 0 and self._filled[row] else None
 
     def keeps(self, index: int) -> bool:
         return self._rows is None or self._rows[index] >= 0

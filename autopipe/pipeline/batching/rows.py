@@ -95,7 +95,7 @@ class NativeRows:
         cached: dict[int, Sample] = {}
         direct: list[int] = []
         for row, index in enumerate(indices):
-            sample = self._cache.get(index)
+            sample = self._cache.get(index, copies=False)
             if sample is None and not self._cache.keeps(index):
                 direct.append(row)
             elif sample is not None or (sample := _tried(fixed, index)) is not None:
