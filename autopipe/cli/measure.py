@@ -90,8 +90,9 @@ def measure(
         measurement = measurer.succeeded(runner.measure(config, {**asked, "trace": trace_file}))
     alone = _alone(workload, config, described, min(seconds, 2.0), told)
     if as_json:
+        of_ops = ceiling.model_dump(mode="json", include={"op_costs", "not_native"})
         more = {"alone": [each.model_dump(mode="json") for each in alone]} if alone else {}
-        print(json.dumps({**measurement.model_dump(mode="json"), **more}, indent=2))
+        print(json.dumps({**measurement.model_dump(mode="json"), **of_ops, **more}, indent=2))
     else:
         screen.show(tables.measurement(measurement, config, ceiling, settings.simulate, described.counted))
         if alone:

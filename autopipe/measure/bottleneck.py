@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
@@ -190,24 +191,44 @@ def _more_cores(bounds: Bounds) -> str:
 
 
 def _lock(bounds: Bounds, found: Limit) -> str:
-    held = bounds.work.lock_seconds
     needed = math.ceil(bounds.model_images_per_second * (bounds.work.core_seconds + bounds.work.op_wait_seconds))
     return (
-        f"{found.op} holds Python's lock for {_ms(held)} an image, so threads bring no more than "
-        f"{_text(found.images_per_second)} images/s; {needed} processes on as many cores would feed the model"
+        f"{python_text(bounds.work.paid, cost_model.turns(bounds.config.loader, bounds.costs.cores or 1.0))}; "
+        f"{needed} processes on as many cores would feed the model"
     )
+
+
+def python_text(ops: Sequence[OpCost], threads: int, reason: str | None = None) -> str | None:
+    """Say which ops keep samples from being made by the native library, and what one process allows; None: none does.
+
+    `threads` of a process take turns; `reason` says why the library makes no samples at all.
+    """
+    python = [op.name for op in cost_model.python_ops(ops)]
+    if not python:
+        return None
+    own = [name for name in python if name != cost_model.READ]
+    names = [*(["the read"] if cost_model.READ in python else []), *own[:1]]
+    after = f", and after it {', '.join(own[1:])}," if own[1:] else ""
+    said = f"{' and '.join(names)}{after}"
+    said += " is Python" if len(python) == 1 else " are Python"
+    if reason is not None:
+        said = f"samples are made by Python: {reason}"
+    held, taken = cost_model.lock_seconds(ops, 1), cost_model.lock_seconds(ops, threads)
+    turns = f"{threads} threads lose {_us(taken - held)} of it by taking turns"
+    most = f"one process ends at {_text(1 / taken)} images/s" if taken else ""
+    if held:
+        return (
+            f"{said}; Python's lock (GIL) is held for {_us(held)} an image{f', and {turns}' * (taken > held)}: {most}"
+        )
+    said += "; Python's lock (GIL) was not seen to be held, which other load would hide"
+    return f"{said}; {turns}: {most} at most" if taken else said
 
 
 def _hand_over(bounds: Bounds, found: Limit) -> str:
     most = f"no more than {_text(found.images_per_second)} images/s"
     if bounds.config.loader.works_elsewhere:
         return f"batches come from other machines, and to take them beside the model these cores allow {most}"
-    calls = sum(op.lock_seconds_per_image > 0 for op in bounds.work.paid)
-    each = bounds.work.lock_seconds / max(1, calls)
-    return (
-        f"threads of one process need Python's lock {count_text(calls, 'time')} for an image, and get it after "
-        f"{_ms(each)}, which brings {most}; processes have a lock each"
-    )
+    return f"to hand batches over beside the model, these cores allow {most}"
 
 
 def _transfer(bounds: Bounds, found: Limit) -> str:
@@ -247,6 +268,10 @@ def _work(bounds: Bounds, found: Limit) -> str:
         takes, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
     waited = f", of which it waits {_ms(waits)}," if waits else ""
     return f"{dearest.name} takes {_ms(takes)}{waited} of the loader's {_ms(loader)} for an image"
+
+
+def _us(seconds: float) -> str:
+    return f"{float(f'{seconds * 1e6:.3g}'):,g} us"
 
 
 def _text(rate: float) -> str:

@@ -12,32 +12,29 @@ import functools
 import itertools
 import math
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, LoaderError
+from autopipe import native
+from autopipe.errors import LoaderError
 from autopipe.hardware import disk, machine
 from autopipe.measure import costs as cost_model
 from autopipe.measure import op_costs, stats
 from autopipe.measure.costs import Costs
-from autopipe.measure.facts import OVERTAKEN, LoaderCeiling, OpCost, ReadCosts
+from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.feed import PageCache, existing
 from autopipe.measure.op_costs import Clock
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
-from autopipe.workload.op import Op, Plan
-from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.sample import Batch, Part, Sample, SampleSpec
+from autopipe.workload.op import Plan
+from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
 
 _ROUND_SECONDS = 2.0  # predicted; about four of them run
@@ -113,6 +110,8 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
     single, tail = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
     report.progress(0, 0.0)
+    single = op_costs.as_made(single, part, plan, order[:_COST_SAMPLES])
+    report.progress(0, 0.0)
     ops = op_costs.with_lock(single, part, plan, order, lambda: report.progress(0, 0.0))
     report.progress(0, 0.0)
     loader = _loader(workload, plan, reading)
@@ -127,92 +126,16 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = _run(few, plan, PipelineConfig(loader=loader, keep="memory"), _CACHED_SECONDS, report)
-    found = LoaderCeiling(
+    return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
-        call_seconds=call_seconds(report),
+        not_native=native.why_not(),
         reads=reading,
         tail=tail,
         read_bytes_per_second=_read_bytes_per_second(workload, reading) if pages.regime == "cold" else None,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
     )
-    return _beside_processes(found, part, plan, loader, report)
-
-
-_FEW_THREADS = 4  # that hardly queue up for Python's lock
-_FAR_LESS = 0.6  # of the rate that the costs allow
-
-
-def _beside_processes(
-    found: LoaderCeiling, part: Workload, plan: Plan, loader: Threads, report: Report
-) -> LoaderCeiling:
-    """Run the loader in processes if many threads make far less than by their costs. If that is faster, Python's lock
-    is taken for the difference: a thread that has slept may get it later than one of `call_seconds`, which never
-    sleeps. On 16 virtual cores beside an H200, threads made 0.35 of what the costs allowed.
-    """
-    config, waits = PipelineConfig(loader=loader), found.reads is not None and found.reads.waits
-    if waits or loader.workers <= _FEW_THREADS or found.loader_images_per_second is None:
-        return found
-    costs = dataclasses.replace(_costs_alone(config, found.op_costs), call_seconds=found.call_seconds)
-    made = found.loader_images_per_second.value
-    if made > _FAR_LESS * cost_model.predict(config, costs):
-        return found
-    processes = Processes(workers=loader.workers, queue_size=loader.queue_size)
-    with contextlib.suppress(AutopipeError):  # samples that cannot be pickled, or no room
-        rate, _ = _run(part, plan, PipelineConfig(loader=processes), _SECONDS, report)
-        if rate.value > OVERTAKEN * made:
-            each = max(found.call_seconds, _each_call(found.op_costs, 1 / made))
-            return found.model_copy(update={"loader_images_per_second": rate, "call_seconds": each})
-    return found
-
-
-def _each_call(ops: Sequence[OpCost], together: float) -> float:
-    """Return the seconds of a call if the calls for an image take `together`. A call takes no longer than its op."""
-    own = sorted(op.seconds_per_image for op in ops if op.part != "finish")
-    for count, most in zip(range(len(own), 0, -1), own, strict=True):
-        if together <= count * most:
-            return together / count
-        together -= most
-    return own[-1]
-
-
-_CALL_SECONDS = 0.25  # of the loader that measures calls
-_CALLS = 4  # of an image in it: the read and three ops
-_CALLERS = 16  # threads that want Python's lock; more make it hardly worse
-_LITTLE = bytes(8192)  # zlib gives the lock up for more than 5 KiB
-
-
-class _Called(Op):
-    """Gives Python's lock up for three microseconds, as an op on a small image does."""
-
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        zlib.crc32(_LITTLE)
-        return sample
-
-
-class _Tiny:
-    """The smallest samples."""
-
-    def __len__(self) -> int:
-        return 1 << 16
-
-    def read(self, index: int) -> tuple[NDArray[np.uint8], int]:
-        zlib.crc32(_LITTLE)
-        return np.zeros((1, 1, 3), np.uint8), 0
-
-
-def call_seconds(report: Report) -> float:
-    """Measure how long a read or an op takes to get Python's lock back beside other threads that want it.
-
-    Threads make batches of the smallest images, so that nearly all of their time goes to that: 15 microseconds a call
-    on two cores, where one thread alone takes 4. It limits what the threads of one process make, whatever its cores.
-    """
-    tiny = Workload(data=_Tiny(), ops=[_Called()] * (_CALLS - 1), batch_size=32, shuffle=False)
-    with contextlib.suppress(LoaderError):  # there is no room for it
-        rate, _ = _run(tiny, make_plan(tiny), PipelineConfig(loader=Threads(workers=_CALLERS)), _CALL_SECONDS, report)
-        return 1 / rate.value / _CALLS
-    return 0.0
 
 
 def made_in_time(loader: LoaderCeiling, at_once: int) -> float:

@@ -2,8 +2,9 @@
 
 `rates` computes the parts, `predict` joins them into one rate (it orders candidates and is the sampler's first guess,
 never a result), and `bounds` lists the limits that nothing can exceed, for `autopipe.measure.bottleneck` to word. Three
-costs of an op are kept apart: processor time, waiting, and processor time under Python's lock. The last section
-compares the one-time costs of other sample forms with their savings in each epoch.
+costs of an op are kept apart: processor time, waiting, and processor time under Python's lock (GIL), of which an op of
+the native library has none. The last section compares the one-time costs of other sample forms with their savings in
+each epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pydantic
 from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import student_t_95
-from autopipe.pipeline.config import STORAGES, ModelSetup, PipelineConfig
+from autopipe.pipeline.config import STORAGES, LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.values import Estimate, Value
 
 _COPY = 1 / 4e9  # seconds to move one byte in memory, once
@@ -28,6 +29,9 @@ _SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest pa
 _MUCH = 0.25  # of the processor time: workers that wait for less keep the cores busy, apart from errors of measurement
 _MAKING_SECONDS = 1.5  # of a trial, for filling a cache or writing another form
 _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
+# Of Python's lock, that an op of Python costs for each other thread that runs beside it. Python ops on 16 virtual cores
+# lost 9.9 us for each other thread to some eight of them an image; two cores cannot show it.
+TURN_SECONDS = 1.2e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,6 @@ class Costs:
     model_device_bytes: int = 0  # memory of the accelerator that is in use while the model trains; 0 if not known
     cores: float | None = None  # usable ones; None if not known
     cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
-    call_seconds: float = 0.0  # of Python's lock for a read or an op, if other threads wait for it
     reads: ReadCosts | None = None  # scaling of reads; None if not measured
     read_bytes_per_second: float | None = None  # of the disk if the files are not in memory; else None
     bytes_per_image: float = 0.0  # as it is read
@@ -64,7 +67,6 @@ class Costs:
             model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
             cores=measured.cores or (None if facts is None else facts.cores),
             cores_elsewhere=measured.cores_elsewhere,
-            call_seconds=measured.call_seconds,
             reads=measured.reads,
             read_bytes_per_second=measured.read_bytes_per_second,
             bytes_per_image=measured.bytes_per_image or 0.0,
@@ -73,12 +75,6 @@ class Costs:
             finished_bytes=known.finished_bytes or compact,
             transfer_seconds={each.setup: each.transfer_seconds_per_image or 0.0 for each in ceilings},
         )
-
-    def of_workers(self, config: PipelineConfig) -> Costs:
-        """Return the costs for the workers of a configuration: in threads each op needs Python's lock for a moment."""
-        if not config.loader.shares_lock():
-            return self
-        return dataclasses.replace(self, ops=tuple(op.called(self.call_seconds) for op in self.ops))
 
     def cores_of_workers(self, config: PipelineConfig) -> float:
         """The cores that the workers share; infinite if they run elsewhere on an unknown number."""
@@ -129,10 +125,6 @@ class Work:
         return sum(op.seconds_per_image for op in self.paid)
 
     @property
-    def lock_seconds(self) -> float:
-        return sum(op.lock_seconds_per_image for op in self.paid)
-
-    @property
     def read_wait_seconds(self) -> float:
         return sum(op.wait_seconds_per_image for op in self.paid if op.name == READ)
 
@@ -141,15 +133,25 @@ class Work:
         return sum(op.wait_seconds_per_image for op in self.paid if op.name != READ)
 
 
-READ = "read"
-"""The name of the read among the ops."""
+READ, BATCHING = "read", "batching"
+"""The names of what is no op among the ops: the read, and what a loader does beside them."""
+
+
+def python_ops(ops: Sequence[OpCost]) -> list[OpCost]:
+    """Return the read and the ops that are Python, sample by sample."""
+    return [op for op in ops if not op.native and op.name != BATCHING]
+
+
+def lock_seconds(ops: Sequence[OpCost], threads: int) -> float:
+    """Compute the time of Python's lock that an image takes if so many threads of a process take turns."""
+    python = python_ops(ops)
+    return sum(op.lock_seconds_per_image for op in python) + len(python) * (threads - 1) * TURN_SECONDS
 
 
 def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     """Compute the work of a loader for one image, with its caches `filled` or not; samples on the device need none."""
     if filled and config.loader.keeps_on_device:
         return Work(paid=(), sent_bytes=0, cached=1.0, from_source=0.0)
-    costs = costs.of_workers(config)
     keeps = config.kept
     cached = keeps.part if filled and keeps.in_memory else 0.0
     missed, converted = 1.0 - cached, keeps.converts
@@ -213,7 +215,7 @@ def rates(config: PipelineConfig, costs: Costs, *, bound: bool = False) -> Rates
     here = max(received_core_seconds(does), least) if loader.works_elsewhere else busy
     waits = does.op_wait_seconds + worker_read_seconds(config, does)
     cores, count = costs.cores or 1.0, loader.worker_count()
-    held = does.lock_seconds
+    held = lock_seconds(does.paid, turns(config.loader, costs.cores or 1.0))
     return Rates(
         work=does,
         busy=busy,
@@ -284,6 +286,12 @@ def _reads_at_once(config: PipelineConfig, costs: Costs) -> int:
     return math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
 
 
+def turns(loader: LoaderConfig, cores: float) -> int:
+    """Return how many threads of one process make samples at a time: no more than there are cores."""
+    most = math.ceil(cores)
+    return min(loader.threads(most), most) if loader.shares_lock() else 1
+
+
 def _rate(amount: float, each: float) -> float:
     return amount / each if each > 0 else math.inf
 
@@ -346,10 +354,8 @@ def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
     if ceiling.transfer_seconds_per_image and not config.loader.keeps_on_device:
         found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
     if each.lock is not None:
-        most = max(each.work.paid, key=lambda op: op.lock_seconds_per_image)
-        called = most.lock_seconds_per_image <= costs.call_seconds  # no op holds it for long, but there are many calls
-        kind, op = (Kind.HAND_OVER, None) if called else (Kind.PYTHON_LOCK, most.name)
-        found.append(Limit(kind=kind, images_per_second=each.lock, op=op))
+        most = max(python_ops(each.work.paid), key=lambda op: op.lock_seconds_per_image)
+        found.append(Limit(kind=Kind.PYTHON_LOCK, images_per_second=each.lock, op=most.name))
     found.sort(key=lambda limit: limit.images_per_second)
     return Bounds(limits=tuple(found), work=each.work, costs=costs, config=config)
 

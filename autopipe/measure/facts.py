@@ -29,15 +29,9 @@ class OpCost(Value):
     seconds_per_image: float = pydantic.Field(ge=0)  # processor time
     # waiting without a processor: for a disk, a network, a sleep
     wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
-    # the part of the processor time for which it holds Python's lock
+    # the part of the processor time for which it holds Python's lock (GIL)
     lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
-
-    def called(self, call_seconds: float) -> OpCost:
-        """Return the cost in threads, of which each call takes so much of Python's lock at least."""
-        least = min(call_seconds, self.seconds_per_image)
-        if self.lock_seconds_per_image >= least:
-            return self
-        return self.model_copy(update={"lock_seconds_per_image": least})
+    native: bool = False  # made for a whole batch by one call, which gives Python's lock up
 
     @property
     def wall_seconds_per_image(self) -> float:
@@ -147,8 +141,7 @@ class LoaderCeiling(Value):
     # how reading scales with the number of reads at a time; None for a dataset of the user's own
     reads: ReadCosts | None = None
     tail: SampleTail | None = None  # how unequal samples are
-    # of Python's lock, for a read or an op that gives the lock up and needs it again, beside others that wait for it
-    call_seconds: float = pydantic.Field(default=0.0, ge=0)
+    not_native: str | None = None  # why the native library makes no samples; None: it does
     # rate of the disk; None if trials find the files in memory
     read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
     # of a sample as it is handed over with `finish="device"`

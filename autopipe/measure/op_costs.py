@@ -1,14 +1,16 @@
 """The cost of one image, op by op: processor time, waiting, Python's lock; the spread of samples; and how reads
 scale with the number at a time.
 
-The share of processor time under Python's lock is measured by running a function in several threads: it is the part
-that does not scale. Threads waiting for the lock take no processor time, threads that share a slow memory do. So the
-figure is the waiting beyond that of one thread, and beyond that of a function known to release the lock, which
-shows the load of other programs.
+What the native library makes is timed as a whole, and shared out among its ops as Python's reference takes its time for
+them; it holds no lock. Of another op the share of processor time under Python's lock (GIL) is measured by running it in
+several threads: it is the part that does not scale. Threads waiting for the lock take no processor time, threads that
+share a slow memory do. So the figure is the waiting beyond that of one thread, and beyond that of a function known to
+release the lock, which shows the load of other programs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import threading
@@ -21,24 +23,28 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError
+from autopipe.errors import AutopipeError, BadSampleError
 from autopipe.hardware import machine, processes
-from autopipe.measure.costs import READ
+from autopipe.measure.costs import BATCHING, READ
 from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, OpCost, ReadCosts, ReadRung, SampleTail
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
-from autopipe.workload.op import Plan
+from autopipe.workload.data import source as data_source
+from autopipe.workload.op import Op, Plan
 from autopipe.workload.ops import planner
+from autopipe.workload.program import programs
 from autopipe.workload.sample import Sample, Source
 from autopipe.workload.workload import Workload
 
 _TURN_SECONDS = 0.06  # of one thread, and of several
-_FEW_THREADS = 4  # that begin; four times as many follow if these do not wait for each other
-_MOST_THREADS = 64
-_CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than any call (`Ceiling.call_seconds`)
+_FEW_THREADS, _MANY_THREADS = 4, 16
+_LONG_SECONDS = 0.01  # of a call, for which many threads would queue up too long
+_CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than taking turns costs (`costs.TURN_SECONDS`)
 _CONTENDED = 0.5  # of a thread's processor time: if it waits longer than for a core, it waits for the lock
 _SEEN = 0.25  # of the processor time: less waiting is noise
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
-_FREE = memoryview(bytes(_MOST_THREADS * _FREE_BYTES))
+_FREE = memoryview(bytes(_MANY_THREADS * _FREE_BYTES))
 
 
 class Turn(NamedTuple):
@@ -52,40 +58,21 @@ class Turn(NamedTuple):
         return max(0.0, self.wall - self.cpu)
 
 
-_UNDISTURBED = Turn(wall=1.0, cpu=1.0)
-
-
-def held_share(call: Callable[[], object], seconds: float, most_threads: int = _MOST_THREADS) -> float:
+def held_share(call: Callable[[], object], seconds: float) -> float:
     """Return the share of a function's processor time for which it holds Python's lock, 0 to 1.
 
     On one core it is 0: it cannot be measured there, and does not matter; so it is for a call too short to be measured.
-    On many cores a few threads run first: they
-    detect a lock that is held for long, on which many threads would queue up; else more threads run, as many as memory
-    allows (`most_threads`). A call takes `seconds`.
+    A call takes `seconds`. If it takes long, or waits by itself, a few threads run: many would queue up for long, or
+    contend for a storage or a server.
     """
     cores = machine.usable_cores()
     if cores < 2 or seconds < _CHEAP_SECONDS:
         return 0.0
     length = max(_TURN_SECONDS, 3 * seconds)
     alone = _turn(call, 1, length)
-    # Calls that wait by themselves also contend for a storage or a server if there are many.
-    most = _FEW_THREADS if alone.wait > alone.cpu else max(_FEW_THREADS, min(_MOST_THREADS, most_threads))
-    for threads in _crews(min(cores, most)):
-        together = _turn(call, threads, length)
-        if share(alone, together, _UNDISTURBED, threads) == 0:
-            continue
-        held = share(alone, together, _free(threads), threads)
-        if held > 0:
-            return held
-    return 0.0
-
-
-def _crews(most: int) -> Iterator[int]:
-    threads = min(_FEW_THREADS, most)
-    while threads < most:
-        yield threads
-        threads = min(4 * threads, most)
-    yield most
+    few = seconds > _LONG_SECONDS or alone.wait > alone.cpu
+    threads = min(cores, _FEW_THREADS if few else _MANY_THREADS)
+    return share(alone, _turn(call, threads, length), _free(threads), threads)
 
 
 def _free(threads: int) -> Turn:
@@ -148,15 +135,15 @@ Clock: TypeAlias = Callable[[], tuple[float, float]]
 """Returns wall and processor seconds of this thread."""
 
 _BLOCKS = 5
-_BATCHING = "batching"
 _FEWEST = 8  # samples to look at, however long they take
 WAITS_SECONDS = 0.0001  # shorter waits come from the machine's other work
 _PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
 CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
+_AT_A_TIME = 32  # samples that the native library makes by one call
+_LEAST_PART = 0.01  # of the reference's time: the native library takes more, whatever the clock says
 _KEPT_BYTES = 2**28  # of samples that are kept between two ops
 _MOST_KEPT = 4
-_MEMORY_SHARE = 0.5  # of the free memory, for the samples that threads make at a time
 
 
 def thread_clock() -> tuple[float, float]:
@@ -199,7 +186,7 @@ def op_costs(
     waits = _waits(times, max(busy, taken()))
     whole = (times[:, :, 1] + waits).sum(axis=1)
     slowest = planner.sample_name(workload.data, names[int(whole.argmax())])
-    ops = _costs(plan, times[:, :, 1], waits)
+    ops = _costs(workload, plan, times[:, :, 1], waits)
     return ops, tail_of(whole, slowest)
 
 
@@ -211,17 +198,69 @@ def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
     return np.where(most | seldom, waits, 0.0)
 
 
-def _costs(plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> tuple[OpCost, ...]:
+def _costs(workload: Workload, plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> tuple[OpCost, ...]:
     blocks = np.array_split(cpu, min(_BLOCKS, len(cpu)))
     busy = np.median([block.mean(axis=0) for block in blocks], axis=0)
     names = [(READ, "fixed")]
     for part, steps in (("fixed", plan.prefix), ("fresh", plan.body), ("finish", plan.suffix)):
-        names += [(step.op.name, part) for step in steps]
+        names += [(_name(step.op), part) for step in steps]
+    costs = zip(names, busy.tolist(), waits.mean(axis=0).tolist(), _native(workload, plan), strict=True)
+    keys = ("seconds_per_image", "wait_seconds_per_image", "native")
     return tuple(
-        OpCost.model_validate(
-            {"name": name, "part": part, "seconds_per_image": float(took), "wait_seconds_per_image": float(wait)}
-        )
-        for (name, part), took, wait in zip(names, busy, waits.mean(axis=0), strict=True)
+        OpCost.model_validate({"name": name, "part": part, **dict(zip(keys, values, strict=True))})
+        for (name, part), *values in costs
+    )
+
+
+def _name(op: Op) -> str:
+    """Return the name of an op, with that of the user's function, if it is one."""
+    function = getattr(getattr(op.acting, "function", None), "__name__", "")
+    return f"{op.name}({function})" if function.isidentifier() else op.name
+
+
+def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
+    """Yield True for the read, and for each op, that one call does for a whole batch, without Python's lock."""
+    count, at_once = _native_count(plan), data_source.batch_half(workload.data) is not None
+    yield at_once or (count > 0 and data_source.spans_half(workload.data) is not None)
+    mixes = False
+    for number, step in enumerate(plan.steps):
+        mixes = mixes or step.op.mixes
+        yield number < count or mixes
+
+
+def _native_count(plan: Plan) -> int:
+    done = programs(plan.steps)
+    return 0 if done is None else done.count
+
+
+def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
+    """Return the costs with those of the native library's ops scaled to its own processor time for all of them."""
+    count = _native_count(plan)
+    python = 0.0 if found[0].native else found[0].seconds_per_image
+    reference = sum(cost.seconds_per_image for cost in found[: 1 + count]) - python
+    if count == 0 or reference == 0:
+        return tuple(found)
+    steps = plan.steps[:count]
+    recipe = dataclasses.replace(
+        Recipe.of(workload, plan), steps=steps, fixed_steps=0, fixed_spec=plan.source, spec=steps[-1].after
+    )
+    kernel, took = Kernel(recipe), list[float]()
+    for part in np.array_split(np.array(indices), max(1, len(indices) // _AT_A_TIME)):
+        batch = recipe.spec.empty(len(part))
+        began = time.thread_time()
+        try:
+            kernel.fill(0, part, batch)
+        except AutopipeError:
+            continue  # told where the samples are measured
+        took.append((time.thread_time() - began) / len(part))
+    if not took:
+        return tuple(found)
+    factor = max(_LEAST_PART, (float(np.median(took)) - python) / reference)
+    return tuple(
+        cost.model_copy(update={"seconds_per_image": factor * cost.seconds_per_image})
+        if cost.native and number <= count
+        else cost
+        for number, cost in enumerate(found)
     )
 
 
@@ -250,21 +289,22 @@ def with_lock(
 ) -> tuple[OpCost, ...]:
     """Return the costs with the share of each under Python's lock, found by running it in several threads.
 
-    Cheaper reads and ops than `least_seconds` are taken to hold none. `alive` is called between ops, each of which may
-    take seconds for a sample.
+    Ops of the native library hold none; cheaper reads and ops than `least_seconds` are taken to hold none. `alive` is
+    called between ops, each of which may take seconds for a sample.
     """
     steps = plan.steps
+    if all(cost.native for cost in found):
+        return tuple(found)
     read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
     if not read:
         return tuple(found)
-    largest = max([1, *(step.after.bytes for step in steps)])
-    room = int(_MEMORY_SHARE * machine.detect_memory().available_bytes / (2 * largest))  # each makes one of another
 
     def share_of(cost: OpCost, call: Callable[[], object]) -> float:
-        is_worth = cost.seconds_per_image >= least_seconds
-        return held_share(call, cost.wall_seconds_per_image, room) if is_worth else 0.0
+        is_worth = not cost.native and cost.seconds_per_image >= least_seconds
+        return held_share(call, cost.wall_seconds_per_image) if is_worth else 0.0
 
     held = [share_of(found[0], lambda: workload.data.read(read[0][0]))]
+    largest = max([1, *(step.after.bytes for step in steps)])
     kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
     for step, cost in zip(steps, found[1:], strict=True):
         alive()
@@ -305,7 +345,7 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
         cost.model_copy(update={name: value * factor[cost.part] for name in _BUSY if (value := getattr(cost, name))})
         for cost in single
     ]
-    return (*costs, OpCost(name=_BATCHING, part="fresh", seconds_per_image=batching))
+    return (*costs, OpCost(name=BATCHING, part="fresh", seconds_per_image=batching))
 
 
 _BUSY = ("seconds_per_image", "lock_seconds_per_image")

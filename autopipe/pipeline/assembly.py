@@ -140,7 +140,8 @@ def build_trainer(
             evaluation_loader=over(config),
         )
         stack.pop_all()  # it is the trainer's from here on
-    trainer.setup, trainer.data, trainer.opened = config.model_setup, workload.data, opened
+    trainer.setup, trainer.opened = config.model_setup, opened
+    trainer.workload, trainer.config = workload, config
     trainer.validation = workload.validation
     trainer.serving = {mode: over(each.model_copy(update=same)) for mode, each in (serving or {}).items()}
     return trainer

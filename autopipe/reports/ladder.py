@@ -22,7 +22,7 @@ _ROOM = 1.12  # beyond the highest shown rate
 _TOLD = {
     Kind.STORAGE_LATENCY: "storage, by its latency",
     Kind.STORAGE_BANDWIDTH: "storage, by its bandwidth",
-    Kind.PYTHON_LOCK: "under Python's lock",
+    Kind.PYTHON_LOCK: "one process (GIL)",
     Kind.HAND_OVER: "hand-over of batches",
     Kind.TRANSFER: "transfer to the device",
     Kind.MEMORY: "what memory cannot hold",
@@ -69,11 +69,26 @@ def ladder(result: Result) -> Section:
     return Section(
         key="ladder",
         title="How fast could each part be?",
-        text=f"What each part could feed on its own, and what all of them reached together in training.{narrowest}",
+        text=f"What each part could feed on its own, and what all of them reached together in training.{narrowest}"
+        f"{_one_process(result)}",
         table=Table(columns, rows),
         draw=lambda width: _draw_ladder(lines, width),
         caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
     )
+
+
+def _one_process(result: Result) -> str:
+    """Say what the ops of the winner allow one process, and which of them are Python; empty if they are not known."""
+    ceiling, best = result.ceiling, result.winner
+    if ceiling is None or best is None or not ceiling.op_costs:
+        return ""
+    config = pick.parse_config(best.config)
+    threads = cost_model.turns(config.loader, ceiling.cores or 1.0)
+    work = cost_model.bounds(ceiling, config).work
+    said = bottleneck.python_text(work.paid, threads, ceiling.not_native)
+    if said is None:
+        return " The native library makes the samples: one process may use all cores." if work.paid else ""
+    return f" {said[0].upper()}{said[1:]}."
 
 
 def _remark(row: Row) -> str:
@@ -134,14 +149,13 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
     found = _storage(ceiling, config, limits)
-    costs = limits.costs.of_workers(config)
-    for op in costs.ops:
+    for op in limits.costs.ops:
         if op.seconds_per_image > 0:
             each = f"{op.name} on {wording.count(cores, 'core')}"
             found.append(Rung(name=each, images_per_second=cores / op.seconds_per_image, spared=op.name not in paid))
     if ceiling.loader_images_per_second is not None:
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
-        found.append(replace(alone, spared=limits.work.from_source < 1 or costs is not limits.costs))
+        found.append(replace(alone, spared=limits.work.from_source < 1))
     for limit in limits.limits:
         if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
             found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
@@ -196,6 +210,7 @@ class Step:
     name: str  # an op, or the model
     core_seconds: float  # processor time
     lock_seconds: float = 0.0  # the part of it under Python's lock
+    native: bool = False  # done by the native library, without that lock
     wait_seconds: float = 0.0  # waiting
     spared: bool = False  # the winner does without it
 
@@ -217,10 +232,11 @@ def steps(result: Result) -> list[Step]:
             name=op.name,
             core_seconds=op.seconds_per_image,
             lock_seconds=min(op.lock_seconds_per_image, op.seconds_per_image),
+            native=op.native,
             wait_seconds=op.wait_seconds_per_image,
             spared=op.name not in paid,
         )
-        for op in limits.costs.of_workers(config).ops
+        for op in limits.costs.ops
     ]
     return [*found, Step(name=_MODEL, core_seconds=ceiling.model_core_seconds_per_image)]
 
@@ -242,7 +258,7 @@ def costs(result: Result) -> Section | None:
     columns = (
         words_column("an image", "name"),
         Column("processor", lambda row: wording.milliseconds(row["core_seconds"])),
-        Column("of it locked", lambda row: wording.milliseconds(row["lock_seconds"])),
+        Column("of it locked", lambda row: wording.locked(row["lock_seconds"], native=row["native"])),
         Column("waiting", lambda row: wording.milliseconds(row["wait_seconds"])),
         Column("", lambda row: "spared by the winner" if row["spared"] else "", numeric=False),
     )

@@ -105,6 +105,9 @@ def measurement(
     table.add_row("first batch", f"{found.first_batch_seconds:.3f} s after opening")
     if found.cache_fill_seconds is not None:
         table.add_row("cache fill", f"{found.cache_fill_seconds:.1f} s for all samples, once")
+    threads = cost_model.turns(config.loader, ceiling.cores or 1.0)
+    if said := core_bottleneck.python_text(limits.work.paid, threads, ceiling.not_native):
+        table.add_row("Python", said)
     if said := wording.elsewhere(rate.value, found.hand_over_seconds, found.batch_size, config, limits):
         table.add_row("elsewhere", said)
     table.add_row("resources", wording.resources(found.resources))
@@ -115,7 +118,7 @@ def measurement(
     counts = None if counted is None else wording.counted(counted)
     for note in filter(None, (*found.warnings, config.loader.pixels_differ(), counts)):
         table.add_row(_NOTE, note)
-    return Group(table, Text(), _costs(limits.costs.of_workers(config))) if ceiling.op_costs else table
+    return Group(table, Text(), _costs(limits.costs)) if ceiling.op_costs else table
 
 
 Beside: TypeAlias = tuple[str, PipelineConfig, Ceiling | TrialFailure, Measurement | TrialFailure]
@@ -147,9 +150,9 @@ def _costs(costs: Costs) -> Table:
     whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
     table = figures("an image costs", "wall", "core", "of it locked", "share", words=("an image costs",))
     for op in costs.ops:
-        seconds = (op.wall_seconds_per_image, op.seconds_per_image, op.lock_seconds_per_image)
+        wall, core = map(wording.milliseconds, (op.wall_seconds_per_image, op.seconds_per_image))
         share = op.wall_seconds_per_image / whole
-        table.add_row(op.name, *map(wording.milliseconds, seconds), f"{share:.0%}")
+        table.add_row(op.name, wall, core, wording.locked(op.lock_seconds_per_image, native=op.native), f"{share:.0%}")
     table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds), "", "")
     return table
 

@@ -242,6 +242,7 @@ def _ceiling(result: Result) -> dict[str, Any] | None:
         "bound_images_per_second": bound,
         "share_of_bound": share,
         "ops": [{**op.model_dump(), "wall_seconds_per_image": op.wall_seconds_per_image} for op in ceiling.op_costs],
+        "not_native": ceiling.not_native,
         "reads": None if ceiling.reads is None else ceiling.reads.model_dump(),
         "bottleneck": best.limit,
         "bottleneck_kind": best.limit_kind,

@@ -176,7 +176,7 @@ def _cause(result: Result, rival: Baseline) -> str:
         case Limit(kind=Kind.STORAGE_BANDWIDTH):
             return f"The storage was the bottleneck ({wording.rate(found.images_per_second)} images/s). "
         case Limit(kind=Kind.PYTHON_LOCK):
-            held = _ms(work.lock_seconds)
+            held = _ms(1 / found.images_per_second)
             return f"{found.op} was the bottleneck: it holds Python's lock ({held} per image). "
         case Limit(kind=Kind.OP) if dearest := next((op for op in work.paid if op.name == found.op), None):
             model = ceiling.model_core_seconds_per_image

@@ -78,6 +78,11 @@ def epochs_number(epochs: float) -> str:
 rate, milliseconds, count = rate_text, milliseconds_text, count_text
 
 
+def locked(seconds: float, *, native: bool) -> str:
+    """Say how long an op holds Python's lock; the native library holds none."""
+    return "native" if native else milliseconds(seconds)
+
+
 def rates(estimate: Estimate) -> str:
     """Format images/s with their interval."""
     return f"{rate(estimate.value)} ({span_text(estimate.low, estimate.high)})"

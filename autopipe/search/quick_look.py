@@ -1,8 +1,8 @@
 """What a short look at a workload's samples tells: what they cost, and which configurations that makes promising.
 
 It is taken beside a running training, or before one that begins without a tune, so it takes some tenths of a second
-and leaves out what would disturb: many reads at a time, and threads that contend for Python's lock, but for an op that
-takes most of the time. So its predictions order candidates, and decide nothing.
+and leaves out what would disturb: many reads at a time, and threads that contend for Python's lock, but for an op of
+Python that takes most of the time. So its predictions order candidates, and decide nothing.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ class Look:
         mean_bytes = data_source.mean_bytes(workload.data)
         indices = spread(len(workload.data), _SAMPLES)
         ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_LOOK_SECONDS)
+        ops = op_costs.as_made(ops, workload, plan, indices)
         heavy = max(_HEAVY_SECONDS, _HEAVY_SHARE * sum(op.seconds_per_image for op in ops))
         if op_costs.contended():  # by workers of the training: their lock is what the ops seem to wait for
             ops = (ops[0], *(op.model_copy(update={"wait_seconds_per_image": 0.0}) for op in ops[1:]))
-        elif any(op.seconds_per_image >= heavy for op in ops):
+        elif any(op.seconds_per_image >= heavy and not op.native for op in ops):
             ops = op_costs.with_lock(ops, workload, plan, indices, least_seconds=heavy)
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)

@@ -81,6 +81,8 @@ class _Watch:
         )
         if isinstance(given, keras.callbacks.CallbackList):
             onlooker.set_model(bound.args[0])
+            if (trainer := getattr(given, "trainer", None)) is not None:
+                onlooker.set_trainer(trainer)
             given.callbacks = [onlooker, *users]
         else:
             bound.arguments["callbacks"] = [onlooker, *users]

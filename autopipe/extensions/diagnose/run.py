@@ -19,17 +19,17 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe import frameworks
-from autopipe.errors import ModelError
+from autopipe import frameworks, native
+from autopipe.errors import AutopipeError, ModelError
 from autopipe.extensions.diagnose import watched
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, outcome
+from autopipe.measure import bench, costs, op_costs, outcome
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
-from autopipe.workload.ops import progressive
+from autopipe.workload.ops import planner, progressive
 from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import standing_in
@@ -174,7 +174,7 @@ class Onlooker(keras.callbacks.Callback):
         self._told = told
         self._look = look or Look()
         self._report: dict[str, Any] = {"data": data, "left_out": left_out}
-        self._source = source
+        self._source, self._trainer = source, None
         self._seen: Any = None
         self._owners: Any = None
         self._steps = StepClock()
@@ -188,7 +188,8 @@ class Onlooker(keras.callbacks.Callback):
         self._done = False
 
     def set_trainer(self, trainer: Any) -> None:
-        self._report["data"], self._source = "autopipe", trainer.data
+        self._report["data"], self._trainer = "autopipe", trainer
+        self._source = None if trainer.workload is None else trainer.workload.data
 
     def on_train_begin(self, logs: Any = None) -> None:
         if type(self.model).make_train_function is not keras.Model.make_train_function:
@@ -297,10 +298,11 @@ class Onlooker(keras.callbacks.Callback):
         later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
         rows = _rows(self._batch)
         rates, warnings = self._alone(state)
-        source, self._source = self._source, None
+        source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
         images, folder = image_files(source) or (None, None)
         found = watched.Watched(
             **self._report,
+            **_python(trainer),
             image_files=images,
             folder=folder,
             backend=keras.backend.backend(),
@@ -340,6 +342,25 @@ class Onlooker(keras.callbacks.Callback):
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)
         return rates, ()
+
+
+_OPS_SAMPLES, _OPS_SECONDS = 32, 0.15  # that ops are timed on
+
+
+def _python(trainer: Any) -> dict[str, Any]:
+    """Return what the ops of a trainer's pipeline cost, and why the native library is not used."""
+    workload, config = getattr(trainer, "workload", None), getattr(trainer, "config", None)
+    if workload is None or config is None or not workload.ops:
+        return {}
+    plan, indices = planner.make_plan(workload), spread(len(workload.data), _OPS_SAMPLES)
+    try:
+        ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_OPS_SECONDS)
+        ops = op_costs.with_lock(op_costs.as_made(ops, workload, plan, indices), workload, plan, indices)
+    except AutopipeError:
+        return {}
+    paid = costs.work(config, costs.Costs(ops=ops, model_rates={})).paid
+    threads = costs.turns(config.loader, machine.core_time())
+    return {"ops": paid, "threads": threads, "not_native": native.why_not()}
 
 
 def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from autopipe.hardware import processes
-from autopipe.measure import meter
+from autopipe.measure import bottleneck, meter
+from autopipe.measure.facts import OpCost
 from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources, Window
 from autopipe.measure.stats import Ratio
@@ -139,6 +140,9 @@ class Watched(Value):
     )
     folder: str | None = None  # the innermost one that holds these files
     lines: Lines | None = None  # of the user's files, that make the data; None if too little was seen of any
+    ops: tuple[OpCost, ...] = ()  # the read and the ops of autopipe's own data, as the training pays them
+    threads: int = pydantic.Field(default=1, ge=1)  # of one process that take turns in those that are Python
+    not_native: str | None = None  # why the native library makes no samples; None: it does, or the data are others
     warnings: tuple[str, ...] = ()  # doubts about the figures
 
     @property
@@ -248,6 +252,8 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.lines is not None:
         found += tables.slow_lines(watched.lines, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
+    if said := bottleneck.python_text(watched.ops, watched.threads, watched.not_native):
+        found.append(("Python", said))
     if watched.left_out:
         found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
     found += [("note", warning) for warning in watched.warnings]

@@ -38,7 +38,7 @@ _EVIDENCE = 8  # configurations that predictions are compared with, the fastest
 _LEAST_ERROR = 0.05
 _FEW_PAIRS_ERROR = 0.15  # if there are too few measurements
 _FEW_PAIRS = 3
-_HAND_OVER_ERROR = 0.2  # of what threads wait for each other, which differs by that from one second to the next
+_TURNS_ERROR = 0.2  # of what threads wait for each other, which differs by that from one second to the next
 
 
 HIDDEN_SHARE = 1 / 2
@@ -218,8 +218,8 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     ceiling = moved(measured, machine)
     config, rate = best(measured, ceiling, machine, corrected)
     found = cost_model.bounds(ceiling, config)
-    if found.limits[0].kind is cost_model.Kind.HAND_OVER:
-        error = max(error, _HAND_OVER_ERROR)
+    if found.limits[0].kind is cost_model.Kind.PYTHON_LOCK:
+        error = max(error, _TURNS_ERROR)
     low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
     most = max(rate, found.images_per_second)
     limit = bottlenecks.bottleneck(found, most)

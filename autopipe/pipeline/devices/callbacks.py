@@ -122,7 +122,17 @@ def _number(value: Any) -> Any:
 class TrainingCallbacks(keras.callbacks.CallbackList):
     """The callbacks of one training; the trainer, not each call of `fit`, tells them its beginning and end."""
 
-    def __init__(self, callbacks: Iterable[Any], *, model: keras.Model, epochs: int, steps: int, verbose: Any) -> None:
+    def __init__(
+        self,
+        callbacks: Iterable[Any],
+        trainer: Any = None,
+        *,
+        model: keras.Model,
+        epochs: int,
+        steps: int,
+        verbose: Any,
+    ) -> None:
+        self.trainer = trainer  # whose training it is, for callbacks that join later, too
         self.skipped = 0  # batches of the current epoch that an earlier run has trained
         self.trained = 0  # batches, since the list was made
         self._steps = steps
@@ -137,6 +147,9 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
             epochs=epochs,
             steps=steps,
         )
+        for callback in self.callbacks:
+            if hasattr(callback, "set_trainer"):  # a callback of ours; Keras tells it of the model only
+                callback.set_trainer(trainer)
 
     def begin(self) -> None:
         self.model.stop_training = False

@@ -98,7 +98,8 @@ class Trainer:
         setup: the trainer's settings of the configuration, such as to train several batches by one call of the model's
             function, unless the model was compiled for several or a callback looks at each batch.
         promise: the measured speed of this pipeline, for callbacks that compare; None without a measurement.
-        data: the samples, for callbacks that look at their files; None if they are not known.
+        workload: what is trained on, for callbacks that look at its samples; None if it is not known.
+        config: how the batches were made at first, for the same; None if it is not known.
         validation: the samples that `fit` validates on if it is given none; None for no validation.
         tune: "live" has each `fit` tune the pipeline while it trains; None leaves it as it is.
         live: returns the loader of a trainer as one that tunes itself; None for a trainer that cannot.
@@ -108,7 +109,8 @@ class Trainer:
 
     setup: ModelSetup = ModelSetup()
     promise: Any = None
-    data: Source | None = None
+    workload: Workload | None = None
+    config: PipelineConfig | None = None
     validation: Source | None = None
     tune: Literal["live"] | None = None
     live: Callable[[Trainer], Loader] | None = None
@@ -201,12 +203,9 @@ class Trainer:
             together = 1 if self.loader.on_device else train_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, Finish(), together)
             session = TrainingCallbacks(
-                [*of_rank(self._placement.strategy.rank, own), *pausing],
+                [*of_rank(self._placement.strategy.rank, own), *pausing], self,
                 model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
             )  # fmt: skip
-            for callback in session.callbacks:
-                if hasattr(callback, "set_trainer"):  # a callback of ours; Keras tells it of the model only
-                    callback.set_trainer(self)
             session.begin()
             epoch, done, first = self._start(session, initial_epoch, steps)
             self._first, self._session = first, session

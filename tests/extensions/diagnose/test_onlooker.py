@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe import native
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import run, watched
 from autopipe.extensions.diagnose.run import Look, Onlooker, Step
-from autopipe.extensions.diagnose.watched import Watched
+from autopipe.extensions.diagnose.watched import Watched, rows
 from autopipe.hardware import processes
 from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
@@ -315,6 +316,27 @@ def test_the_files_of_a_trainers_workload_are_looked_at(tmp_path: Path) -> None:
     assert seen.image_files is not None
     assert (seen.image_files.files, seen.image_files.progressive) == (8, 0)
     assert seen.folder == str(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("keep", ["none", "memory"])
+def test_the_ops_of_a_trainers_workload_that_are_python_are_named_if_the_training_pays_them(keep: str) -> None:
+    def brighter(image: Any) -> Any:
+        return np.minimum(image, 250) + 5
+
+    told: list[Watched] = []
+    data = ap.Arrays(np.zeros((8, 9, 9, 3), np.uint8), np.zeros(8, np.int64))
+    ops = [ap.Resize(6, 6), ap.Map(brighter), ap.Rescale(1 / 255)]
+    workload = ap.Workload(data=data, ops=ops, batch_size=2, model=model)
+    with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1), keep=keep)) as trainer:
+        trainer.fit(epochs=3, callbacks=Onlooker(told.append, Look(steps=3, alone_seconds=0.05)), verbose=0)
+    (seen,) = told
+    python = [op.name for op in seen.ops if not op.native]
+    assert ("Map(brighter)" in python) == (keep == "none")
+    assert "Rescale" not in [op.name for op in seen.ops]  # the device does it
+    assert seen.not_native == native.why_not()
+    lines = [text for name, text in rows(seen) if name == "Python"]
+    assert len(lines) == bool(python)
+    assert keep == "memory" or "Map(brighter)" in lines[0] or seen.not_native is not None
 
 
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.measure.bottleneck import Bottleneck, bottleneck
+from autopipe.measure.bottleneck import Bottleneck, bottleneck, python_text
 from autopipe.measure.costs import Kind, bounds
 from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.pipeline.config import PipelineConfig
@@ -37,6 +37,7 @@ NETWORK = reads(50.0, 190.0, 200.0, cpu=0.00004)
 UNKNOWN: dict[str, Any] = {"op_costs": (), "cores": None}
 HALF = (op("read", 0.1e-3, 0.8e-3), op("Decode", 0.9e-3))  # workers wait for a part of their time
 LOCKED = (*COSTS, op("Map", 5e-3, part="fresh", lock=5e-3))
+NATIVE = tuple(each.model_copy(update={"native": True}) for each in COSTS)
 PART = THREADS.model_copy(update={"keep": "memory:50%"})
 
 
@@ -66,13 +67,13 @@ PART = THREADS.model_copy(update={"keep": "memory:50%"})
          ["30 ms"]),
         ({"model": 1900.0, "op_costs": HALF}, threads(2), None, Kind.OP, "read", ["1,110", "4 would feed"]),
         ({"model": 3900.0, "op_costs": HALF}, threads(2), None, Kind.OP, "read", ["8 on 4 cores"]),
-        ({"model": 5000.0, "op_costs": LOCKED}, threads(4), 180.0, Kind.PYTHON_LOCK, "Map", ["5 ms"]),
+        ({"model": 5000.0, "op_costs": LOCKED}, threads(4), 180.0, Kind.PYTHON_LOCK, "Map", ["5,000 us"]),
         ({"model": 5000.0, "op_costs": LOCKED}, PipelineConfig(loader=Processes(workers=2)), None, Kind.OP, "Map", []),
-        # Each op needs the lock for a moment, which many cores make a limit; not for processes, of which each has one.
-        ({"model": 9e4, "cores": 64.0, "call_seconds": 1.5e-5}, threads(64), None, Kind.HAND_OVER, None,
-         ["0.015 ms", "4 times", "16,700", "processes"]),
-        ({"model": 2e5, "cores": 64.0, "call_seconds": 1.5e-5}, PipelineConfig(loader=Processes(workers=64)), None,
-         Kind.OP, "Decode", []),
+        # Threads take turns in ops of Python, which many cores make a limit; not in native ones, nor in processes.
+        ({"model": 9e4, "cores": 64.0}, threads(64), None, Kind.PYTHON_LOCK, "read",
+         ["the read and Decode, and after it RandomFlip, are Python", "227 us", "4,410", "-native"]),
+        ({"model": 2e5, "cores": 64.0, "op_costs": NATIVE}, threads(64), None, Kind.OP, "Decode", []),
+        ({"model": 2e5, "cores": 64.0}, PipelineConfig(loader=Processes(workers=64)), None, Kind.OP, "Decode", []),
         # Reads that wait, and how many at a time would feed the model: no more than were seen to bring something.
         ({"model": 1000.0, **waiting(SLOW)}, THREADS, 95.0, Kind.STORAGE_LATENCY, None,
          ["20 ms", "2 at a time", "96.4", "20 reads", "1,000"]),
@@ -174,3 +175,27 @@ def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lif
     assert "finish=device" not in bottleneck(bounds(ceiling(transfer_seconds_per_image=2e-3), THREADS, known)).sentence
     kept = ceiling(transfer_seconds_per_image=2e-3, compact_bytes=100, finished_bytes=400)
     assert bottleneck(bounds(kept, host)) == found  # as a report has it, which knows the ceiling only
+
+
+def test_python_ops_are_told_with_what_one_process_allows_so_that_the_figures_can_be_computed_again() -> None:
+    augment = op("Map(augment)", 300e-6, part="fresh", lock=210e-6)
+    said = python_text((*NATIVE, augment), threads=1)
+    assert said is not None
+    assert all(figure in said for figure in ("Map(augment) is Python", "210 us", "4,760 images/s"))
+    said = python_text((*NATIVE, augment), threads=16)
+    assert said is not None
+    assert all(figure in said for figure in ("210 us", "16 threads", "18 us", "4,390 images/s"))
+    assert python_text(NATIVE, threads=16) is None
+    assert python_text((), threads=16, reason="it is not there") is None
+
+
+def test_where_no_lock_was_seen_no_limit_is_made_up_for_one_thread() -> None:
+    said = python_text((op("Map", 300e-6),), threads=1)
+    assert said is not None
+    assert "images/s" not in said
+
+
+def test_the_reason_why_the_native_library_is_not_used_is_told() -> None:
+    said = python_text(COSTS, threads=2, reason="AUTOPIPE_NATIVE=0 is set")
+    assert said is not None
+    assert "AUTOPIPE_NATIVE=0 is set" in said

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.hardware import machine
 from autopipe.measure import ceilings
-from autopipe.measure.costs import Costs, predict
+from autopipe.measure.costs import Costs
 from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.measure.feed import PageCache
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
@@ -147,32 +145,4 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
     workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
     plan = make_plan(workload)
     ceilings.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
-    assert batches_of == [1, 1, 32]  # without and with a cache, and of the smallest images
-
-
-@pytest.mark.parametrize("processes", [900.0, 210.0])
-def test_where_many_threads_make_far_less_than_processes_a_call_for_pythons_lock_takes_long(
-    monkeypatch: pytest.MonkeyPatch, processes: float
-) -> None:
-    def run(workload: Workload, plan: Any, config: PipelineConfig, *rest: Any) -> tuple[Estimate, float]:
-        kinds.append(config.loader.kind)
-        rate = processes if config.loader.kind == "processes" else 200.0
-        return Estimate(value=rate, low=rate, high=rate), 0.01  # core-seconds an image: 16 cores would make 1,600
-
-    kinds = list[str]()
-    monkeypatch.setattr(ceilings, "_run", run)
-    monkeypatch.setattr(ceilings, "call_seconds", lambda report: 1e-5)
-    for name in ("usable_cores", "core_time"):
-        monkeypatch.setattr(machine, name, lambda: 16)
-    images = np.zeros((100, 8, 8, 3), np.uint8)
-    workload = Workload(data=Arrays(images, np.arange(100)), ops=[RandomFlip()], batch_size=50)
-    plan = make_plan(workload)
-    found = ceilings.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
-    assert kinds[-1] == "processes"
-    faster = processes > 1.1 * 200
-    assert found.loader_images_per_second is not None
-    assert found.loader_images_per_second.value == (processes if faster else 200.0)
-    costs = Costs(ops=found.op_costs, model_rates={ModelSetup(): math.inf}, cores=16.0, call_seconds=found.call_seconds)
-    chosen = {kind: predict(PipelineConfig(loader=kind(workers=16)), costs) for kind in (Threads, Processes)}
-    assert chosen[Processes] > 1000
-    assert (chosen[Threads] < 210) == faster
+    assert batches_of == [1, 1]  # without and with a cache

@@ -65,11 +65,11 @@ def test_more_reads_at_a_time_than_were_measured_promise_nothing() -> None:
 
 
 OPS = (
-    OpCost(name="read", part="fixed", seconds_per_image=0.0001),
-    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004),
-    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002),
-    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003),
-    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001),
+    OpCost(name="read", part="fixed", seconds_per_image=0.0001, native=True),
+    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004, native=True),
+    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002, native=True),
+    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003, native=True),
+    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001, native=True),
 )
 COSTS = Costs(
     ops=OPS,
@@ -233,6 +233,19 @@ def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
     processes = to_config({"loader": "processes", "processes.workers": 2, "processes.queue_size": 8})
     assert rate(config(workers=2), costs) <= 200
     assert 1.5 * rate(config(workers=2), costs) < rate(processes, costs)
+
+
+def test_threads_that_take_turns_in_python_ops_end_the_sooner_the_more_they_are() -> None:
+    def limits(native: bool) -> list[float | None]:
+        ops = tuple(op.model_copy(update={"native": native, "lock_seconds_per_image": 0.0}) for op in OPS)
+        costs = dataclasses.replace(COSTS, ops=ops, cores=16.0)
+        return [cost_model.rates(config(workers=workers), costs).lock for workers in (1, 2, 16, 64)]
+
+    assert limits(native=True) == [None] * 4
+    none, two, sixteen, more = limits(native=False)
+    assert none is None  # no lock was seen to be held, and there is no other thread
+    assert two == pytest.approx(1 / (4 * cost_model.TURN_SECONDS))
+    assert sixteen == more == pytest.approx(1 / (15 * 4 * cost_model.TURN_SECONDS))  # no more than there are cores
 
 
 def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:

@@ -17,7 +17,7 @@ from autopipe.artifact import pick
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.reports import profile_report
+from autopipe.reports import ladder, profile_report
 from autopipe.reports.drawing import NARROW, WIDE
 from autopipe.reports.page import Section
 from autopipe.search.result import Reason, Result, Stop
@@ -88,6 +88,21 @@ def test_a_report_has_all_sections_and_each_its_figures(profile: Profile) -> Non
     assert any(row["setting"] == "keep" and row["interval"][0] > 1 for row in found["settings"]["rows"])
     assert {"baseline", "prediction", "confirmation"} <= {row["origin"] for row in found["history"]["rows"]}
     assert len(found["history"]["rows"]) == len(profile.result.trials)
+
+
+def test_the_ladder_says_what_one_process_allows(profile: Profile) -> None:
+    def told(native: bool) -> tuple[str, bool]:
+        ceiling = known(profile.result.ceiling)
+        ops = tuple(op.model_copy(update={"native": native}) for op in ceiling.op_costs)
+        found = profile.result.model_copy(update={"ceiling": ceiling.model_copy(update={"op_costs": ops})})
+        shown = ladder.ladder(found)
+        return shown.text, any("one process" in row["name"] for row in shown.table.rows)
+
+    best = pick.parse_config(known(profile.result.winner).config)
+    assert told(native=False)[1] == best.loader.shares_lock()
+    assert "Python" in told(native=False)[0]
+    assert told(native=True)[1] is False
+    assert "one process may use all cores" in told(native=True)[0]
 
 
 def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> None:

@@ -60,6 +60,20 @@ def test_what_each_op_costs_waits_and_locks_is_told() -> None:
     assert any(line.startswith("read 20 ms 0.04 ms 0 ms") for line in shown)
 
 
+def test_ops_of_python_are_named_and_native_ones_hold_no_lock() -> None:
+    def shown(ceiling: Ceiling) -> list[str]:
+        return lines(tables.measurement(measurement(CONFIG, [90.0] * 8, batch_size=32), CONFIG, ceiling))
+
+    read, function = CEILING.op_costs
+    native = CEILING.model_copy(update={"op_costs": (read.model_copy(update={"native": True}), function)})
+    assert any(line.startswith("Python") and "Map is Python" in line for line in shown(native))
+    assert any(line.split()[-2:] == ["native", "80%"] for line in shown(native) if line.startswith("read"))
+    off = CEILING.model_copy(update={"not_native": "AUTOPIPE_NATIVE=0 is set"})
+    assert any(line.startswith("Python") and "AUTOPIPE_NATIVE=0 is set" in line for line in shown(off))
+    every = tuple(op.model_copy(update={"native": True}) for op in CEILING.op_costs)
+    assert not any(line.startswith("Python") for line in shown(CEILING.model_copy(update={"op_costs": every})))
+
+
 def test_workloads_are_compared_in_figures_and_what_limits_each_stands_below() -> None:
     failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="It died.")
     ran = measurement(CONFIG, [90.0] * 8, batch_size=32)

@@ -294,7 +294,7 @@ def of_summed() -> ap.Workload:
 def test_an_op_that_holds_pythons_lock_is_run_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[float]()
 
-    def held_share(call: Callable[[], object], seconds: float, most_threads: int) -> float:
+    def held_share(call: Callable[[], object], seconds: float) -> float:
         asked.append(seconds)
         return 1.0
 
