@@ -38,9 +38,7 @@ def measure(
     ] = None,
     simulate_step: options.SimulateStep = None,
     virtual_devices: options.VirtualDevices = 0,
-    mode: Annotated[
-        Mode | None, typer.Option(help="Instead, measure the model's own step in this mode, without a loader.")
-    ] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Instead, measure the model alone in this mode.")] = None,
     batch_sizes: Annotated[
         str | None,
         typer.Option(
@@ -71,19 +69,16 @@ def measure(
     if formats:
         _show_formats(workload, as_json=as_json)
         return
-    settings = Settings(simulate=options.simulated(simulate_step), virtual_devices=virtual_devices)
-    if batch_sizes is not None:
-        _show_batch_sizes(batch_sizes, workload, settings, setting or [], as_json=as_json)
+    simulated = options.simulated(simulate_step)
+    settings = Settings(simulate=simulated, virtual_devices=virtual_devices, mode=mode or Mode.TRAIN)
+    if mode is not None or batch_sizes is not None:
+        _show_alone(batch_sizes, workload, settings, setting or [], as_json=as_json)
         return
     told = screen.warning()
     with (
         traces.begun(trace) as trace_file,
         _described(workload, settings, setting or [], told) as (runner, described, config),
     ):
-        if mode is not None:
-            found = measurer.succeeded(runner.step_time(mode, config.model_setup, {"seconds": seconds}))
-            print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.step_time(found)))
-            return
         ceiling = measurer.succeeded(runner.ceiling(config.model_setup, {"page_cache": page_cache}))
         ceiling = ceiling.model_copy(update={"depths": described.depths})
         asked = {"min_seconds": min(seconds, 2.0), "max_seconds": seconds, "page_cache": page_cache}
@@ -173,16 +168,18 @@ def _described(
         yield runner, described, option_values.configured(usual, described.wrapped, pairs)
 
 
-def _show_batch_sizes(
-    text: str, workload: options.WorkloadOptions, settings: Settings, pairs: list[str], *, as_json: bool
+def _show_alone(
+    text: str | None, workload: options.WorkloadOptions, settings: Settings, pairs: list[str], *, as_json: bool
 ) -> None:
+    """Show the model alone at some batch sizes; None: at the workload's own."""
     from autopipe.cli import option_values
     from autopipe.measure import batch_sizes
     from autopipe.reports import tables
 
-    sizes = option_values.batch_sizes(text, "--batch-sizes")
+    asked = None if text is None else option_values.batch_sizes(text, "--batch-sizes")
     with _described(workload, settings, pairs) as (runner, described, config):
         own, devices = described.batch_size, config.devices
+        sizes = (own,) if asked is None else asked
         if uneven := [size for size in sizes if size % devices]:
             raise ConfigError(
                 f"Each size of `--batch-sizes` must divide equally between {devices} devices, but got {uneven[0]}.",

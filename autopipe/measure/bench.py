@@ -16,21 +16,17 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from autopipe import frameworks
-from autopipe.measure import stats
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.meter import Meter
-from autopipe.measure.outcome import EpochTime, Phase, Report, StepTime, StopRule
+from autopipe.measure.outcome import EpochTime, Phase, Report, StopRule
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish, Loader
-from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch, Field, SampleSpec, Source
@@ -286,19 +282,14 @@ _WARM_UP_STEPS = 2
 _WINDOWS = 8
 
 
-def calls(
-    function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float
-) -> tuple[float, list[float]]:
-    """Time calls of a model's function for so many seconds, compilation not included; return the seconds of the first
-    call, which compiles if that was not done, and calls a second, window by window, warm.
+def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
+    """Time calls of a model's function for so many seconds; return calls a second, window by window, warm.
 
     Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
     """
     batches = itertools.repeat(batch)
-    began = time.perf_counter()
-    logs, state = _call(function, state, batches)
+    logs, state = _call(function, state, batches)  # which compiles if that was not done
     wait_for_device(logs)
-    first_seconds = time.perf_counter() - began
     rates = []
     began = time.perf_counter()
     for _ in range(_WARM_UP_STEPS):
@@ -313,7 +304,7 @@ def calls(
             logs, state = _call(function, state, batches)
         wait_for_device(logs)
         rates.append(count / max(time.perf_counter() - began, 1e-9))
-    return first_seconds, rates
+    return rates
 
 
 def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -326,45 +317,6 @@ def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
     """Copy a state; a step on JAX donates the arrays of the original."""
     made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
     return made
-
-
-_KINDS: dict[Mode, tuple[str, ...]] = {
-    Mode.TRAIN: ("train", "optimizer", "metrics"),
-    Mode.EVALUATE: ("test", "metrics"),
-    Mode.PREDICT: ("predict",),
-}
-"""Keras's name of the step, and what it changes besides the model."""
-
-
-def step_time(model: keras.Model, loader: ResidentLoader, mode: Mode, seconds: float) -> StepTime:
-    """Time steps for a number of seconds, without the first, which compiles. Training changes the model.
-
-    It is compiled, with its steps ready to take the loader's batches.
-    """
-    kind, *changes = _KINDS[mode]
-    getattr(model, f"make_{kind}_function")()
-    function = getattr(model, f"{kind}_function")
-    per_call = model.steps_per_execution
-    if mode is Mode.PREDICT and keras.backend.backend() == "tensorflow":
-        function = _of_lists(function, per_call)
-    state = copied(frameworks.step_state(model, *changes))
-    batch = loader.spec.packed(next(iter(loader.batches(0))))
-    first_seconds, rates = calls(function, state, batch if mode is not Mode.PREDICT else (batch[0],), seconds)
-    rate = stats.estimate([per_call * each for each in rates])
-    return StepTime(
-        mode=mode,
-        batch_size=loader.batch_size,
-        step_seconds=Estimate(value=1 / rate.value, low=1 / rate.high, high=1 / rate.low),
-        first_call_seconds=first_seconds,
-        backend=keras.backend.backend(),
-    )
-
-
-def _of_lists(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    def predict(batches: Iterator[Any]) -> Any:
-        return function(list(itertools.islice(batches, count)))
-
-    return predict
 
 
 _ENDLESS = 10**9  # steps; the probe ends the training
@@ -462,16 +414,6 @@ class Bench:
                 self._alone[key] = found
             return found
         return self._alone[key]
-
-    def step_time(self, mode: Mode, setup: ModelSetup, seconds: float) -> StepTime:
-        loader = self.resident_loader(setup)
-        together = None if setup.steps_per_execution == 1 else setup.steps_per_execution
-        with (
-            self.strategy.scope(),
-            self._steps.applied(train=loader.finish, test=loader.finish, together=together),
-            models.built_from(self.model, loader),
-        ):
-            return step_time(self.model, loader, mode, seconds)
 
     def resident_loader(self, setup: ModelSetup, rows: int | None = None) -> ResidentLoader:
         """Make a loader that repeats one batch of this setup, on all devices.

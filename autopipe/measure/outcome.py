@@ -16,7 +16,6 @@ import pydantic
 from autopipe.measure.lines import Lines
 from autopipe.pipeline.config import OfSetup, PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value
-from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:
     from autopipe.hardware.processes import Usage
@@ -236,23 +235,6 @@ class Verification(Value):
     agreements: tuple[Agreement, ...]
 
 
-class StepTime(Value):
-    """The steps of a model on one batch that is already on the device."""
-
-    status: Literal["step"] = "step"
-    schema_version: Literal[1] = 1
-    mode: Mode  # of the step
-    batch_size: int = pydantic.Field(ge=1)  # samples in a step
-    step_seconds: Estimate  # one step, compiled and warm
-    # the first call of all, which traces and compiles, and then does a step
-    first_call_seconds: float = pydantic.Field(ge=0)
-    backend: str  # of Keras
-
-    @property
-    def images_per_second(self) -> float:
-        return self.batch_size / self.step_seconds.value
-
-
 class EpochTime(Value):
     """A whole epoch of a training: its steps, its validation, and all that lies between them."""
 
@@ -328,12 +310,6 @@ class EpochOptions(_OnFiles):
     seconds: float = pydantic.Field(default=4.0, gt=0)  # duration, about, without the first epoch
     images_per_second: float = pydantic.Field(gt=0)  # of the training, by which the part of the samples is chosen
     folder: str | None = None  # as in `MeasureOptions`
-
-
-class StepOptions(OfSetup, _Options):
-    """The options of timing a step."""
-
-    seconds: float = pydantic.Field(default=2.0, gt=0)  # duration, without compilation
 
 
 class VerifyOptions(_Options):

@@ -40,8 +40,6 @@ from autopipe.measure.outcome import (
     Ran,
     Report,
     Resources,
-    StepOptions,
-    StepTime,
     Verification,
     VerifyOptions,
 )
@@ -190,13 +188,6 @@ class Session:
             "resources": None if watching is None else _resources(watching.usage, wanted.devices),
         }
         return alone.with_loader_of(loader).model_copy(update={**more, **exchanged})
-
-    def step_time(self, mode: Mode, options: Options, report: Report) -> StepTime:
-        wanted = StepOptions.model_validate(options)
-        report.phase(Phase.BUILD)
-        bench = self._bench(wanted.devices, wanted.channels)
-        report.phase(Phase.WARM_UP)
-        return bench.step_time(mode, wanted.setup, wanted.seconds)
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
         """Compare the batches of these configurations; of a dataset of the user's, count samples that come twice."""

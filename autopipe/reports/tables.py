@@ -20,7 +20,7 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.lines import Line, Lines
-from autopipe.measure.outcome import Agreement, Measurement, StepTime, TrialFailure, Verification
+from autopipe.measure.outcome import Agreement, Measurement, TrialFailure, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
@@ -157,19 +157,8 @@ def _costs(costs: Costs) -> Table:
     return table
 
 
-def step_time(found: StepTime) -> list[str]:
-    """Render `autopipe measure --mode`."""
-    took = found.step_seconds
-    interval = f"{wording.milliseconds(took.low)} to {wording.milliseconds(took.high)}"
-    return [
-        f"step        {wording.milliseconds(took.value)} ({interval}) for {found.batch_size} images: {found.mode}",
-        f"images/s    {wording.rate(found.images_per_second)} on a batch that is on the device, without a loader",
-        f"first call  {wording.seconds(found.first_call_seconds)} for tracing, compiling and one step",
-    ]
-
-
 def batch_sizes(found: BatchSizes) -> Table:
-    """Render `autopipe measure --batch-sizes`: a line for each size."""
+    """Render `autopipe measure --batch-sizes`, and `--mode`: a line for each size."""
     on_gpu = any(row.gpu_memory_bytes is not None for row in found.rows)
     memory_of = "GPU memory" if on_gpu else "memory"
     table = figures("batch", "images/s, model alone", "a step", memory_of, "", words=("",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
@@ -302,29 +302,6 @@ def test_what_the_model_alone_takes_is_told_if_asked_for_and_of_any_number_of_sa
     assert watched.resources is not None
     assert (watched.resources.peak_rss_bytes or 0) > 0
     assert watched.resources.gpu_memory_bytes is None  # it trains on none
-
-
-@pytest.mark.parametrize("mode", Mode)
-@pytest.mark.parametrize("finish", ["device", "host"])
-def test_a_step_is_compiled_once_and_timed_warm(mode: Mode, finish: Literal["device", "host"]) -> None:
-    traced = []
-
-    class Traced(keras.layers.Layer):
-        def call(self, inputs: Any) -> Any:
-            traced.append(1)
-            return inputs
-
-    def build() -> keras.Model:
-        model: keras.Model = classifier(Traced())()
-        traced.clear()
-        return model
-
-    setup = ModelSetup(finish=finish)._asdict()
-    found = Session(workload(build)).step_time(mode, {**setup, "seconds": 0.05}, Told())
-    assert (found.mode, found.batch_size) == (mode, 8)
-    assert len(traced) <= 2  # once, or once more for the gradient
-    assert 0 < found.step_seconds.low <= found.step_seconds.value <= found.step_seconds.high
-    assert found.images_per_second == pytest.approx(8 / found.step_seconds.value)
 
 
 EPOCHS: JsonObject = {"seconds": 0.3, "images_per_second": 1e6, "page_cache": "warm"}

@@ -335,7 +335,7 @@ class Onlooker(keras.callbacks.Callback):
             with contextlib.nullcontext() if state else unchanged(self.model):
                 functions = [self._owners, *([function_without(self.model, layers)] if layers else [])]
                 for function in functions:
-                    _, seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
+                    seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
                     # The median of the faster half: other load on the machine can only make a call slower.
                     rates.append(per_call * median(sorted(seen)[len(seen) // 2 :]))
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:

@@ -18,7 +18,7 @@ import pydantic
 import pydantic_core
 
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import EpochTime, Measurement, Phase, StepTime, TrialFailure, Verification
+from autopipe.measure.outcome import EpochTime, Measurement, Phase, TrialFailure, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.values import JsonObject, Value
@@ -110,9 +110,8 @@ class Load(Value):
 class Ask(Value):
     """Call the method of the session that has this name; the answer is what it returns."""
 
-    request: Literal["describe", "measure", "epoch", "ceiling", "step_time", "verify"]
+    request: Literal["describe", "measure", "epoch", "ceiling", "verify"]
     configs: tuple[PipelineConfig, ...] = ()  # the one to `measure`, or those to `verify`
-    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN  # of `step_time`
     options: JsonObject = pydantic.Field(default_factory=dict)
 
 
@@ -131,7 +130,7 @@ class Ready(Value):
     status: Literal["ready"] = "ready"
 
 
-Answer = Ready | Description | Measurement | EpochTime | Ceiling | StepTime | Verification | TrialFailure
+Answer = Ready | Description | Measurement | EpochTime | Ceiling | Verification | TrialFailure
 
 
 class PhaseBegan(Value):

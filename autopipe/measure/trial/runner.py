@@ -114,8 +114,6 @@ class _Server:
                 return self._session.epoch(request.configs[0], request.options, self._report)
             case "ceiling":
                 return self._session.ceiling(request.options, self._report)
-            case "step_time":
-                return self._session.step_time(request.mode, request.options, self._report)
             case "verify":
                 return self._session.verify(request.configs, request.options, self._report)
 

@@ -22,7 +22,6 @@ from autopipe.measure.outcome import (
     Measurement,
     Options,
     Phase,
-    StepTime,
     TrialFailure,
     Verification,
 )
@@ -31,7 +30,6 @@ from autopipe.measure.trial.child import Child, Launch
 from autopipe.measure.trial.failures import Deadlines, Watch, asked
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Value
-from autopipe.workload.mode import Mode
 
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
@@ -143,11 +141,6 @@ class TrialRunner:
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
         request = protocol.Ask(request="ceiling", options={**setup._asdict(), **(options or {})})
         return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
-
-    def step_time(self, mode: Mode, setup: ModelSetup, options: Options | None = None) -> StepTime | TrialFailure:
-        of_setup: Options = {"devices": setup.devices, "channels": setup.channels, "finish": setup.finish}
-        request = protocol.Ask(request="step_time", mode=mode, options={**of_setup, **(options or {})})
-        return _expected(StepTime, self._request(request, _process_settings(setup))[0])
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
         request = protocol.Ask(request="verify", configs=tuple(configs), options=dict(options or {}))

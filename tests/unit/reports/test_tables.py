@@ -18,7 +18,6 @@ from autopipe.measure.outcome import (
     FailureKind,
     Phase,
     Resources,
-    StepTime,
     TrialFailure,
     Verification,
 )
@@ -28,7 +27,6 @@ from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate
-from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.measurements import measurement
 from tests.fakes.reports import printed
@@ -101,16 +99,6 @@ def test_pixels_that_differ_are_told_of() -> None:
     dali = pytest.importorskip("autopipe.extensions.dali.loader").Dali(num_threads=2)
     assert "pixels differ" not in "".join(measured())
     assert "pixels differ from those of the other loaders" in "".join(measured(PipelineConfig(loader=dali)))
-
-
-def test_a_step_is_told_warm_with_the_first_call_apart() -> None:
-    took = Estimate(value=0.004, low=0.0039, high=0.0042)
-    found = StepTime(mode=Mode.PREDICT, batch_size=16, step_seconds=took, first_call_seconds=2.5, backend="jax")
-    assert StepTime.model_validate_json(found.model_dump_json()) == found
-    step, rate, first = tables.step_time(found)
-    assert "4 ms (3.9 ms to 4.2 ms) for 16 images: predict" in step
-    assert "4,000" in rate
-    assert "2.5 s" in first
 
 
 def test_each_batch_size_is_told_with_its_rate_its_step_and_its_memory_or_its_failure() -> None:
