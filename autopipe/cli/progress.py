@@ -12,7 +12,6 @@ from rich.status import Status
 from rich.text import Text
 
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.meter import UNSEEN_SECONDS
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import terminal, wording
@@ -209,9 +208,4 @@ def _budget(event: events.BudgetPlanned) -> str:
             f"trial. {advice}"
         )
     fits = f"there is time for about {wording.count(event.trials, 'trial')} of {trial}."
-    if event.fewest_trials < event.trials:
-        fits = (
-            f"there is time for {event.fewest_trials} to {event.trials} trials: one takes {trial}, or up to "
-            f"{UNSEEN_SECONDS:.0f} s if Keras's own processes make the batches."
-        )
     return f"{budget} are short: {fits} {advice}" if event.trials < _ENOUGH_TRIALS else f"{budget}: {fits}"

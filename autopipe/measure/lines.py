@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from autopipe.values import Value
 
-_SUMS = ("seconds", "processor_seconds", "waiting_seconds", "locked_seconds")
+_SUMS = ("seconds", "processor_seconds")
 
 
 class Line(Value):
@@ -39,17 +39,7 @@ class Line(Value):
     code: str  # the source line
     beside: bool = False  # in a thread of the user's own, that nothing which reads data for Keras has called
     seconds: float = 0.0
-    processor_seconds: float = 0.0
-    # about, by the state of the thread at some looks
-    waiting_seconds: float = 0.0  # for a file, the network or a clock
-    locked_seconds: float = 0.0  # for a lock, Python's own among them
-
-    @property
-    def shares(self) -> tuple[float, float, float]:
-        """Shares of its time, 0 to 1: running, waiting, and waiting for locks. The rest is for want of a free core."""
-        waits = min(1.0, self.waiting_seconds / self.seconds)
-        locked = min(1 - waits, self.locked_seconds / self.seconds)
-        return min(1 - waits - locked, self.processor_seconds / self.seconds), waits, locked
+    processor_seconds: float = 0.0  # the rest was waited: for a file, the network, a lock or a free core
 
 
 class Lines(Value):
@@ -82,12 +72,10 @@ _LEAST_SECONDS = 0.1  # seen in all: less tells nothing
 # -------------------- the looks
 
 _PERIOD_SECONDS = 0.005
-_STATE_EVERY = 4  # looks: to read the state of a thread takes longer
 _TELL_SECONDS = 0.25  # from one report of a forked process to the next, of which the last one is lost
 # How long a look waits for Python's lock before another thread must give it up. By Python's own 5 ms a look would come
 # when a thread gives it up by itself, in `cv2.imread` say, and never see the 4 ms of Python before that.
 _SWITCH_SECONDS = 0.0002
-_FUTEX = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine)  # the system's call for locks
 
 
 class LineWatch:
@@ -159,7 +147,6 @@ class _Tally:
         self._places: dict[tuple[str, int, bool], NDArray[np.float64]] = {}  # file, line, beside: sums
         self._clocks: dict[int, tuple[int, float]] = {}  # of threads that make batches: its id, and its last reading
         self._last = time.perf_counter()
-        self._count = 0
 
     def lines(self) -> Lines:
         """Return the lines, with their times since the last call."""
@@ -188,16 +175,11 @@ class _Tally:
         ]
         now = time.perf_counter()
         passed, self._last = now - self._last, now
-        self._count += 1
         ran = self._ran([ident for ident, _ in standing])
         for ident, place in standing:
             if ident not in ran:  # it is new
                 continue
-            call = _call(self._clocks[ident][0]) if self._count % _STATE_EVERY == 0 else ""
-            # A thread that ran until this look came waits for Python's lock since then only.
-            locked, waits = call == _FUTEX and ran[ident] < passed / 2, call not in ("", _FUTEX)
-            states = (_STATE_EVERY * passed * waits, _STATE_EVERY * passed * locked)
-            self._places.setdefault(place, np.zeros(len(_SUMS)))[:] += (passed, min(passed, ran[ident]), *states)
+            self._places.setdefault(place, np.zeros(len(_SUMS)))[:] += (passed, min(passed, ran[ident]))
 
     def _ran(self, standing: Iterable[int]) -> dict[int, float]:
         """Return the processor seconds of threads since the last look, if they were known by then."""
@@ -210,16 +192,6 @@ class _Tally:
                 if before is not None:
                     found[ident] = self._clocks[ident][1] - before[1]
         return found
-
-
-def _call(clock: int) -> str:
-    """Return the call of the system in which the thread with this clock waits; "" if it runs, or that is not known.
-
-    Linux makes the id of a thread's clock of the thread's own id. For the file see `man 5 proc`.
-    """
-    with contextlib.suppress(OSError), open(f"/proc/self/task/{~(clock >> 3)}/syscall", encoding="ascii") as file:
-        return file.read().split()[0].replace("running", "")
-    return ""
 
 
 # -------------------- whose frames they are

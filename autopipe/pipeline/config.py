@@ -142,11 +142,6 @@ class LoaderConfig(Strict):
         """The number of batches that may wait ahead of the model; None if the loader decides by itself."""
         return None
 
-    @property
-    def hides_queue(self) -> bool:
-        """True if batches may wait in a queue whose level is not seen, so that a trial may take longer."""
-        return False
-
     def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int | None:
         """Return the largest number of batches of this size: those ahead of the model, in the making and in use.
 

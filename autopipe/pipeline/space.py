@@ -42,10 +42,7 @@ class Parameter:
     """One parameter on one machine."""
 
     name: str  # `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`
-    # its values, in order; a logarithmic range holds the steps 1, 2, 3, 4, 6, 8, 12, ... and both ends
-    values: tuple[Value, ...]
-    is_range: bool = False  # whether whole numbers between the values make sense as well
-    log: bool = False  # whether equal ratios, not equal differences, are equal steps
+    values: tuple[Value, ...]  # in order
     # it counts only if each of these earlier parameters has one of the values
     when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
@@ -56,11 +53,6 @@ class Parameter:
     def may_count(self, params: Mapping[str, Value]) -> bool:
         """Return True if it counts with some values of those parameters that have none yet."""
         return all(name not in params or params[name] in allowed for name, allowed in self.when)
-
-    @property
-    def numbers(self) -> list[int]:
-        """The whole numbers among its values, ascending."""
-        return sorted(value for value in self.values if isinstance(value, int) and not isinstance(value, bool))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +140,6 @@ def among(value: Value, values: Iterable[Value]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
 
 
-def within(parameter: Parameter, value: Value) -> bool:
-    """Return True if the parameter allows `value`: one of its values, or for a range a whole number in it."""
-    if parameter.is_range and isinstance(value, int) and not isinstance(value, bool):
-        return parameter.numbers[0] <= value <= parameter.numbers[-1]
-    return among(value, parameter.values)
-
-
 Path: TypeAlias = tuple[str | int, ...]
 Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
 Bound = pydantic.StrictInt | pydantic.StrictStr
@@ -229,8 +214,6 @@ def resolve(
         parameters[name] = Parameter(
             name=name,
             values=values,
-            is_range=written.range is not None,
-            log=written.log,
             when=_conditions(written, parameters, where, (*path, "when")),
         )
     if "loader" not in parameters:
@@ -309,7 +292,7 @@ def _conditions(
         allowed = tuple(wanted) if isinstance(wanted, list) else (wanted,)
         possible = [str(value) for value in earlier[name].values]
         for value in allowed:
-            if not within(earlier[name], value):
+            if not among(value, earlier[name].values):
                 raise SpaceError(
                     f"{where((*path, name))}: `{name}` is never {value!r} here.{near(str(value), possible)}"
                 )

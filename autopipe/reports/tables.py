@@ -19,7 +19,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.lines import Line, Lines
+from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Agreement, Measurement, TrialFailure, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -399,21 +399,13 @@ def file_lines(found: FileVerification) -> Iterator[str]:
 # ---------------------------------------------------------------- slow lines, and a wrapped dataset without its model
 
 
-_NOTEWORTHY = 0.1  # of a line's time
-
-
 def slow_lines(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]]:
     """Yield the lines, each with its share of the time. `limits`: whether the training waits for data."""
     yield "slow lines", "of making data" + ("" if limits else ", which does not limit this training")
     for line in found.lines:
         share = "beside" if line.beside else f"{line.seconds / found.seconds:.0%}"
-        yield "", f"{share} {line.file}:{line.line} {line.code} ({_line_parts(line)})"
-
-
-def _line_parts(line: Line) -> str:
-    names = ("processor", "reads and sleeps", "locks", "no free core")
-    shares = zip(names, (*line.shares, 1 - sum(line.shares)), strict=True)
-    return ", ".join(f"{name} {share:.0%}" for name, share in shares if share >= _NOTEWORTHY)
+        computes = min(1.0, line.processor_seconds / line.seconds)
+        yield "", f"{share} {line.file}:{line.line} {line.code} (computes {computes:.0%}, waits {1 - computes:.0%})"
 
 
 def without_model(found: Sequence[Measurement]) -> RenderableType:

@@ -11,7 +11,6 @@ from statistics import fmean
 
 from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.meter import UNSEEN_SECONDS
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation
@@ -116,13 +115,11 @@ class Budget:
         # The first baseline has a process of its own, which starts as slowly.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
-        unseen = fmean(each.loader.hides_queue for each in session.trimmed.candidates.values())
         return BudgetPlanned(
             budget_seconds=budget,
             spent_seconds=spent,
             trial_seconds=trial,
             trials=int(left / trial),
-            fewest_trials=int(left / (trial + unseen * max(0.0, UNSEEN_SECONDS - trial))),
             needed_seconds=spent + starting + 2 * trial + self._settings.end_seconds,
             advised_seconds=spent + starting + (_ADVISED_TRIALS + self._trials_in_confirmation()) * trial,
         )

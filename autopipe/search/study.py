@@ -149,9 +149,8 @@ def _space_text(space: Space) -> str:
     found = {}
     for each in space:
         values = ", ".join(map(str, each.values))
-        kind = (" (range)" if each.is_range else "") + (" (log)" if each.log else "")
         when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
-        found[each.name] = values + kind + (f" if {when}" if when else "")
+        found[each.name] = values + (f" if {when}" if when else "")
     return json.dumps(found)
 
 

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import optuna
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
 from autopipe.measure.stats import Comparison, median, student_t_95
 from autopipe.pipeline.config import Kept, Params, PipelineConfig, Value, from_config
-from autopipe.pipeline.space import Parameter, Space, within
+from autopipe.pipeline.space import Parameter, Space, among
 
 if TYPE_CHECKING:
     from autopipe.search.session import Session
@@ -319,19 +319,9 @@ def expected_gain(mean: Array, spread: Array, best: float) -> Array:
 # -------------------- suggest: from an Optuna trial to flat parameters, and the distributions in between
 
 
-def distribution(parameter: Parameter) -> BaseDistribution:
-    """Return the Optuna distribution of a parameter: whole numbers for a range, else one of its values."""
-    numbers = parameter.numbers
-    if not parameter.is_range or len(numbers) < len(parameter.values):
-        return CategoricalDistribution(parameter.values)
-    low, high = numbers[0], numbers[-1]
-    step = 1 if parameter.log or len(numbers) < 2 else numbers[1] - numbers[0]
-    return IntDistribution(low, high, log=parameter.log, step=step)
-
-
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return the distribution of every parameter."""
-    return {parameter.name: distribution(parameter) for parameter in space}
+    """Return the distribution of every parameter: one of its values."""
+    return {each.name: CategoricalDistribution(each.values) for each in space}
 
 
 def suggest(space: Space, trial: optuna.Trial) -> Params:
@@ -357,17 +347,12 @@ def fitting(space: Space, params: Mapping[str, Value]) -> Params:
         if name in params and parameter.counts(fit):
             written = {str(Kept.of(str(each))): each for each in parameter.values} if name == "keep" else {}
             value = written.get(str(params[name]), params[name])
-            if within(parameter, value):
+            if among(value, parameter.values):
                 fit[name] = value
     return fit
 
 
 def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
-    drawn_from = distribution(parameter)
-    if isinstance(drawn_from, IntDistribution):
-        return trial.suggest_int(
-            parameter.name, drawn_from.low, drawn_from.high, log=drawn_from.log, step=drawn_from.step
-        )
     value = trial.suggest_categorical(parameter.name, parameter.values)
     assert value is not None  # no parameter has None among its values
     return value

@@ -216,7 +216,6 @@ class BudgetPlanned(Event):
     spent_seconds: float  # on importing and building the workload, and on measuring the model alone
     trial_seconds: float  # that one trial will take, about
     trials: int  # that fit, about, those of a confirmation run included
-    fewest_trials: int  # the same if each trial of a loader whose queue is not seen takes as long as it may
     needed_seconds: float  # for the least that says something: a baseline and one other configuration
     advised_seconds: float  # for a search of some trials, and its confirmation run
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autopipe.pipeline.config import Value
-from autopipe.pipeline.space import Space, within
+from autopipe.pipeline.space import Space, among
 
 
 def holds(space: Space, params: Mapping[str, Value]) -> bool:
     """Whether `params` names every parameter that counts, and no other, each with a value it may take."""
     counting = {parameter.name for parameter in space.parameters if parameter.counts(params)}
-    return counting == set(params) and all(within(space[name], value) for name, value in params.items())
+    return counting == set(params) and all(among(value, space[name].values) for name, value in params.items())

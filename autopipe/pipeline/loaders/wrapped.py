@@ -79,10 +79,6 @@ class Wrapped(LoaderConfig):
         return dict(self.model_extra or {})
 
     @property
-    def hides_queue(self) -> bool:
-        return bool(self.parameters.get("use_multiprocessing"))
-
-    @property
     def whose(self) -> str:
         return "yours, by ap.wrap"
 

@@ -68,13 +68,12 @@ def ceiling(rate: float, **setup: Any) -> events.Event:
     return events.CeilingMeasured(ceiling=found)
 
 
-def planned(trials: int, needed: float, fewest: int | None = None) -> events.Event:
+def planned(trials: int, needed: float) -> events.Event:
     return events.BudgetPlanned(
         budget_seconds=30.0,
         spent_seconds=12.0,
         trial_seconds=4.0,
         trials=trials,
-        fewest_trials=trials if fewest is None else fewest,
         needed_seconds=needed,
         advised_seconds=112.0,
     )
@@ -162,11 +161,6 @@ def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(trials: int, ne
     (line,) = Screen(terminal=False).tell(planned(trials, needed))
     assert [words for words in said if words not in line] == []
     assert ("short" in line) is (trials < 20)
-
-
-def test_a_budget_is_told_as_a_range_if_some_trials_may_take_longer() -> None:
-    (line,) = Screen(terminal=False).tell(planned(69, 20.0, fewest=18))
-    assert "time for 18 to 69 trials: one takes 4 s, or up to 20 s if Keras's own processes make the batches." in line
 
 
 def test_on_a_terminal_sentences_are_wrapped_below_their_text_and_lines_of_figures_cut() -> None:

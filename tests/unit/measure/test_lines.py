@@ -27,13 +27,12 @@ def test_times_of_a_line_add_up_and_the_users_own_threads_come_last() -> None:
 
 
 def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
-    waits = {"processor_seconds": 1.5, "waiting_seconds": 0.6, "locked_seconds": 0.1}
     other = line(line=4, code="for x in y:", processor_seconds=1.0)
-    seen = Lines(lines=(line(seconds=3.0, **waits), other), seconds=4.0)
+    seen = Lines(lines=(line(seconds=3.0, processor_seconds=1.5), other), seconds=4.0)
     assert list(slow_lines(seen)) == [
         ("slow lines", "of making data"),
-        ("", "75% train.py:3 x = f(y) (processor 50%, reads and sleeps 20%, no free core 27%)"),
-        ("", "25% train.py:4 for x in y: (processor 100%)"),
+        ("", "75% train.py:3 x = f(y) (computes 50%, waits 50%)"),
+        ("", "25% train.py:4 for x in y: (computes 100%, waits 0%)"),
     ]
     limited = list(slow_lines(seen, limits=False))
     assert limited[0] == ("slow lines", "of making data, which does not limit this training")

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, IntDistribution
 
 from autopipe.pipeline.config import Params, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -167,13 +166,6 @@ def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
     mine = optuna.create_study(direction="maximize", sampler=SurrogateSampler(session_of(space, Surface())))
     trial = mine.ask(distributions(space))
     assert space["loader"].values.count(trial.params["loader"]) == 1
-
-
-def test_a_range_is_drawn_as_whole_numbers_and_choices_as_they_are(space: Space) -> None:
-    drawn_from = surrogate.distributions(space)
-    assert drawn_from["threads.workers"] == IntDistribution(1, 8, log=True)
-    assert drawn_from["processes.workers"] == IntDistribution(1, 5)
-    assert drawn_from["tfdata.num_parallel_calls"] == CategoricalDistribution(("auto", 4))
 
 
 def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
