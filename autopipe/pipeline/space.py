@@ -6,7 +6,9 @@ choosing the next configuration belong to `autopipe.search`.
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -50,10 +52,6 @@ class Parameter:
         """Return True if it counts, given the earlier parameters."""
         return all(name in params and params[name] in allowed for name, allowed in self.when)
 
-    def may_count(self, params: Mapping[str, Value]) -> bool:
-        """Return True if it counts with some values of those parameters that have none yet."""
-        return all(name not in params or params[name] in allowed for name, allowed in self.when)
-
 
 @dataclass(frozen=True, slots=True)
 class Space:
@@ -71,57 +69,39 @@ class Space:
         names = [parameter.name for parameter in self.parameters]
         raise SpaceError(f"`{name}` is no parameter of this space.{near_parameter(name, names)}")
 
-    def grid(self, refused: Callable[[str, Params], bool] = lambda name, chosen: False) -> Iterator[Params]:
-        """Yield every combination that the conditions allow, each once.
+    def grid(self) -> Iterator[Params]:
+        """Yield every combination that the conditions allow, each once."""
+        return self._grid({}, 0)
 
-        `refused` is asked after each parameter got a value; if it returns True, no combination with the values chosen
-        so far is yielded.
-        """
-        return self._grid({}, 0, refused)
-
-    def _grid(self, chosen: Params, at: int, refused: Callable[[str, Params], bool]) -> Iterator[Params]:
+    def _grid(self, chosen: Params, at: int) -> Iterator[Params]:
         if at == len(self.parameters):
             yield chosen
             return
         parameter = self.parameters[at]
         if not parameter.counts(chosen):
-            yield from self._grid(chosen, at + 1, refused)
+            yield from self._grid(chosen, at + 1)
             return
         for value in parameter.values:
-            with_it = {**chosen, parameter.name: value}
-            if not refused(parameter.name, with_it):
-                yield from self._grid(with_it, at + 1, refused)
+            yield from self._grid({**chosen, parameter.name: value}, at + 1)
 
     def count(self) -> int:
         """Return the number of its combinations."""
-        return self.counter()({})
-
-    def counter(self) -> Callable[[Params], int]:
-        """Return a function that counts the combinations with the given values of the first parameters."""
         # Of the values chosen so far, only those that later conditions name decide how many combinations follow.
-        named = [
-            {name for later in self.parameters[at:] for name, _ in later.when} for at in range(len(self.parameters))
-        ]
-        known: dict[tuple[object, ...], int] = {}
+        places = range(1 + len(self.parameters))
+        named = [{name for later in self.parameters[at:] for name, _ in later.when} for at in places]
 
-        def count(chosen: Params, at: int) -> int:
+        @functools.cache
+        def following(at: int, chosen: tuple[tuple[str, Value], ...]) -> int:
             if at == len(self.parameters):
                 return 1
-            key = (at, *((name, chosen[name]) for name in named[at] if name in chosen))
-            if key not in known:
-                known[key] = following(chosen, at)
-            return known[key]
-
-        def following(chosen: Params, at: int) -> int:
             parameter = self.parameters[at]
-            if not parameter.counts(chosen):
-                return count(chosen, at + 1)
-            if at + 1 == len(self.parameters) or parameter.name not in named[at + 1]:
-                return len(parameter.values) * count(chosen, at + 1)
-            return sum(count({**chosen, parameter.name: value}, at + 1) for value in parameter.values)
+            ways = [dict(chosen)]
+            if parameter.counts(ways[0]):
+                ways = [{**ways[0], parameter.name: value} for value in parameter.values]
+            left = Counter(tuple((name, way[name]) for name in way if name in named[at + 1]) for way in ways)
+            return sum(number * following(at + 1, each) for each, number in left.items())
 
-        places = {each.name: at for at, each in enumerate(self.parameters)}
-        return lambda chosen: count(chosen, max((1 + places[name] for name in chosen), default=0))
+        return following(0, ())
 
     def only(self, name: str, values: Iterable[Value]) -> Space:
         """Return the space with `name` limited to `values`; raise SpaceError if nothing is left."""

@@ -24,7 +24,6 @@ from autopipe.pipeline.config import (
     LOADERS,
     Kept,
     ModelSetup,
-    Params,
     PipelineConfig,
     Value,
     from_config,
@@ -182,15 +181,6 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
 
 
 _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_workers, _of_limits)
-_OF_PARTS: tuple[tuple[Rule, Callable[[str], bool]], ...] = (
-    (_of_workers, lambda name: "." in name or name == "loader"),
-    (_of_storage, lambda name: name == "keep"),
-    (_of_memory, lambda name: name == "keep"),
-)
-"""The rules that look at some parameters only, by which they go through a space part by part."""
-
-_OF_THE_WHOLE = [rule for rule in _RULES if rule not in [each for each, _ in _OF_PARTS]]
-
 _TWIN = "device_prefetch: makes no difference without an accelerator"
 
 
@@ -226,7 +216,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
             f"This space has {worth.count():,} combinations, but a search takes at most {_MOST_COMBINED:,}.",
             hint="Give its parameters fewer values.",
         )
-    combined = list(worth.grid(_by_parts(worth, facts, dropped)))
+    combined = list(worth.grid())
     listed = combined
     if len(combined) > MOST_CANDIDATES:
         listed = random.Random(0).sample(combined, MOST_CANDIDATES)
@@ -237,7 +227,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         except ConfigError as error:
             dropped[error.message] += 1
             continue
-        why = why_not(config, facts, _OF_THE_WHOLE)
+        why = why_not(config, facts)
         if why is None:
             candidates.setdefault(config.key(), config)
         else:
@@ -253,40 +243,6 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         left_out=dict(dropped.most_common()),
         whole=len(candidates) + len(combined) - len(listed),
     )
-
-
-def _by_parts(space: Space, facts: Facts, dropped: Counter[str]) -> Callable[[str, Params], bool]:
-    """Return a function that refuses a part of a configuration by the rules, for `Space.grid`.
-
-    `dropped` counts, by reason, the combinations that are left out with the part.
-
-    A rule is asked when all parameters that it looks at have their values, once for each part.
-    """
-    names, count = {each.name: at for at, each in enumerate(space)}, space.counter()
-    known: dict[tuple[object, ...], str | None] = {}
-
-    def reason(rule: Rule, looks_at: Callable[[str], bool], chosen: Params) -> str | None:
-        part: dict[str, Any] = {name: value for name, value in chosen.items() if looks_at(name)}
-        key = (rule, *part.items())
-        if key not in known:
-            try:
-                config = to_config(part) if "loader" in part else PipelineConfig.model_construct(None, **part)
-                known[key] = next(rule(config, facts), None)
-            except ConfigError as error:
-                known[key] = error.message
-        return known[key]
-
-    def refused(name: str, chosen: Params) -> bool:
-        for rule, looks_at in _OF_PARTS:
-            if not looks_at(name) or any(looks_at(each.name) and each.may_count(chosen) for each in later[name]):
-                continue
-            if (why := reason(rule, looks_at, chosen)) is not None:
-                dropped[why] += count(chosen)
-                return True
-        return False
-
-    later = {name: space.parameters[at + 1 :] for name, at in names.items()}
-    return refused
 
 
 def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
@@ -336,7 +292,7 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     if worth := [kind for kind in kinds if there or not LOADERS[kind].keeps_on_device]:
         space = space.only("loader", worth)
     for parameter in space:
-        reasons = {value: _useless_alone(parameter, value, facts) for value in parameter.values}
+        reasons = {value: _useless_alone(space, parameter, value, facts) for value in parameter.values}
         left = [value for value, reason in reasons.items() if reason is None]
         if left and len(left) < len(reasons):
             whole, space = space.count(), space.only(parameter.name, left)
@@ -346,9 +302,17 @@ def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     return space
 
 
-def _useless_alone(parameter: Parameter, value: Value, facts: Facts) -> str | None:
+def _useless_alone(space: Space, parameter: Parameter, value: Value, facts: Facts) -> str | None:
     """Return the reason against a value whatever the other settings are, or None."""
     name = parameter.name
+    kind, is_knob, _ = name.partition(".")
+    if is_knob and kind in space["loader"].values:  # with the fewest workers and reads
+        try:
+            config = to_config({**next(space.only("loader", [kind]).grid()), name: value})
+        except ConfigError as error:
+            return error.message
+        if (reason := next(_of_workers(config, facts), None)) is not None:
+            return reason
     if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
         return _TWIN
     if name == "keep" and (kept := Kept.of(str(value))).converts and not facts.limits.convert:
