@@ -53,7 +53,7 @@ help:
 	@echo "make check   what CI runs beside it: the targets below, but for coverage, torch, newest and nightly"
 	@echo "make types   mypy on everything; make test reads the package only"
 	@echo "make test-native"
-	@echo "             20,000 damaged images through the native library, under sanitizers"
+	@echo "             20,000 damaged images and records through the native library, under sanitizers"
 	@echo "make test-wheel"
 	@echo "             a wheel in an environment without a compiler, and builds where something is missing"
 	@echo "make test-slow"

@@ -32,8 +32,6 @@ __attribute__((target("sse4.2"))) static uint32_t crc_by_processor(const uint8_t
 }
 #else
 static int has_crc(void) { return 0; }
-
-static uint32_t crc_by_processor(const uint8_t *bytes, size_t size) { return bytes == NULL ? (uint32_t)size : 0; }
 #endif
 
 static void make_tables(struct crc *crc) {
@@ -54,7 +52,9 @@ static uint32_t word_of(const uint8_t *bytes) {
 }
 
 static uint32_t crc_of(const struct crc *crc, const uint8_t *bytes, size_t size) {
+#if defined(__x86_64__)
   if (crc->simd) return crc_by_processor(bytes, size);
+#endif
   uint32_t value = 0xFFFFFFFF;
   for (; size >= 8; size -= 8, bytes += 8) {
     uint32_t low = value ^ word_of(bytes), high = word_of(bytes + 4);
