@@ -261,6 +261,15 @@ def features_at(
     return [spans["offset"] if is_number else spans for spans, is_number in zip(found, numbers, strict=True)]
 
 
+def copied(spans: NDArray[Any], out: NDArray[Any]) -> bool:
+    """Copy what each span holds, of 1 x `size` pixels, to a row of a contiguous array; return False if one cannot be
+    read, or has not the size of a row.
+    """
+    rows = out.reshape(len(out), -1).view(np.uint8)
+    copy = Program([], (1, rows.shape[1], 1), rows.dtype)
+    return not copy.fill(spans, np.empty((len(rows), 0)), rows).any()
+
+
 def bytes_at(parts: Sequence[bytes | memoryview]) -> NDArray[Any]:
     """Return the spans of encoded images in memory."""
     spans = np.zeros(len(parts), SPAN)

@@ -56,7 +56,7 @@ struct autopipe_instruction {
 
 struct autopipe_span {
   const char *path;    /* NULL: the bytes are at `data`, or in the open file `file` */
-  const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0 */
+  const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0; so are those in `file` */
   int64_t file;
   int64_t offset;      /* of the first byte in the file */
   int64_t size;        /* bytes; of a file, 0 is all of it */

@@ -44,6 +44,17 @@ void drop_large(struct room *room) {
 
 /* -------------------- reading */
 
+static int read_bytes(int file, uint8_t *to, size_t size, int64_t offset, size_t *done) {
+  for (*done = 0; *done < size;) {
+    ssize_t got = pread(file, to + *done, size - *done, offset + (off_t)*done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return UNREADABLE;
+    if (got == 0) break;
+    *done += (size_t)got;
+  }
+  return FINE;
+}
+
 int read_span(struct room *room, size_t at, const struct autopipe_span *span, const uint8_t **data, size_t *size) {
   struct statx status; /* what is linked as fstat needs glibc 2.33 */
   int file = (int)span->file;
@@ -59,13 +70,7 @@ int read_span(struct room *room, size_t at, const struct autopipe_span *span, co
   if (verdict == FINE && bytes == NULL) verdict = NO_MEMORY;
   if (bytes != NULL) bytes += at;
   size_t done = 0;
-  while (verdict == FINE && done < (size_t)left) {
-    ssize_t got = pread(file, bytes + done, (size_t)left - done, span->offset + (off_t)done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) verdict = UNREADABLE;
-    if (got <= 0) break;
-    done += (size_t)got;
-  }
+  if (verdict == FINE) verdict = read_bytes(file, bytes, (size_t)left, span->offset, &done);
   if (span->path != NULL) close(file);
   if (verdict == FINE && done == 0) verdict = EMPTY;
   if (verdict == FINE && span->size > 0 && done < (size_t)span->size) verdict = DAMAGED;
@@ -182,6 +187,26 @@ static int decode(struct autopipe_scratch *scratch, const struct autopipe_span *
   return verdict == FINE && crop != NULL ? cut(crop, draws, image) : verdict;
 }
 
+/* Read the pixels of an image that lies in an open file, row behind row; of a crop only its rows. They come to `to` if
+ * that is given, or to the scratch. */
+static int read_pixels(struct autopipe_scratch *scratch, const struct autopipe_span *span,
+                       const struct autopipe_instruction *crop, const double *draws, uint8_t *to, struct image *image) {
+  struct box box = {0, 0, span->height, span->width};
+  int64_t line, all;
+  if (span->height < 1 || span->width < 1 || span->channels < 1 || span->offset < 0 ||
+      __builtin_mul_overflow(span->width, span->channels, &line) || __builtin_mul_overflow(span->height, line, &all) ||
+      all != span->size)
+    return OTHER_SHAPE;
+  int verdict = crop == NULL ? FINE : box_of(crop, span->height, span->width, draws, &box);
+  if (verdict != FINE) return verdict;
+  size_t size = (size_t)(box.height * line), done;
+  if (to == NULL) to = room_of(&scratch->file, size);
+  if (to == NULL) return NO_MEMORY;
+  verdict = read_bytes((int)span->file, to, size, span->offset + box.top * line, &done);
+  *image = (struct image){to + box.left * span->channels, line, box.height, box.width, span->channels, 1};
+  return verdict == FINE && done < size ? DAMAGED : verdict;
+}
+
 static int fill_row(const struct autopipe_program *program, const struct autopipe_span *span, const double *draws,
                     uint8_t *out, struct autopipe_scratch *scratch) {
   const struct autopipe_instruction *each = program->instructions, *end = each + program->count, *last = end;
@@ -189,6 +214,14 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
                         span->height, span->width, span->channels, 0};
   if (span->path == NULL && span->size == 0 && span->height == 0) return EMPTY; /* a row that is made elsewhere */
   while (last > each && stays(last - 1)) last--; /* what comes before `last` may write to `out` */
+  if (span->path == NULL && span->data == NULL && span->height != 0) {
+    const struct autopipe_instruction *crop = each < end && is_crop(each) ? each : NULL;
+    int is_whole = span->height == program->height && span->width == program->width &&
+                   span->channels == program->channels && program->item_bytes == 1;
+    int verdict = read_pixels(scratch, span, crop, draws, each == last && is_whole && crop == NULL ? out : NULL, &image);
+    if (verdict != FINE) return verdict;
+    each += crop != NULL;
+  }
   for (int verdict = FINE; each < end; each++) {
     uint8_t *place = each + 1 >= last ? out : NULL;
     int64_t height = each->whole[0], width = each->whole[1];

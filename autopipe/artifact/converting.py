@@ -19,7 +19,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress, convert, estimate_bytes
 from autopipe.pipeline.storage.convert import finish as finish
-from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, Storage, place
+from autopipe.pipeline.storage.form import Conversion, Folder, Storage
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -36,7 +36,7 @@ class Job:
 
     conversion: Conversion  # the samples and the ops that are done to them
     storage: Storage
-    folder: Place  # of the set
+    folder: Folder  # of the set
     sizes: Mapping[int, float]  # the bytes that the whole set takes, by the number of ops that are done before
 
     def run(
@@ -58,7 +58,7 @@ class Job:
         if by is not None:
             return by(self.conversion, self.storage, self.folder, parts=workers, on_progress=on_progress)
         if not workers:
-            waits = data_source.remote(self.conversion.source) is not None or isinstance(self.folder, RemotePath)
+            waits = data_source.remote(self.conversion.source) is not None or self.folder.remote is not None
             workers = max(machine.usable_cores(), _REMOTE_WORKERS if waits else 1)
         return convert(self.conversion, self.storage, self.folder, workers=workers, part=part, on_progress=on_progress)
 
@@ -95,7 +95,7 @@ def job(
     plan = make_plan(workload)
     conversion = assembly.conversion_of(workload, plan, storage, cut)
     sizes = {depth: estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)}
-    where = place(workload.converted) / assembly.set_name(to, cut) if folder is None else folder
+    where = Folder.of(workload.converted) / assembly.set_name(to, cut) if folder is None else folder
     return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
 
 

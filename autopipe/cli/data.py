@@ -71,8 +71,7 @@ def convert(
     from autopipe.artifact import converting
 
     if finish is not None:
-        manifest = converting.finish(finish)
-        screen.say(f"joined    {manifest.header.samples:,} samples in {finish}")
+        screen.say(f"joined    {converting.finish(finish).samples:,} samples in {finish}")
         return
     part = _part(shard)
     if by is not None and shard is not None:
@@ -87,7 +86,7 @@ def convert(
         screen.say("stopped   finished files stay; the same command continues from there")
         raise
     _say_sizes(job)
-    if done.manifest is None:
+    if done.record is None:
         screen.say(f"wrote     part {part[0]} of {part[1]} to {done.folder}")
         screen.say(f"next      when every part is written: {again.autopipe('convert', '--finish', str(done.folder))}")
         return

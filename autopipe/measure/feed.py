@@ -37,7 +37,7 @@ from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
-from autopipe.pipeline.storage.form import place
+from autopipe.pipeline.storage.form import Folder
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
@@ -125,8 +125,8 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
 
 def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
     if config.kept.converts:
-        root = place(workload.converted)
-        return [str(path) for path in root.rglob("*")] if isinstance(root, Path) else []
+        root = Folder.of(workload.converted).path
+        return [] if root is None else [str(path) for path in root.rglob("*")]
     first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
     return data_source.files(workload.data, first)
 
@@ -197,11 +197,11 @@ class Parts:
 
 def cost_of(done: Converted, cut: int) -> ConversionCost:
     """Compute the cost of a whole conversion, whose samples are kept after `cut` ops."""
-    assert done.manifest is not None
+    assert done.record is not None
     return ConversionCost(
         cut=cut,
         samples=done.samples,
-        bytes=done.manifest.bytes,
+        bytes=done.record.bytes,
         workers=done.workers,
         seconds=done.seconds,
         shard_samples=done.shard_samples,

@@ -29,7 +29,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.form import place, subfolders
+from autopipe.pipeline.storage.form import Folder
 from autopipe.values import Value
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
@@ -400,7 +400,7 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
     try:
         layout.find(beside, conversion, storage)
     except StorageError:
-        if place(workload.converted).exists():
+        if Folder.of(workload.converted).sizes():
             return workload
     return dataclasses.replace(workload, converted=str(beside))
 
@@ -413,9 +413,9 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
     form, cut = config.kept.form, config.kept.cut
     cut = cut if isinstance(cut, int) else described.depths.get(form, 0)
     wanted = (form, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
-    for each in subfolders(folder / _BESIDE):
+    for each in layout.with_subfolders(Folder.of(folder / _BESIDE)):
         with contextlib.suppress(StorageError):
-            found = layout.whole_manifest(each).header
+            found = layout.whole_record(each)
             its = (found.storage, found.samples, found.source_digest, _told(found.ops_digest, found.looked_up))
             if its == wanted:
                 return True

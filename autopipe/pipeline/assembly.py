@@ -26,7 +26,7 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.form import Conversion, Storage, place
+from autopipe.pipeline.storage.form import Conversion, Folder, Storage
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload import digests
 from autopipe.workload.data import remote
@@ -362,7 +362,7 @@ def _kept(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared
     storage: Storage = STORAGES[config.kept.form]
     cut = config.kept.cut
     conversion = conversion_of(workload, plan, storage, cut)
-    root = place(workload.converted)
+    root = Folder.of(workload.converted)
     try:
         found: Source = shared.get(("set", storage.name, cut), lambda: layout.find(root, conversion, storage))
         return found, conversion.cut

@@ -64,8 +64,7 @@ def main() -> None:
         with_pool(arguments.parts, arguments.workload, arguments.to, out)
     else:
         with_beam(arguments.parts, arguments.workload, arguments.to, out, options)
-    manifest = converting.finish(Path(out))
-    print(f"joined {manifest.header.samples:,} samples in {out}")
+    print(f"joined {converting.finish(Path(out)).samples:,} samples in {out}")
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def read(case: Case, index: int, stored: StoredSource | None = None) -> Sample:
 
 
 def good(case: Case) -> list[int]:
-    return [index for index in range(COUNT) if index not in case.stored.manifest.bad]
+    return [index for index in range(COUNT) if index not in case.stored.record.bad]
 
 
 def assert_same(kept: Any, made: Any) -> None:
@@ -199,7 +199,7 @@ def test_whole_batches_hold_what_is_read_one_by_one(case: Case) -> None:
 
 
 def test_whole_batches_with_a_bad_sample_are_refused(case: Case) -> None:
-    bad = [*case.stored.manifest.bad]
+    bad = [*case.stored.record.bad]
     if case.stored.read_many is None or not bad:
         return
     with pytest.raises(BadSampleError):
@@ -234,7 +234,9 @@ def test_the_source_says_what_it_holds(case: Case) -> None:
 
 def test_files_are_those_of_the_shards(case: Case) -> None:
     whole = {
-        str(path) for path in case.stored.folder.iterdir() if not path.name.endswith(".json") and path.name[0] != "."
+        str(path)
+        for path in case.stored.folder.path.iterdir()
+        if not path.name.endswith(".json") and path.name[0] != "."
     }
     assert set(case.stored.files()) == whole
     assert set(case.stored.files([0])) < whole
@@ -242,8 +244,8 @@ def test_files_are_those_of_the_shards(case: Case) -> None:
 
 
 def test_the_size_is_estimated_within_a_tenth(case: Case) -> None:
-    storage = STORAGES[case.stored.manifest.header.storage]
-    assert estimate_bytes(case.conversion, storage) == pytest.approx(case.stored.manifest.bytes, rel=0.15)
+    storage = STORAGES[case.stored.record.storage]
+    assert estimate_bytes(case.conversion, storage) == pytest.approx(case.stored.record.bytes, rel=0.15)
 
 
 def test_the_set_is_verified(case: Case) -> None:
@@ -251,6 +253,6 @@ def test_the_set_is_verified(case: Case) -> None:
 
 
 def test_two_conversions_give_equal_files(case: Case, tmp_path: Path) -> None:
-    storage = STORAGES[case.stored.manifest.header.storage]
+    storage = STORAGES[case.stored.record.storage]
     again = convert(case.conversion, storage, tmp_path / "again", workers=1)
-    assert again.manifest == case.stored.manifest
+    assert again.record == case.stored.record

@@ -19,7 +19,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage import convert as conversions
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress
-from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, Storage
+from autopipe.pipeline.storage.form import Conversion, Folder, Storage
 
 _PARTS_A_CORE = 4  # so that all cores end at about the same time
 _RETRIES = 3  # of a part whose node was lost
@@ -28,7 +28,7 @@ _RETRIES = 3  # of a part whose node was lost
 def convert(
     conversion: Conversion,
     storage: Storage,
-    folder: Place,
+    folder: Folder,
     *,
     address: str,
     parts: int | None = None,
@@ -39,21 +39,19 @@ def convert(
     `parts` is the number of tasks, each of which takes a core of the cluster; None: a few for each core.
     """
     start = time.monotonic()
-    layout.make_folder(folder)
-    header = layout.open_folder(folder, conversion, storage, lambda: conversions.estimate_bytes(conversion, storage))
+    record = layout.open_folder(folder, conversion, storage, lambda: conversions.estimate_bytes(conversion, storage))
     cluster = join(address)
     try:
         wanted = parts or _PARTS_A_CORE * max(1, int(sum(cluster.nodes().values())))
         packed = cluster.ray.put(pickled(conversion, "autopipe convert"))
-        where = folder if isinstance(folder, RemotePath) else folder.absolute()
-        what = (packed, lacking(conversion.source), storage.name, where)
-        done = _run(cluster, what, min(wanted, header.shard_count), len(conversion), on_progress)
+        what = (packed, lacking(conversion.source), storage.name, folder.absolute())
+        done = _run(cluster, what, min(wanted, record.shard_count), len(conversion), on_progress)
     finally:
         cluster.leave()
-    manifest = _finished(folder, conversion)
+    whole = _finished(folder, conversion)
     return Converted(
         folder=folder,
-        manifest=manifest,
+        record=whole,
         samples=sum(each.samples for each in done),
         kept=sum(each.kept for each in done),
         seconds=time.monotonic() - start,
@@ -64,7 +62,7 @@ def convert(
 
 
 def _run(
-    cluster: Cluster, what: tuple[Any, list[str], str, Place], parts: int, samples: int, on_progress: Progress | None
+    cluster: Cluster, what: tuple[Any, list[str], str, Folder], parts: int, samples: int, on_progress: Progress | None
 ) -> list[Converted]:
     ray = cluster.ray
     task = ray.remote(_part).options(num_cpus=1, max_retries=_RETRIES, scheduling_strategy="SPREAD")
@@ -87,7 +85,7 @@ def _run(
 
 
 def _part(
-    packed: bytes, absent: list[str], form: str, folder: Place, part: tuple[int, int], version: str
+    packed: bytes, absent: list[str], form: str, folder: Folder, part: tuple[int, int], version: str
 ) -> Converted | RemoteFailure:
     try:
         require_same_version(version)
@@ -98,16 +96,16 @@ def _part(
         return RemoteFailure.of(told(error))
 
 
-def _finished(folder: Place, conversion: Conversion) -> layout.Manifest:
+def _finished(folder: Folder, conversion: Conversion) -> layout.SetRecord:
     try:
-        manifest = conversions.finish(folder)
-    except (StorageError, FileNotFoundError) as error:
+        record = conversions.finish(folder)
+    except StorageError as error:
         raise StorageError(
             f"The nodes of the Ray cluster wrote all parts, but here `{folder}` is not complete: {error}",
             hint="All nodes and this machine must share the folder; or use a URL (s3://, gs://, ...).",
         ) from error
-    _require_bad_here(conversion, [position for shard in manifest.shards for position in shard.bad])
-    return manifest
+    _require_bad_here(conversion, [*record.bad])
+    return record
 
 
 def _require_bad_here(conversion: Conversion, bad: Sequence[int]) -> None:

@@ -1,36 +1,38 @@
-"""`array`: samples as arrays, after all or some of the deterministic ops, in files that are mapped and not read.
+"""`array`: samples as arrays, after all or some of the deterministic ops, in .npy files that are read by ranges.
 
-For each shard and field (x, y, others) there is a .bin file with the samples' values end to end, in C order. If samples
-differ in shape, a .shapes.npy file beside it has a row for each. A read sample is a view of mapped memory: no copy, no
-parsing.
+For each shard and part of a sample (x, y, others) there is a .npy file with a row for each sample. If samples differ in
+shape, the file has their values end to end, and a .shapes.npy file beside it a row for each. No file is mapped into
+memory: one that is cut short, or on a disk that fails, would end the process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any, ClassVar, Protocol
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Place, ShardFiles, Storage, file_name
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather
+from autopipe.pipeline.storage.form import Column, Folder, Storage, shard_file
+from autopipe.workload.data.paths import OpenFile
+from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec
 
 _SHAPE_BYTES = 24  # a row of a .shapes.npy file
-_DATA, _SHAPES = "bin", "shapes.npy"
+_HEADER_BYTES = 192  # of each .npy file that rows are appended to: their number is written at the end
+_BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
 _NO_AXIS = -1  # fills the rows of samples with fewer axes
 
 
 class Array(Storage):
-    """Decoded samples, memory-mapped."""
+    """Decoded samples."""
 
     name: ClassVar[str] = "array"
-    mapped: ClassVar[bool] = True
+    on_disk: ClassVar[bool] = True  # each sample is read by itself, and is small
     holds_arrays: ClassVar[bool] = True
 
     def can_hold(self, spec: SampleSpec) -> bool:
@@ -43,90 +45,96 @@ class Array(Storage):
             if field is not None
         )
 
-    def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
-        writers = {number: _Writer(name, field, files) for number, name, field in _columns(spec)}
-        for sample in samples:
-            for number, writer in writers.items():
-                writer.add(None if sample is None else sample[number])
-        for writer in writers.values():
-            writer.finish()
+    def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, to: Path) -> None:
+        with contextlib.ExitStack() as opened:
+            files = {
+                number: (opened.enter_context((to / f"{name}.npy").open("wb", _BUFFER_BYTES)), field)
+                for number, name, field in _columns(spec)
+            }
+            shapes: dict[int, list[tuple[int, ...]]] = {number: [] for number in files}
+            for file, _ in files.values():
+                file.write(bytes(_HEADER_BYTES))
+            for sample in samples:
+                for number, (file, field) in files.items():
+                    shapes[number].append(_append(file, field, None if sample is None else sample[number]))
+            for number, name, field in _columns(spec):
+                _finish(files[number][0], field, shapes[number], to / f"{name}.shapes.npy")
 
-    def open(self, folder: Place, spec: SampleSpec, number: int, samples: int) -> _Mapped:
-        assert isinstance(folder, Path)  # `Storage.at` refuses a URL
+    def open(self, folder: Folder, spec: SampleSpec, number: int) -> list[_Rows | None]:
+        assert folder.path is not None  # `Storage.at` refuses a URL
         columns: list[_Rows | None] = [None] * len(spec.columns)
         for position, name, field in _columns(spec):
-            columns[position] = _rows(folder, name, field, number, samples)
-        return _Mapped(columns)
+            file, shapes = (folder.path / shard_file(f"{name}.{end}", number) for end in ("npy", "shapes.npy"))
+            columns[position] = _Rows(file, field, shapes)
+        return columns
 
 
-class _Rows(Protocol):
-    def __getitem__(self, row: int, /) -> Part: ...
+class _Rows(Column):
+    """A .npy file, and the shapes of its rows if they differ."""
+
+    def __init__(self, path: Path, field: Field, shapes: Path) -> None:
+        with path.open("rb") as stream:
+            np.lib.format.read_magic(stream)
+            (_, *shape), _, self._dtype = np.lib.format.read_array_header_1_0(stream)
+            first = stream.tell()
+        if self._dtype != field.dtype:
+            raise ValueError(f"`{path}` holds {self._dtype}, not {field.dtype}")
+        self._values: Any = None
+        if field.shape == ():  # numbers, of which a read each would cost more than all of them
+            values = np.load(path, allow_pickle=False)
+            self._values = values.data if field.kind is FieldKind.LABEL else values  # which gives Python integers
+        self._first, self._shape = first, tuple(shape)
+        self._size = math.prod(shape) * self._dtype.itemsize
+        self._shapes: list[tuple[int, ...]] | None = None
+        if shapes.exists():
+            table = np.load(shapes, allow_pickle=False).tolist()
+            self._shapes = [tuple(size for size in row if size != _NO_AXIS) for row in table]
+            self._starts = list(itertools.accumulate(map(math.prod, self._shapes), initial=0))
+        self._file = OpenFile(path)
+
+    def part(self, row: int) -> Part:
+        if self._values is not None:
+            return self._values[row]
+        start, size, shape = self._range(row)
+        return np.frombuffer(self._file.read(start, size), self._dtype).reshape(shape)
+
+    def place(self, row: int) -> tuple[int, ...]:
+        start, size, shape = self._range(row)
+        return (0, 0, self._file.descriptor, start, size, *(*shape, 1, 1, 1)[:3])
+
+    def _range(self, row: int) -> tuple[int, int, tuple[int, ...]]:
+        """Return the first byte of a row, their number, and its shape."""
+        if self._shapes is None:
+            return self._first + row * self._size, self._size, self._shape
+        shape = self._shapes[row]
+        return self._first + self._starts[row] * self._dtype.itemsize, math.prod(shape) * self._dtype.itemsize, shape
 
 
-class _Mapped:
-    """The columns of a shard, mapped into memory."""
-
-    def __init__(self, columns: Sequence[_Rows | None]) -> None:
-        self._columns = columns
-
-    def read(self, row: int) -> Sample:
-        return tuple([None if column is None else column[row] for column in self._columns])
-
-    def read_many(self, rows: NDArray[np.integer], out: Batch) -> None:
-        for column, part in zip(self._columns, out, strict=True):
-            if isinstance(column, _Ragged):
-                raise TypeError("samples of several shapes fill no batch")
-            if part is not None:
-                gather(np.asarray(column), rows, part)
+def _append(file: BinaryIO, field: Field, part: Part) -> tuple[int, ...]:
+    """Write the values of a part, or zeros in the place of a bad one, and return its shape."""
+    if part is None:
+        array = np.zeros((0,) if field.shape is None else field.shape, field.dtype)
+    else:
+        array = np.asarray(part, field.dtype, order="C")
+    file.write(array.reshape(-1).view(np.uint8).data)
+    return array.shape
 
 
-class _Ragged:
-    """Samples of several shapes, end to end in one array."""
-
-    def __init__(self, flat: NDArray[Any], shapes: NDArray[np.int64]) -> None:
-        self._flat = flat
-        self._shapes = [tuple(size for size in row if size != _NO_AXIS) for row in shapes.tolist()]
-        self._starts = list(itertools.accumulate(map(math.prod, self._shapes), initial=0))
-
-    def __getitem__(self, row: int) -> NDArray[Any]:
-        return self._flat[self._starts[row] : self._starts[row + 1]].reshape(self._shapes[row])
-
-
-def _rows(folder: Path, name: str, field: Field, number: int, count: int) -> _Rows:
-    data, dtype = folder / file_name(name, number, _DATA), np.dtype(field.dtype)
-    if field.kind is FieldKind.LABEL and field.shape == ():
-        return np.fromfile(data, dtype).data  # gives Python integers, as the sources do
-    flat = np.empty(0, dtype) if data.stat().st_size == 0 else np.memmap(data, dtype, "r").view(np.ndarray)
-    shapes = folder / file_name(name, number, _SHAPES)
-    if shapes.exists():
-        return _Ragged(flat, np.load(shapes, allow_pickle=False))
-    assert field.shape is not None
-    rows: NDArray[Any] = flat.reshape(count, *field.shape)
-    return rows
-
-
-class _Writer:
-    def __init__(self, name: str, field: Field, files: ShardFiles) -> None:
-        self._name, self._field, self._files = name, field, files
-        self._data = files.create(name, _DATA)
-        self._shapes: list[tuple[int, ...]] = []
-
-    def add(self, part: Part) -> None:
-        if part is None:
-            array = np.zeros((0,) if self._field.shape is None else self._field.shape, self._field.dtype)
-        else:
-            array = np.asarray(part, self._field.dtype, order="C")
-        self._data.write(array)
-        self._shapes.append(array.shape)
-
-    def finish(self) -> None:
-        """Write the shapes if they are not those of the field."""
-        if all(shape == self._field.shape for shape in self._shapes):
-            return
-        axes = max(map(len, self._shapes))
-        rows = [(*shape, *[_NO_AXIS] * (axes - len(shape))) for shape in self._shapes]
-        shapes = self._files.create(self._name, _SHAPES)
-        np.save(shapes, np.array(rows, np.int64), allow_pickle=False)
+def _finish(file: BinaryIO, field: Field, shapes: Sequence[tuple[int, ...]], beside: Path) -> None:
+    """Write the header of a file; and the shapes beside it if they are not those of the field."""
+    shape: tuple[int, ...] = (len(shapes), *(field.shape or ()))
+    if any(each != field.shape for each in shapes):
+        shape = (sum(map(math.prod, shapes)),)
+        axes = max(map(len, shapes))
+        rows = [(*each, *[_NO_AXIS] * (axes - len(each))) for each in shapes]
+        np.save(beside, np.array(rows, np.int64), allow_pickle=False)
+    assert field.dtype is not None
+    described = {"descr": np.lib.format.dtype_to_descr(field.dtype), "fortran_order": False, "shape": shape}
+    text = repr(described).ljust(_HEADER_BYTES - 11) + "\n"
+    header = np.lib.format.magic(1, 0) + len(text).to_bytes(2, "little") + text.encode()
+    assert len(header) == _HEADER_BYTES
+    file.seek(0)
+    file.write(header)
 
 
 def _columns(spec: SampleSpec) -> list[tuple[int, str, Field]]:

@@ -1,8 +1,12 @@
 """Writes a kept set: shard by shard, in threads, so that finished shards survive a kill at any moment.
 
-A folder first gets a header (`conversion.json`), then shards, each with a record once it is in place, and last the
-manifest that makes it a set. Nothing waits for the disk: files lost to a power cut are found by size when the set is
-opened. Opening and comparing sets is in `layout`; the form of the samples is a plugin's.
+A run writes the record of its part anew after each shard, once the shard's files are in place. At the end the records
+of all parts are joined to that of the set. Nothing waits for the disk: files lost to a power cut are found by size when
+the set is opened. Opening and comparing sets is in `layout`; the form of the samples is a plugin's.
+
+Shards are files of their own, and not ranges of a file that all share: several machines would then write to the same
+page of a network's file system, a disk that is full would end a process that writes to mapped memory, and neither
+TFRecords, nor samples that differ in shape, nor objects behind a URL have a place that is known before.
 """
 
 from __future__ import annotations
@@ -12,26 +16,32 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import hashlib
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
+
 from autopipe.errors import BadSampleError, ConfigError, StorageError
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.form import Conversion, Place, RemotePath, ShardFiles, Storage, place
-from autopipe.pipeline.storage.layout import HEADER_NAME, MANIFEST_NAME, Header, Manifest
+from autopipe.pipeline.storage.form import Conversion, Folder, Storage, Where, shard_file
+from autopipe.pipeline.storage.layout import RECORD_NAME, SetRecord
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
+from autopipe.workload.data.records import cache_folder
 from autopipe.workload.sample import Sample
 
 _PROBES = 16
 _PROBES_UNDECODED = 256  # if a sample costs no more than reading its file
 _SPARE_BYTES = 1 << 20  # records, indexes and folders
+_UNFINISHED = ".shard-"  # how the name of the folder begins in which a shard is written
 
 Progress = Callable[[int, int], None]
 
@@ -40,8 +50,8 @@ Progress = Callable[[int, int], None]
 class Converted:
     """The result of `convert`."""
 
-    folder: Place  # of the set
-    manifest: Manifest | None  # of the whole set, or None while parts of it are missing
+    folder: Folder  # of the set
+    record: SetRecord | None  # of the whole set, or None while parts of it are missing
     samples: int  # how many samples this run wrote
     kept: int  # how many samples were there already
     seconds: float  # how long it took
@@ -64,7 +74,7 @@ def estimate_bytes(conversion: Conversion, storage: Storage) -> float:
 def convert(
     conversion: Conversion,
     storage: Storage,
-    folder: Path | str | RemotePath,
+    folder: Where,
     *,
     workers: int = 1,
     part: tuple[int, int] = (0, 1),
@@ -72,8 +82,8 @@ def convert(
 ) -> Converted:
     """Write a set into a new or empty folder, also behind a URL, or the missing part of an unfinished run's.
 
-    `part` is `(i, n)` to write only the i-th of n parts, and no manifest; `finish` joins them. `on_progress` is called
-    with the samples done and to do, after each shard.
+    `part` is `(i, n)` to write only the i-th of n parts; `finish` joins them. `on_progress` is called with the samples
+    done and to do, after each shard.
 
     Raises:
         StorageError: the folder holds other files, another run is at work on it, the disk is or becomes full, or the
@@ -84,16 +94,15 @@ def convert(
     folder = storage.at(folder)
     processes.keep_freed_memory()
     start = time.monotonic()
-    layout.make_folder(folder)
-    with layout.only_one(folder, part):
-        header = layout.open_folder(folder, conversion, storage, lambda: estimate_bytes(conversion, storage))
-        run = _Run(conversion, storage, folder, header)
-        run.write([number for number in range(header.shard_count) if number % part[1] == part[0]], workers, on_progress)
-        layout.require_unchanged(header, data_source.digest(conversion.source), folder)
-        manifest = finish(folder) if part == (0, 1) else None
+    with _only_one(folder, part):
+        record = layout.open_folder(folder, conversion, storage, lambda: estimate_bytes(conversion, storage))
+        run = _Run(conversion, storage, folder, record, part)
+        run.write(workers, on_progress)
+        layout.require_unchanged(record, data_source.digest(conversion.source), folder)
+        whole = finish(folder) if part == (0, 1) else None
     return Converted(
         folder=folder,
-        manifest=manifest,
+        record=whole,
         samples=run.written,
         kept=run.kept,
         seconds=time.monotonic() - start,
@@ -103,29 +112,63 @@ def convert(
     )
 
 
-def finish(folder: Path | str | RemotePath) -> Manifest:
-    """Join the shards of a folder, of any number of runs, to a complete set, and write its manifest. Raise StorageError
-    if a shard is missing, or its files have changed since.
+def finish(folder: Where) -> SetRecord:
+    """Join the parts in a folder, of any number of runs, to a complete set. Raise StorageError if a shard is missing,
+    or its files have changed since.
     """
-    folder = place(folder)
-    header = Header.load(folder / HEADER_NAME)
-    shards = layout.finished_shards(folder, header)
-    missing = [number for number in range(header.shard_count) if number not in shards]
-    if missing:
+    folder = Folder.of(folder)
+    record = layout.known_shards(folder)
+    if record is None:
+        return layout.whole_record(folder)  # raises what is wrong
+    if record.missing:
         raise StorageError(
-            f"`{folder}` is not complete: {len(missing)} of {header.shard_count} shards are missing or not whole, "
-            f"the first is number {missing[0]}.",
+            f"`{folder}` is not complete: {len(record.missing)} of {record.shard_count} shards are missing or not "
+            f"whole, the first is number {record.missing[0]}.",
             hint="Run the conversion again, or the parts of it that did not end.",
         )
-    manifest = Manifest(header=header, shards=tuple(shards[number] for number in range(header.shard_count)))
-    manifest.save(folder / MANIFEST_NAME)
-    return manifest
+    record.save(folder)
+    for name in layout.part_records(folder):
+        folder.remove(name)
+    return record
+
+
+@contextlib.contextmanager
+def _only_one(folder: Folder, part: tuple[int, int]) -> Iterator[None]:
+    """Make a missing folder, and hold the lock of a part of it, which the operating system releases however the process
+    ends. Raise StorageError if another run holds it, or the folder may not be written to.
+
+    The lock of a URL is on this machine, for this user's processes alone.
+    """
+    name, beside = f".lock-{part[0]}-of-{part[1]}", folder.path
+    if beside is None:
+        beside = cache_folder().with_name("locks")
+        name = f"{hashlib.sha256(folder.place.encode()).hexdigest()[:16]}{name}"
+    lock = filelock.FileLock(beside / name)
+    try:
+        beside.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+        raise StorageError(
+            f"Another conversion is at work on `{folder}`.", hint="Wait for its end, or choose another folder."
+        ) from error
+    except OSError as error:
+        raise StorageError(
+            f"`{folder}` cannot be written to: {error.strerror or error}.", hint="Choose another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Run:
-    def __init__(self, conversion: Conversion, storage: Storage, folder: Place, header: Header) -> None:
-        self._conversion, self._storage = conversion, storage
-        self._folder, self._header = folder, header
+    def __init__(
+        self, conversion: Conversion, storage: Storage, folder: Folder, record: SetRecord, part: tuple[int, int]
+    ) -> None:
+        self._conversion, self._storage, self._folder, self._record = conversion, storage, folder, record
+        self._numbers = [number for number in range(record.shard_count) if number % part[1] == part[0]]
+        self._name = layout.part_name(*part)
+        self._saving = threading.Lock()
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.kept = 0
@@ -135,13 +178,13 @@ class _Run:
     def written(self) -> int:
         return sum(samples for samples, _ in self.shards)
 
-    def write(self, numbers: list[int], workers: int, on_progress: Progress | None) -> None:
-        layout.remove_parts(self._folder, numbers)
-        missing = self._missing(numbers, workers)
-        total = sum(len(self._header.positions(number)) for number in numbers)
-        to_write = sum(len(self._header.positions(number)) for number in missing)
+    def write(self, workers: int, on_progress: Progress | None) -> None:
+        self._remove_unfinished()
+        missing = self._missing(workers)
+        total = sum(len(self._record.positions(number)) for number in self._numbers)
+        to_write = sum(len(self._record.positions(number)) for number in missing)
         self.kept = total - to_write
-        self._begin(to_write)
+        self._begin(missing, to_write)
         if on_progress is not None:
             on_progress(self.kept, total)
         with concurrent.futures.ThreadPoolExecutor(workers, "autopipe-convert") as pool:
@@ -158,51 +201,67 @@ class _Run:
                     raise self._failure from self._failure.__cause__
                 raise
 
-    def _missing(self, numbers: list[int], workers: int) -> list[int]:
-        """Return the shards without a record, or whose files do not match it; by size alone behind a URL."""
-        recorded = layout.finished_shards(self._folder, self._header)
+    def _remove_unfinished(self) -> None:
+        """Remove what a killed run left of this part's shards."""
+        folder = self._folder.path
+        for left in [] if folder is None else folder.glob(f"{_UNFINISHED}*"):
+            if int(left.name.split("-")[1]) in self._numbers:
+                shutil.rmtree(left, ignore_errors=True)
 
-        def is_sound(number: int) -> bool:
-            files = recorded[number].files if number in recorded else None
-            is_remote = isinstance(self._folder, RemotePath)
-            return files is not None and (is_remote or all(file.is_intact(self._folder) for file in files))
+    def _missing(self, workers: int) -> list[int]:
+        """Return the shards that are not finished, or whose files are damaged; by size alone behind a URL."""
+        mine = set(self._numbers)
+        missing = mine.intersection(self._record.missing)
+        files = {name: file for name, file in self._record.files.items() if layout.shard_of(name) in mine}
+        if self._folder.remote is None:
+            with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+                intact = pool.map(lambda each: layout.is_intact(self._folder, *each), files.items())
+                missing |= {layout.shard_of(name) for name, is_sound in zip(files, intact, strict=True) if not is_sound}
+        return sorted(missing)
 
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            sound = pool.map(is_sound, numbers)
-            return [number for number, is_kept in zip(numbers, sound, strict=True) if not is_kept]
-
-    def _begin(self, samples: int) -> None:
+    def _begin(self, missing: list[int], samples: int) -> None:
         """Check that `samples` have room; from here on the folder holds an unfinished set."""
         if samples == 0:
             return
-        if isinstance(self._folder, Path):
-            share = samples / self._header.samples
-            needed = estimate_bytes(self._conversion, self._storage) * share
-            _require_room(self._folder, needed)
+        if self._folder.path is not None:
+            needed = estimate_bytes(self._conversion, self._storage) * samples / self._record.samples
+            _require_room(self._folder.path, needed)
+        self._record = self._record.without(missing)
         with self._disk_errors():
-            (self._folder / MANIFEST_NAME).unlink(missing_ok=True)
-            if not (self._folder / HEADER_NAME).exists():
-                self._header.save(self._folder / HEADER_NAME)
+            self._record.save(self._folder, self._name)
+            self._folder.remove(RECORD_NAME)
 
     def _write_shard(self, number: int) -> None:
         start = time.monotonic()
         bad: dict[int, str] = {}
         try:
-            with self._disk_errors(), ShardFiles(self._folder, number) as files:
-                self._storage.write_shard(self._samples(number, bad), self._header.spec, files)
+            with (
+                self._disk_errors(),
+                tempfile.TemporaryDirectory(prefix=f"{_UNFINISHED}{number}-", dir=self._folder.path) as written,
+            ):
+                self._storage.write_shard(self._samples(number, bad), self._conversion.spec, Path(written))
+                files = self._taken(Path(written), number)
             seconds = time.monotonic() - start
-            record = layout.ShardRecord(number=number, header=self._header.seal, files=files.records, bad=bad)
-            with self._disk_errors():
-                record.save(layout.shard_record(self._folder, number))
+            with self._disk_errors(), self._saving:
+                self._record = self._record.joined(files, bad)
+                self._record.save(self._folder, self._name)
         except BaseException as error:
             if not self._stop.is_set():  # the first failure ends the other threads, which then fail, too
                 self._failure = error
                 self._stop.set()
             raise
-        self.shards.append((len(self._header.positions(number)), seconds))
+        self.shards.append((len(self._record.positions(number)), seconds))
+
+    def _taken(self, written: Path, number: int) -> dict[str, tuple[int, str]]:
+        """Put the files of a shard in place, and return their checksums."""
+        there, files = Folder.of(written), {}
+        for name in there.sizes():
+            files[shard_file(name, number)] = layout.checksum(there, name)
+            self._folder.take(written / name, shard_file(name, number))
+        return files
 
     def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
-        for position in self._header.positions(number):
+        for position in self._record.positions(number):
             if self._stop.is_set():
                 raise StorageError("The conversion was stopped.")
             try:
@@ -221,7 +280,7 @@ class _Run:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise StorageError(f"`{self._folder}` cannot be written to: {error.strerror}.") from error
-            done = f"{self.kept + self.written} of {self._header.samples} samples. These are kept"
+            done = f"{self.kept + self.written} of {self._record.samples} samples. These are kept"
             raise StorageError(
                 f"The disk is full: {self._folder} takes no more after {done}.",
                 hint="Free some space and run the same command again; it goes on from there.",

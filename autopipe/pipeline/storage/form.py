@@ -1,4 +1,4 @@
-"""The base of storage forms: where a set lies, the files of a shard, how a form writes and reads one, and conversions.
+"""The base of storage forms: the folder of a set, how a form writes and reads a shard, and conversions.
 
 A form is one module of this package with an object of a `Storage` subclass, registered in
 `autopipe.pipeline.config.STORAGES`. Sharding, checksums, locks and resuming are the same for all of them and live in
@@ -8,256 +8,157 @@ A form is one module of this package with an object of a `Storage` subclass, reg
 from __future__ import annotations
 
 import abc
-import contextlib
 import dataclasses
-import hashlib
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias
 
-import google_crc32c
 import numpy as np
-import pydantic
-from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
-from autopipe.hardware.disk import PART_SUFFIX
+from autopipe.hardware import disk
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import is_url, located, require_text, shown
-from autopipe.workload.data.records import cache_folder
+from autopipe.workload.data.paths import is_url, located, require_text, scheme, shown
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import FieldKind, Sample, SampleSpec, Source, cuts
+from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, Source, cuts
 from autopipe.workload.workload import Workload
 
-# -------------------- place: a folder on a disk, or a URL with the methods of a path that sets use
-# An object behind a URL is complete or does not exist, so it needs no temporary name. Failures to reach it are
-# `DataError`s of `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
+# -------------------- folder
 
-_CHECK_BYTES = 1 << 24
+_CHUNK_BYTES = 1 << 24
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class RemotePath:
-    """A URL of a kept set, or of one of its files. It pickles, and holds no connection."""
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """The folder of a set, on a disk or behind a URL. It pickles, and holds no connection.
 
-    url: str  # as it was given, without a slash at its end
-
-    def __repr__(self) -> str:
-        return f"RemotePath({str(self)!r})"
-
-    def __str__(self) -> str:
-        return shown(self.url)
-
-    def __truediv__(self, name: str) -> RemotePath:
-        return RemotePath(f"{self.url}/{name}")
-
-    @property
-    def name(self) -> str:
-        return self.url.rpartition("/")[2]
-
-    def exists(self) -> bool:
-        return bool(self._attempt(lambda system: remote.fresh(system).exists(self.url)))
-
-    def iterdir(self) -> Iterator[RemotePath]:
-        """Yield the entries directly below; none before the first write."""
-        return (self / name for name in self.listed())
-
-    def listed(self) -> dict[str, dict[str, Any]]:
-        """Return the metadata of each entry directly below, by name, from one listing."""
-        try:
-            found = self._attempt(lambda system: remote.fresh(system).ls(self.url, detail=True))
-        except BadSampleError:  # nothing is there
-            return {}
-        named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
-        return {name: info for name, info in named.items() if name and name != self.name}
-
-    def read_bytes(self) -> bytes:
-        """Return the content; raise FileNotFoundError if it does not exist."""
-        try:
-            return remote.reader(self.url).read(self.url)
-        except BadSampleError as error:
-            raise FileNotFoundError(2, "it does not exist or is empty", str(self)) from error
-
-    def write_bytes(self, content: bytes) -> None:
-        self._attempt(lambda system: system.pipe_file(self.url, content), "written")
-
-    def upload(self, file: Path) -> None:
-        self._attempt(lambda system: system.put_file(str(file), self.url), "written")
-
-    def unlink(self, missing_ok: Literal[True]) -> None:
-        if self.exists():
-            self._attempt(lambda system: system.rm_file(self.url), "removed")
-
-    def _attempt(self, call: Callable[[Any], Any], done: str = "read") -> Any:
-        return remote.reader(self.url).attempt(self.url, call, done)
-
-
-Place: TypeAlias = Path | RemotePath
-
-
-def place(where: str | Path | RemotePath) -> Place:
-    """Return the folder of a path or URL; raise DataError if it is a URL that cannot be used."""
-    if isinstance(where, RemotePath):
-        return where
-    if is_url(where):
-        text = located(where)
-        return RemotePath(text) if is_url(text) else Path(text)
-    require_text(where)
-    return Path(where)
-
-
-def sizes(folder: Place) -> dict[str, int]:
-    """Return the sizes in bytes of the files directly in a folder, by name; empty if the folder does not exist."""
-    if isinstance(folder, RemotePath):
-        return {
-            name: remote.size_and_tag(info)[0]
-            for name, info in folder.listed().items()
-            if info.get("type") != "directory"
-        }
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-    except OSError:
-        return {}
-
-
-def subfolders(folder: Place) -> list[Place]:
-    """Return a folder and its direct subfolders, sorted; empty if it does not exist."""
-    if isinstance(folder, RemotePath):
-        below = [name for name, info in sorted(folder.listed().items()) if info.get("type") == "directory"]
-        return [folder, *(folder / name for name in below)]
-    return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())] if folder.is_dir() else []
-
-
-def chunks(file: Place) -> Iterator[bytes]:
-    """Yield a file's content, some megabytes at a time."""
-    if isinstance(file, RemotePath):
-        yield file.read_bytes()  # a shard's file is of some 64 MB
-        return
-    with file.open("rb", buffering=0) as stream:
-        while chunk := stream.read(_CHECK_BYTES):
-            yield chunk
-
-
-def lock_file(folder: Place, name: str) -> Path:
-    """Return a lock for a folder. The lock of a URL is on this machine, for this user's processes alone."""
-    if isinstance(folder, Path):
-        return folder / name
-    locks = cache_folder().with_name("locks")
-    locks.mkdir(parents=True, exist_ok=True)
-    return locks / f"{hashlib.sha256(folder.url.encode()).hexdigest()[:16]}{name}"
-
-
-# -------------------- shard
-
-_BUFFER_BYTES = 1 << 16  # a larger sample goes to the file without another copy
-
-
-def file_name(stem: str, shard: int, ending: str) -> str:
-    """Return the name of a file of a shard, which `FileRecord.name` allows."""
-    return f"{stem}-{shard:05d}.{ending}"
-
-
-class FileRecord(pydantic.BaseModel):
-    """A file of a shard: its name, size, and CRC-32C as 8 hexadecimal digits."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    name: str = pydantic.Field(pattern=r"^[a-z]+-[0-9]{5}\.[a-z.]+$")  # no way out of the folder
-    bytes: int = pydantic.Field(ge=0)
-    crc32c: str = pydantic.Field(pattern=r"^[0-9a-f]{8}$")
-
-    def is_whole(self, sizes: Mapping[str, int]) -> bool:
-        """Return True if the file has its size in `sizes`."""
-        return sizes.get(self.name) == self.bytes
-
-    def is_intact(self, folder: Place) -> bool:
-        """Return True if the file has its size and checksum. Reads all of it."""
-        crc, size = 0, 0
-        try:
-            for chunk in chunks(folder / self.name):
-                crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
-        except FileNotFoundError:
-            return False
-        return size == self.bytes and f"{crc:08x}" == self.crc32c
-
-
-class OutputFile:
-    """A file that is being written, with its size and checksum so far."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb", buffering=_BUFFER_BYTES)
-        self.path = path
-        self.size = 0
-        self.crc = 0
-        self.close = self._file.close
-
-    def write(self, data: bytes | NDArray[Any]) -> int:
-        """Append bytes, or the content of a C-contiguous array."""
-        # The checksum's library takes no memoryview, but any array.
-        flat = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.reshape(-1).view(np.uint8)
-        self._file.write(flat.data)
-        self.crc = google_crc32c.extend(self.crc, flat)
-        self.size += flat.nbytes
-        return flat.nbytes
-
-
-class ShardFiles(contextlib.AbstractContextManager["ShardFiles"]):
-    """The files of shard `number` in `folder`. Use as a context manager: all are put in place at its end, or none.
-
-    Files for a URL are written to a temporary folder, and uploaded at the end.
+    An object behind a URL is complete or does not exist. Failures to reach one are `DataError`s of
+    `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
     """
 
-    def __init__(self, folder: Place, number: int) -> None:
-        self.records: tuple[FileRecord, ...] = ()
-        self._folder = folder
-        self._temporary = tempfile.TemporaryDirectory(prefix="autopipe-") if isinstance(folder, RemotePath) else None
-        self._beside = folder if isinstance(folder, Path) else Path(cast(Any, self._temporary).name)
-        self._number = number
-        self._open: list[OutputFile] = []
+    place: str  # a path, or a URL as it was given, without a slash at its end
 
-    def create(self, stem: str, ending: str) -> OutputFile:
-        file = OutputFile(self._beside / f"{file_name(stem, self._number, ending)}{PART_SUFFIX}")
-        self._open.append(file)
-        return file
+    @classmethod
+    def of(cls, where: Where) -> Folder:
+        """Return the folder of a path or URL; raise DataError if it is a URL that cannot be used."""
+        if isinstance(where, Folder):
+            return where
+        require_text(where)
+        return cls(located(where) if is_url(where) else str(where))
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with contextlib.nullcontext() if self._temporary is None else self._temporary, contextlib.ExitStack() as undo:
-            for file in self._open:
-                undo.callback(file.path.unlink, missing_ok=True)
-            with contextlib.ExitStack() as closing:  # a full disk may be an error here only
-                for file in self._open:
-                    closing.callback(file.close)
-            if kind is None:
-                undo.pop_all()
-                self.records = tuple(map(self._put, self._open))
+    def __str__(self) -> str:
+        return shown(self.place)
 
-    def _put(self, file: OutputFile) -> FileRecord:
-        name = file.path.name.removesuffix(PART_SUFFIX)
-        if isinstance(self._folder, RemotePath):
-            (self._folder / name).upload(file.path)
+    def __truediv__(self, name: str) -> Folder:
+        return Folder(f"{self.place}/{name}")
+
+    @property
+    def path(self) -> Path | None:
+        """The path on a disk; None behind a URL."""
+        return None if is_url(self.place) else Path(self.place)
+
+    @property
+    def remote(self) -> str | None:
+        """The kind of URL, such as "s3"; None on a disk."""
+        return scheme(self.place) if is_url(self.place) else None
+
+    def absolute(self) -> Folder:
+        return self if self.path is None else Folder(str(self.path.absolute()))
+
+    def sizes(self) -> dict[str, int | None]:
+        """Return the bytes of each file directly in the folder, by name, and None for a folder; {} if it is missing."""
+        if self.path is None:
+            try:
+                found = self._attempt("", lambda system, url: remote.fresh(system).ls(url, detail=True))
+            except BadSampleError:  # nothing is there
+                return {}
+            named = {str(info["name"]).rstrip("/").rpartition("/")[2]: info for info in found}
+            return {
+                name: None if info.get("type") == "directory" else remote.size_and_tag(info)[0]
+                for name, info in named.items()
+                if name and name != self.place.rpartition("/")[2]
+            }
+        try:
+            return {each.name: None if each.is_dir() else each.stat().st_size for each in self.path.iterdir()}
+        except OSError:
+            return {}
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """Yield a file's content, some megabytes at a time; raise FileNotFoundError if it does not exist."""
+        if self.path is None:  # a shard's file is of some 64 MB
+            yield self.read(name)
+            return
+        with (self.path / name).open("rb", buffering=0) as stream:
+            while chunk := stream.read(_CHUNK_BYTES):
+                yield chunk
+
+    def read(self, name: str) -> bytes:
+        """Return a file's content; raise FileNotFoundError if it does not exist."""
+        if self.path is not None:
+            return (self.path / name).read_bytes()
+        url = f"{self.place}/{name}"
+        try:
+            return remote.reader(url).read(url)
+        except BadSampleError as error:
+            raise FileNotFoundError(2, "it does not exist or is empty", shown(url)) from error
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file; until it is complete the old one stays."""
+        if self.path is None:
+            self._attempt(name, lambda system, url: system.pipe_file(url, content), "written")
+            return
+        with disk.replacing(self.path / name) as stream:
+            stream.write(content)
+
+    def take(self, file: Path, name: str) -> None:
+        """Put a file of this machine into the folder; on a disk it is moved, and must lie on the same one."""
+        if self.path is None:
+            self._attempt(name, lambda system, url: system.put_file(str(file), url), "written")
         else:
-            file.path.replace(self._folder / name)
-        return FileRecord(name=name, bytes=file.size, crc32c=f"{file.crc:08x}")
+            file.replace(self.path / name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if there is one."""
+        if self.path is not None:
+            (self.path / name).unlink(missing_ok=True)
+        elif name in self.sizes():
+            self._attempt(name, lambda system, url: system.rm_file(url), "removed")
+
+    def _attempt(self, name: str, call: Callable[[Any, str], Any], done: str = "read") -> Any:
+        url = f"{self.place}/{name}".rstrip("/")
+        return remote.reader(url).attempt(url, lambda system: call(system, url), done)
+
+
+Where: TypeAlias = str | Path | Folder
 
 
 # -------------------- forms
 
 
-class Shard(Protocol):
-    """An open shard, read by many threads at once. One of mapped files has `read_many(rows, out)`, too; one of records,
-    `place(row)`.
-    """
+def shard_file(name: str, shard: int) -> str:
+    """Return the name in the folder of a set of a file that a form writes for a shard: "x.npy" is "x-00003.npy"."""
+    stem, _, ending = name.partition(".")
+    return f"{stem}-{shard:05d}.{ending}"
 
-    def read(self, row: int) -> Sample:
-        """Return a sample; arrays may be read-only views of mapped memory."""
-        ...
+
+class Column(abc.ABC):
+    """A part of the samples of an open shard, read by many threads at once."""
+
+    @abc.abstractmethod
+    def part(self, row: int) -> Part:
+        """Return the part of a sample; an array may be read-only. Raise BadSampleError if its bytes cannot be read."""
+
+    @abc.abstractmethod
+    def place(self, row: int) -> tuple[int, ...]:
+        """Return where the part of a sample lies on a disk, as the members of a `native.SPAN`; not of a number."""
+
+
+Shard: TypeAlias = Sequence[Column | None]
+"""Of each part of the samples, None of those that there are not."""
 
 
 class Storage(abc.ABC):
@@ -265,28 +166,25 @@ class Storage(abc.ABC):
 
     Class attributes:
         name: in a configuration.
-        mapped: whether files are mapped into memory, so that they have to lie on a disk and can fill whole batches.
-        has_places: whether a shard knows in which bytes of an open file the parts of a sample lie.
+        on_disk: whether a set must lie on a disk, and not behind a URL.
         holds_arrays: whether it can hold the result of any op, so that all of the prefix can be done before.
     """
 
     name: ClassVar[str]
-    mapped: ClassVar[bool] = False
-    has_places: ClassVar[bool] = False
+    on_disk: ClassVar[bool] = False
     holds_arrays: ClassVar[bool] = False
 
-    def at(self, where: Path | str | RemotePath) -> Place:
+    def at(self, where: Where) -> Folder:
         """Return the folder of a path or URL, to keep a set of this form in. Raise ConfigError for a URL if the form's
         files must lie on a disk, and DataError for an invalid URL.
         """
-        found = place(where)
-        if self.mapped and isinstance(found, RemotePath):
+        folder = Folder.of(where)
+        if self.on_disk and folder.remote is not None:
             raise ConfigError(
-                f"The form {self.name} maps its files into memory, so a set of it must lie on a disk, "
-                f"but got `{found}`.",
+                f"A set in the form {self.name} must lie on a disk, but got `{folder}`.",
                 hint='Keep it in a folder on a disk, or use keep="tfrecord", which is read from URLs.',
             )
-        return found
+        return folder
 
     def cuts(self, plan: Plan) -> tuple[int, ...]:
         """Return the numbers of prefix ops after which samples can be kept, ascending; the last is the default."""
@@ -301,15 +199,16 @@ class Storage(abc.ABC):
         """Return the bytes of a sample, exactly if `spec` fixes them, else estimated from `probes`."""
 
     @abc.abstractmethod
-    def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
-        """Write the samples of one shard; None stands for one that could not be read, and keeps its place.
+    def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, to: Path) -> None:
+        """Write the samples of one shard to files in the empty folder `to`, such as "x.npy"; None stands for a sample
+        that could not be read, and keeps its place.
 
         The result must be a function of the samples alone: a shard that is written again is the same.
         """
 
     @abc.abstractmethod
-    def open(self, folder: Place, spec: SampleSpec, number: int, samples: int) -> Shard:
-        """Return shard `number` of the set in `folder`, which holds so many samples."""
+    def open(self, folder: Folder, spec: SampleSpec, number: int) -> Shard:
+        """Return shard `number` of the set in `folder`, whose files are named by `shard_file`."""
 
 
 # -------------------- conversion

@@ -1,6 +1,8 @@
-"""A kept set: its records (`Header`, `ShardRecord`, `Manifest`), the checks of its folder, and a set as a source.
+"""A kept set: its record, the checks of its folder, and a set as a source.
 
-Records are JSON files with a seal that reveals edits. `convert` writes samples; the forms write and read shards.
+A folder holds the files of shards, and `set.json`, which says what they are of and has a checksum of each file. While a
+conversion runs, each part of it has such a record of its own, of the shards that it has finished, so that it can be
+resumed. `convert` writes them; the forms write and read shards.
 """
 
 from __future__ import annotations
@@ -10,95 +12,38 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
 
-import filelock
+import google_crc32c
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import BadSampleError, StorageError
-from autopipe.hardware import disk
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage import form
-from autopipe.pipeline.storage.form import Conversion, FileRecord, Place, RemotePath, Shard, Storage
+from autopipe.pipeline.storage.form import Conversion, Folder, Shard, Storage, Where
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import scheme, spread
+from autopipe.workload.data.paths import spread
 from autopipe.workload.ops.planner import normalise
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, Structure
+from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
 
-# -------------------- records
+# -------------------- record
 
-SCHEMA_VERSION = 1
-HEADER_NAME = "conversion.json"
-MANIFEST_NAME = "manifest.json"
+RECORD_NAME = "set.json"
+SCHEMA_VERSION = 2
 _MOST_SHARDS = 10_000
+_REMEDY = "Remove its folder and convert again."
+_SHARD_FILE = re.compile(r"[a-z]+-\d{5}\.[a-z.]+")
+_PART_RECORD = re.compile(r"part-\d+-of-\d+\.json")
+_FORMER = ("manifest.json", "conversion.json")  # of sets of schema version 1
 
 
-class Sealed(pydantic.BaseModel):
-    """A record with a digest of its own content."""
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-    what: ClassVar[str]
-    remedy: ClassVar[str] = "Remove its folder and convert again."
-
-    @property
-    def seal(self) -> str:
-        return _seal(self.model_dump(mode="json"))
-
-    def save(self, path: Place) -> None:
-        content = json.dumps({**self.model_dump(mode="json"), "seal": self.seal}, indent=1).encode() + b"\n"
-        if isinstance(path, RemotePath):
-            path.write_bytes(content)
-        else:
-            with disk.replacing(path) as stream:
-                stream.write(content)
-
-    @classmethod
-    def load(cls, path: Place) -> Self:
-        """Read a record; raise StorageError if it is missing, unreadable, edited or of another version."""
-        try:
-            body: dict[str, Any] = json.loads(path.read_bytes())
-            seal = body.pop("seal", None)
-            version = body.get("schema_version", SCHEMA_VERSION)
-        except OSError as error:
-            raise StorageError(f"{cls.what} `{path}` cannot be read: {error.strerror}.") from error
-        except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise _unsound(cls, path, "is no JSON object") from error
-        if version != SCHEMA_VERSION:
-            raise _unsound(cls, path, f"has schema_version {version!r}, but this release reads {SCHEMA_VERSION}")
-        if seal != _seal(body):
-            raise _unsound(cls, path, "was edited: its seal does not match")
-        try:
-            return cls.model_validate(body)
-        except pydantic.ValidationError as error:
-            raise _unsound(cls, path, f"is not as it should be: {error.errors()[0]['msg']}") from error
-
-
-class FieldRecord(pydantic.BaseModel):
-    """A field of the kept samples."""
+class SetRecord(pydantic.BaseModel):
+    """What a set is made of, and its files with their sizes and CRC-32C; those of all shards if it is complete."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    kind: FieldKind
-    shape: tuple[int, ...] | None
-    dtype: str | None
-
-    @classmethod
-    def of(cls, field: Field) -> Self:
-        return cls(kind=field.kind, shape=field.shape, dtype=None if field.dtype is None else field.dtype.name)
-
-    def field(self) -> Field:
-        return Field(self.kind, self.shape, None if self.dtype is None else np.dtype(self.dtype))
-
-
-class Header(Sealed):
-    """The conversion of a set, and its number of shards."""
-
-    what: ClassVar[str] = "The conversion's record"
 
     schema_version: int = SCHEMA_VERSION
     storage: str  # the form's name
@@ -109,23 +54,17 @@ class Header(Sealed):
     cut: int  # how many they are
     samples: int = pydantic.Field(ge=1)  # how many samples there are
     samples_per_shard: int = pydantic.Field(ge=1)  # of all shards but the last, which has the rest
-    x: FieldRecord  # x, or its first part, as kept
-    y: FieldRecord | None  # y, or its first part, as kept
-    others: tuple[FieldRecord, ...] = ()  # further parts as kept
-    # the place of each part, as in `Structure.paths`; empty for a plain (x, y)
-    paths: tuple[tuple[str, str | int | None], ...] = ()
+    files: dict[str, tuple[int, str]] = {}  # the bytes and the checksum of each, by name
+    bad: dict[int, str] = {}  # samples that could not be read, by position, with the message
 
     @pydantic.model_validator(mode="after")
-    def _few_shards(self) -> Self:
+    def _possible(self) -> Self:
         if self.shard_count > _MOST_SHARDS:
             raise ValueError(f"{self.shard_count} shards are more than {_MOST_SHARDS}")
+        for name in self.files:  # which lead out of the folder nowhere
+            if _SHARD_FILE.fullmatch(name) is None or shard_of(name) >= self.shard_count:
+                raise ValueError(f"{name!r} is no file of {self.shard_count} shards")
         return self
-
-    @property
-    def spec(self) -> SampleSpec:
-        columns = (self.x, self.y, *self.others)
-        structure = Structure(self.paths) if self.paths else None
-        return SampleSpec.of([None if each is None else each.field() for each in columns], structure)
 
     @property
     def shard_count(self) -> int:
@@ -134,55 +73,78 @@ class Header(Sealed):
     def positions(self, shard: int) -> range:
         return range(shard * self.samples_per_shard, min((shard + 1) * self.samples_per_shard, self.samples))
 
-
-class ShardRecord(Sealed):
-    """A finished shard."""
-
-    what: ClassVar[str] = "The shard's record"
-
-    number: int
-    header: str  # the seal of the header it was written for
-    files: tuple[FileRecord, ...]  # its files, with sizes and checksums
-    bad: dict[int, str] = {}  # samples that could not be read, by position, with the message
-
-
-class Manifest(Sealed):
-    """A whole set: its header and its shards."""
-
-    what: ClassVar[str] = "The manifest"
-    remedy: ClassVar[str] = "Remove it and run the same conversion again; it keeps the shards that are sound."
-
-    schema_version: int = SCHEMA_VERSION
-    header: Header
-    shards: tuple[ShardRecord, ...]
-
-    @pydantic.model_validator(mode="after")
-    def _all_shards(self) -> Self:
-        if [shard.number for shard in self.shards] != list(range(self.header.shard_count)):
-            raise ValueError(f"the shards must be those from 0 to {self.header.shard_count - 1}")
-        return self
+    @property
+    def missing(self) -> list[int]:
+        """The shards that are not finished."""
+        finished = set(map(shard_of, self.files))
+        return [number for number in range(self.shard_count) if number not in finished]
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for shard in self.shards for file in shard.files)
+        return sum(size for size, _ in self.files.values())
+
+    def joined(self, files: Mapping[str, tuple[int, str]], bad: Mapping[int, str]) -> Self:
+        """Return the record with the files and bad samples of further shards."""
+        files, bad = {**self.files, **files}, {**self.bad, **bad}
+        return self.model_copy(update={"files": dict(sorted(files.items())), "bad": dict(sorted(bad.items()))})
+
+    def without(self, shards: Iterable[int]) -> Self:
+        """Return the record without some shards, which are to be written again."""
+        files = {name: file for name, file in self.files.items() if shard_of(name) not in shards}
+        bad = {
+            position: said for position, said in self.bad.items() if position // self.samples_per_shard not in shards
+        }
+        return self.model_copy(update={"files": files, "bad": bad})
 
     @property
-    def bad(self) -> dict[int, str]:
-        """The samples that could not be read, by position, with the message."""
-        return {position: message for shard in self.shards for position, message in shard.bad.items()}
+    def seal(self) -> str:
+        """A digest of the record, which reveals edits."""
+        return _seal(self.model_dump(mode="json"))
+
+    def save(self, folder: Folder, name: str = RECORD_NAME) -> None:
+        content = json.dumps({**self.model_dump(mode="json"), "seal": self.seal}, indent=1)
+        folder.write(name, content.encode() + b"\n")
+
+    @classmethod
+    def load(cls, folder: Folder, name: str = RECORD_NAME) -> Self:
+        """Read a record; raise FileNotFoundError if it is missing, and StorageError if it was edited or damaged, or is
+        of another version.
+        """
+        try:
+            body: dict[str, Any] = json.loads(folder.read(name))
+            seal, version = body.pop("seal", None), body.get("schema_version")
+            if seal == _seal(body) and version == SCHEMA_VERSION:
+                return cls.model_validate(body)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unsound(folder / name, f"cannot be read: {error.strerror}") from error
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            raise _unsound(folder / name, "was edited or damaged: it is not as it was written") from error
+        if seal == _seal(body):
+            raise _unsound(folder / name, f"has schema_version {version!r}, but this release reads {SCHEMA_VERSION}")
+        raise _unsound(folder / name, "was edited or damaged: its seal does not match")
 
 
-def shard_record(folder: Place, number: int) -> Place:
-    """Return the place of a shard's record."""
-    return folder / form.file_name("shard", number, "json")
+def shard_of(name: str) -> int:
+    """Return the shard of a file by its name."""
+    return int(name.partition(".")[0][-5:])
+
+
+def checksum(folder: Folder, name: str) -> tuple[int, str]:
+    """Return the bytes of a file and its CRC-32C; it is read as a whole. Raise OSError if it cannot be."""
+    crc, size = 0, 0
+    for chunk in folder.chunks(name):
+        crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
+    return size, f"{crc:08x}"
 
 
 def _seal(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _unsound(cls: type[Sealed], path: Place, why: str) -> StorageError:
-    return StorageError(f"{cls.what} `{path}` {why}.", hint=cls.remedy)
+def _unsound(file: Folder, why: str) -> StorageError:
+    return StorageError(f"The record `{file}` {why}.", hint=_REMEDY)
 
 
 # -------------------- the folder
@@ -190,70 +152,15 @@ def _unsound(cls: type[Sealed], path: Place, why: str) -> StorageError:
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
 _FEWEST_SAMPLES = 64  # of a shard, if there are enough: with fewer, its files cost more than its samples
-_LAYOUT_MOST_SHARDS = 128  # so that all of them can be mapped, and few files are open
-_SHARD_FILE = re.compile(r"[a-z]+-(\d{5})\.[a-z.]+")
-_OURS = re.compile(rf"{_SHARD_FILE.pattern}|{re.escape(MANIFEST_NAME)}")
+_LAYOUT_MOST_SHARDS = 128  # so that few files are open
 
 
-def make_folder(folder: Place) -> None:
-    """Make a missing folder; a URL needs none. Raise StorageError if it cannot be made, or is no folder."""
-    if isinstance(folder, RemotePath):
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"The folder `{folder}` cannot be made: {error.strerror}.") from error
-
-
-@contextlib.contextmanager
-def only_one(folder: Place, part: tuple[int, int]) -> Iterator[None]:
-    """Hold the lock of a part of a folder. The operating system releases it however the process ends. Raise
-    StorageError if another run holds it, or the folder may not be written to.
-    """
-    lock = filelock.FileLock(form.lock_file(folder, f".lock-{part[0]}-of-{part[1]}"))
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout as error:
-        raise StorageError(
-            f"Another conversion is at work on `{folder}`.", hint="Wait for its end, or choose another folder."
-        ) from error
-    except OSError as error:
-        raise StorageError(
-            f"`{folder}` cannot be written to: {error.strerror or error}.", hint="Choose another folder."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def open_folder(folder: Place, conversion: Conversion, storage: Storage, whole_bytes: Callable[[], float]) -> Header:
-    """Return the header of a folder, or the new one of an empty folder. Raise StorageError if the folder holds files of
-    another kind, or the set of another conversion.
-    """
-    names = sorted(path.name for path in folder.iterdir())
-    begun = (folder / HEADER_NAME).exists()  # after the list: other parts that begin now write it before their shards
-    foreign = [name for name in names if not name.startswith((".", HEADER_NAME)) and not (begun and _OURS.match(name))]
-    if foreign:
-        raise StorageError(
-            f"The folder of a conversion must hold nothing else, but `{folder}` has {len(foreign)} other files: "
-            f"{', '.join(f'`{name}`' for name in foreign[:3])}.",
-            hint="Choose a new or empty folder.",
-        )
-    if not begun:
-        return new_header(conversion, storage, whole_bytes())
-    header = Header.load(folder / HEADER_NAME)
-    require_same(header, conversion, storage.name, folder)
-    return header
-
-
-def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> Header:
-    """Return the header of a new conversion; it is the same wherever the conversion begins."""
+def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> SetRecord:
+    """Return the record of a new conversion; it is the same wherever the conversion begins."""
     count = len(conversion)
     enough = min(count, max(_FEWEST_SHARDS, min(_ENOUGH_SHARDS, count // _FEWEST_SAMPLES)))
     shards = max(enough, min(_LAYOUT_MOST_SHARDS, -(-int(whole_bytes) // _SHARD_BYTES)))
-    spec = conversion.spec
-    return Header(
+    return SetRecord(
         storage=storage.name,
         source_digest=conversion.source_digest,
         ops=tuple(step.op.name for step in conversion.steps),
@@ -262,102 +169,132 @@ def new_header(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
         cut=conversion.cut,
         samples=count,
         samples_per_shard=-(-count // shards),
-        x=FieldRecord.of(spec.x),
-        y=None if spec.y is None else FieldRecord.of(spec.y),
-        others=tuple(map(FieldRecord.of, spec.others)),
-        paths=() if spec.structure is None else spec.structure.paths,
     )
 
 
-def require_same(header: Header, conversion: Conversion, storage: str, folder: Place) -> None:
+def part_name(number: int, parts: int) -> str:
+    """Return the name of the record of a part while the others are not there."""
+    return f"part-{number}-of-{parts}.json"
+
+
+def part_records(folder: Folder) -> list[str]:
+    """Return the names of such records in a folder."""
+    return [name for name in folder.sizes() if _PART_RECORD.fullmatch(name)]
+
+
+def known_shards(folder: Folder) -> SetRecord | None:
+    """Return the record of the shards that any run has finished, whose files have the right sizes; None if no run has
+    begun. Raise StorageError if a record is unsound, or records are of different conversions.
+    """
+    records: list[SetRecord] = []
+    for name in (RECORD_NAME, *part_records(folder)):
+        with contextlib.suppress(FileNotFoundError):  # also if another run has just joined the parts
+            records.append(SetRecord.load(folder, name))
+    if not records:
+        return None
+    whole, *_ = records
+    every = range(whole.shard_count)
+    if any(each.without(every) != whole.without(every) for each in records):
+        raise StorageError(f"The folder `{folder}` has parts of different conversions.", hint=_REMEDY)
+    for each in records:
+        whole = whole.joined(each.files, each.bad)
+    sizes = folder.sizes()  # after the records: what they name is there
+    return whole.without({shard_of(name) for name, (size, _) in whole.files.items() if sizes.get(name) != size})
+
+
+def open_folder(
+    folder: Folder, conversion: Conversion, storage: Storage, whole_bytes: Callable[[], float]
+) -> SetRecord:
+    """Return the record of what a folder holds, of no shards if it is empty. Raise StorageError if it holds files of
+    another kind, or the set of another conversion.
+    """
+    names = sorted(folder.sizes())
+    _require_no_former(folder, names)
+    known = known_shards(folder)  # after the list: parts that begin now write their records before their shards
+    foreign = [name for name in names if name[0] != "." and (known is None or not _is_ours(name))]
+    if foreign:
+        raise StorageError(
+            f"The folder of a conversion must hold nothing else, but `{folder}` has {len(foreign)} other files: "
+            f"{', '.join(f'`{name}`' for name in foreign[:3])}.",
+            hint="Choose a new or empty folder.",
+        )
+    if known is None:
+        return new_record(conversion, storage, whole_bytes())
+    require_same(known, conversion, storage.name, folder)
+    return known
+
+
+def _is_ours(name: str) -> bool:
+    return name == RECORD_NAME or bool(_PART_RECORD.fullmatch(name) or _SHARD_FILE.fullmatch(name))
+
+
+def _require_no_former(folder: Folder, names: Iterable[str]) -> None:
+    if not {*_FORMER}.isdisjoint(names):
+        raise _stale(folder, "was written by an earlier version, in a layout that is no longer read: convert again")
+
+
+def require_same(record: SetRecord, conversion: Conversion, storage: str, folder: Folder) -> None:
     """Raise StorageError for a set of another conversion; the message names the differences, with both sides."""
-    if header.storage != storage:
-        raise _stale(folder, f"is kept as {header.storage}, not as {storage}")
-    if header.cut != conversion.cut or header.ops_digest != conversion.ops_digest:
+    if record.storage != storage:
+        raise _stale(folder, f"is kept as {record.storage}, not as {storage}")
+    if record.cut != conversion.cut or record.ops_digest != conversion.ops_digest:
         now = ", ".join(step.op.name for step in conversion.steps)
         raise _stale(
             folder,
-            f"was made by other ops: [{', '.join(header.ops)}] (digest {header.ops_digest}), "
+            f"was made by other ops: [{', '.join(record.ops)}] (digest {record.ops_digest}), "
             f"but the workload now has [{now}] (digest {conversion.ops_digest})",
         )
-    others = {name for name, _ in header.looked_up.items() ^ conversion.looked_up.items()}
+    others = {name for name, _ in record.looked_up.items() ^ conversion.looked_up.items()}
     if others:
         raise _stale(folder, f"was made with another value of {', '.join(f'`{name}`' for name in sorted(others))}")
-    require_unchanged(header, conversion.source_digest, folder)
-    if header.samples != len(conversion):
-        raise _stale(folder, f"holds {header.samples} samples, not {len(conversion)}")
+    require_unchanged(record, conversion.source_digest, folder)
+    if record.samples != len(conversion):
+        raise _stale(folder, f"holds {record.samples} samples, not {len(conversion)}")
 
 
-def is_of_another(folder: Place, conversion: Conversion, storage: Storage) -> bool:
-    """Return True if a folder holds another set or a part of one, so that `conversion` cannot be written there."""
+def is_of_another(folder: Folder, conversion: Conversion, storage: Storage) -> bool:
+    """Return True if a folder holds another set, a part of one or other files, so that `convert` refuses it."""
     try:
-        if (folder / HEADER_NAME).exists():
-            require_same(Header.load(folder / HEADER_NAME), conversion, storage.name, folder)
+        open_folder(folder, conversion, storage, lambda: 0.0)
     except StorageError:
         return True
     return False
 
 
-def require_unchanged(header: Header, source_digest: str, folder: Place) -> None:
+def require_unchanged(record: SetRecord, source_digest: str, folder: Folder) -> None:
     """Raise StorageError for a set whose data have changed since; the message names the changes."""
-    if header.source_digest != source_digest:
-        changed = data_source.difference(header.source_digest, source_digest)
+    if record.source_digest != source_digest:
+        changed = data_source.difference(record.source_digest, source_digest)
         raise _stale(
             folder,
-            f"was made from other data ({changed} differ): {header.source_digest!r}, "
+            f"was made from other data ({changed} differ): {record.source_digest!r}, "
             f"but the data are now {source_digest!r}",
         )
 
 
-def finished_shards(folder: Place, header: Header) -> dict[int, ShardRecord]:
-    """Return the records of finished shards of this header whose files have the right sizes, by number."""
-    seal = header.seal
-    sizes = form.sizes(folder)
-    found = {}
-    for number in range(header.shard_count):
-        path = shard_record(folder, number)
-        if path.name not in sizes:
-            continue
-        try:
-            record = ShardRecord.load(path)
-        except StorageError:  # not written yet, or spoilt: it is written again
-            continue
-        if record.number == number and record.header == seal and all(file.is_whole(sizes) for file in record.files):
-            found[number] = record
-    return found
-
-
-def whole_manifest(folder: Place) -> Manifest:
-    """Return a complete set's manifest; raise StorageError if it is missing or edited, or a file's size differs."""
-    path, sizes = folder / MANIFEST_NAME, form.sizes(folder)
-    if path.name not in sizes:
-        begun = HEADER_NAME in sizes
+def whole_record(folder: Folder) -> SetRecord:
+    """Return a complete set's record; raise StorageError if it is missing or edited, or a file's size differs."""
+    sizes = folder.sizes()
+    if RECORD_NAME not in sizes:
+        _require_no_former(folder, sizes)
+        begun = any(map(_PART_RECORD.fullmatch, sizes))
         raise StorageError(
             f"There is no whole set in `{folder}`{': its conversion was begun and did not end' if begun else ''}.",
             hint="Run the same conversion again; it goes on where it stopped." if begun else "Convert the data first.",
         )
-    manifest = Manifest.load(path)
-    broken = [file.name for shard in manifest.shards for file in shard.files if not file.is_whole(sizes)]
+    record = SetRecord.load(folder)
+    if record.missing:
+        raise _unsound(folder / RECORD_NAME, f"lacks {len(record.missing)} of {record.shard_count} shards")
+    broken = [name for name, (size, _) in record.files.items() if sizes.get(name) != size]
     if broken:
         raise StorageError(
             f"{len(broken)} files of the set in `{folder}` are not whole, the first is `{broken[0]}`.",
             hint="Run the same conversion again; it keeps the files that are sound.",
         )
-    return manifest
+    return record
 
 
-def remove_parts(folder: Place, numbers: list[int]) -> None:
-    """Remove a killed run's unfinished files of some shards; a URL has none."""
-    if isinstance(folder, RemotePath):
-        return
-    chosen = set(numbers)
-    for path in folder.glob(f"*{disk.PART_SUFFIX}"):
-        match = _SHARD_FILE.match(path.name.removeprefix("."))
-        if match is not None and int(match[1]) in chosen:
-            path.unlink(missing_ok=True)
-
-
-def _stale(folder: Place, why: str) -> StorageError:
+def _stale(folder: Folder, why: str) -> StorageError:
     return StorageError(f"The set in `{folder}` {why}.", hint="Convert again into another folder, or remove this one.")
 
 
@@ -365,125 +302,130 @@ def _stale(folder: Place, why: str) -> StorageError:
 
 
 class StoredSource:
-    """A kept set as a source: its samples are stored after the first ops.
+    """A kept set as a source: its samples, of `spec`, are stored after the first ops.
 
     A shard is opened when it is first read. A pickled set holds no open files.
     """
 
-    def __init__(self, folder: Place, manifest: Manifest) -> None:
-        header = manifest.header
-        self._storage: Storage = STORAGES[header.storage]
-        self.folder = folder if isinstance(folder, RemotePath) else folder.absolute()
-        self.remote = scheme(folder.url) if isinstance(folder, RemotePath) else None  # such as "s3"; None on a disk
-        self.manifest = manifest
-        self._spec = header.spec
-        kinds = self._spec.packed([None if field is None else field.kind for field in self._spec.columns])
+    def __init__(self, folder: Folder, record: SetRecord, spec: SampleSpec) -> None:
+        self._storage: Storage = STORAGES[record.storage]
+        self.folder = folder.absolute()
+        self.remote = folder.remote
+        self.record = record
+        self._spec = spec
+        kinds = spec.packed([None if field is None else field.kind for field in spec.columns])
         self.x_kind, self.y_kind = kinds[0], kinds[1] if len(kinds) > 1 else None
-        self._count, self._per_shard = header.samples, header.samples_per_shard
-        self._bad = manifest.bad
-        self._shards: list[Shard | None] = [None] * header.shard_count
+        self._per_shard = record.samples_per_shard
+        self._shards: dict[int, Shard] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shards": [None] * len(self._shards)}
+        return {**self.__dict__, "_shards": {}}
 
     def __len__(self) -> int:
-        return self._count
+        return self.record.samples
 
     def __repr__(self) -> str:
-        return f"StoredSource({str(self.folder)!r}: {self._count} samples as {self.manifest.header.storage})"
+        return f"StoredSource({str(self.folder)!r}: {len(self)} samples as {self.record.storage})"
 
     def read(self, index: int) -> tuple[Any, ...]:
         """Return a sample as it was kept, in the structure of the data's own samples. Raise BadSampleError if it could
-        not be read when the set was made.
+        not be read when the set was made, or cannot be read now.
         """
-        if index in self._bad:
-            raise BadSampleError(self._bad[index])
-        number, row = divmod(index, self._per_shard)
-        return self._spec.packed(self._shard(number).read(row))
+        if index in self.record.bad:
+            raise BadSampleError(self.record.bad[index])
+        ((shard, row),) = self._found([index])
+        return self._spec.packed([None if column is None else column.part(row) for column in shard])
 
     @property
     def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        return self._read_many if self._storage.mapped else None
+        return self._read_many if self._storage.holds_arrays else None
 
     def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
-        if self._bad and not self._bad.keys().isdisjoint(indices.tolist()):
+        if self.record.bad and not self.record.bad.keys().isdisjoint(indices.tolist()):
             raise BadSampleError("A sample of the batch could not be read when the set was made.")
-        by_shard = np.argsort(indices)
-        wanted = indices[by_shard]
-        firsts = np.arange(len(self._shards)) * self._per_shard
-        ends = [*np.searchsorted(wanted, firsts[1:]).tolist(), len(wanted)]
-        found = [None if part is None else np.empty_like(part) for part in out]
-        start = 0
-        for number, end in enumerate(ends):
-            if end > start:
-                there = tuple(None if part is None else part[start:end] for part in found)
-                self._shard(number).read_many(wanted[start:end] - firsts[number], there)  # type: ignore[attr-defined]  # it is mapped
-            start = end
-        for part, sorted_part in zip(out, found, strict=True):
-            if part is not None:
-                part[by_shard] = sorted_part
+        found = self._found(indices.tolist())
+        for number, (field, to) in enumerate(zip(self._spec.columns, out, strict=True)):
+            if field is None or to is None:
+                continue
+            if (
+                field.shape == ()
+                or native.why_not() is not None
+                or not to.flags.c_contiguous
+                or to.dtype != field.dtype
+            ):
+                for at, (shard, row) in enumerate(found):
+                    to[at] = shard[number].part(row)
+                continue
+            spans = np.array([shard[number].place(row) for shard, row in found], native.SPAN)
+            spans["height"], spans["width"], spans["channels"] = 1, spans["size"], 1
+            if not native.copied(spans, to):
+                raise BadSampleError("A sample of the batch cannot be read, or has another shape.")
 
     @property
     def spans(self) -> data_source.Spans | None:
-        is_plain = self.remote is None and self._spec.structure is None
-        return self._spans if is_plain and self._storage.has_places else None
+        return None if self.remote is not None else self._spans
 
     def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
-        shards = [divmod(index, self._per_shard) for index in indices]
-        places = np.array([self._shard(number).place(row) for number, row in shards])  # type: ignore[attr-defined]  # it has places
+        found = self._found(indices)
+        bad = [at for at, index in enumerate(indices) if index in self.record.bad]
         columns: list[Any] = []
         for number, field in enumerate(self._spec.columns):
-            if field is None or field.kind is FieldKind.LABEL:
-                columns.append(None if field is None else places[:, 1 + 2 * number])
+            if field is None or field.kind in (FieldKind.LABEL, FieldKind.ARRAY):
+                columns.append(None if field is None else [shard[number].part(row) for shard, row in found])
                 continue
-            spans = np.zeros(len(indices), native.SPAN)  # of a sample that could not be read, the size is 0
-            spans["file"], spans["offset"], spans["size"] = places[:, [0, 1 + 2 * number, 2 + 2 * number]].T
+            spans = np.array([shard[number].place(row) for shard, row in found], native.SPAN)
+            spans[bad] = 0
             columns.append((spans, None))
         return tuple(columns)
 
+    def _found(self, indices: Sequence[int]) -> list[tuple[Any, int]]:
+        """Return the open shard of each sample, and its row there."""
+        places = [divmod(index, self._per_shard) for index in indices]
+        return [(self._shards.get(number) or self._shard(number), row) for number, row in places]
+
     def _shard(self, number: int) -> Shard:
-        shard = self._shards[number]
-        if shard is None:
-            count = len(self.manifest.header.positions(number))
-            shard = self._shards[number] = self._storage.open(self.folder, self._spec, number, count)
-        return shard
+        try:
+            # Of two threads that open it, both take the first one's: the files of the other are closed.
+            return self._shards.setdefault(number, self._storage.open(self.folder, self._spec, number))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise BadSampleError(f"Shard {number} of the set in `{self.folder}` cannot be read: {reason}.") from error
 
     def name(self, index: int) -> str:
         return f"sample {index} of {self.folder}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         """Return the files that hold some samples, or all files; empty behind a URL."""
-        if isinstance(self.folder, RemotePath):
+        if self.folder.path is None:
             return []
-        shards = self.manifest.shards
-        chosen = range(len(shards)) if indices is None else sorted({index // self._per_shard for index in indices})
-        return [os.fspath(self.folder / file.name) for number in chosen for file in shards[number].files]
+        chosen = range(self.record.shard_count) if indices is None else {index // self._per_shard for index in indices}
+        return [os.fspath(self.folder.path / name) for name in self.record.files if shard_of(name) in chosen]
 
     def mean_bytes(self) -> float:
-        return self.manifest.bytes / self._count
+        return self.record.bytes / len(self)
 
     def digest(self) -> str:
-        return f"set={self.manifest.seal}"
+        return f"set={self.record.seal}"
 
 
-def open_set(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
+def open_set(where: Where, conversion: Conversion, storage: Storage) -> StoredSource:
     """Return the set in a folder, or behind a URL, as a source. Raise StorageError if there is no complete set, it was
     edited, or it is not the result of `conversion`; and ConfigError for a URL if the form's files must lie on a disk.
     """
     folder = storage.at(where)
-    manifest = whole_manifest(folder)
-    require_same(manifest.header, conversion, storage.name, folder)
-    return StoredSource(folder, manifest)
+    record = whole_record(folder)
+    require_same(record, conversion, storage.name, folder)
+    return StoredSource(folder, record, conversion.spec)
 
 
-def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storage) -> StoredSource:
+def find(where: Where, conversion: Conversion, storage: Storage) -> StoredSource:
     """Return the set of `conversion`, from a folder or URL or a folder in it. Raise StorageError if there is none; the
     message names similar ones and their differences. Raise ConfigError as `open_set`.
     """
     root = storage.at(where)
     reasons = []
-    for folder in form.subfolders(root):
-        if (folder / MANIFEST_NAME).exists() or (folder / HEADER_NAME).exists():
+    for folder in with_subfolders(root):
+        if any(name in (RECORD_NAME, *_FORMER) or _PART_RECORD.fullmatch(name) for name in folder.sizes()):
             try:
                 return open_set(folder, conversion, storage)
             except StorageError as error:
@@ -492,15 +434,20 @@ def find(where: Path | str | RemotePath, conversion: Conversion, storage: Storag
     raise StorageError(f"`{root}` has no set of {what}.{' '.join(['', *reasons])}", hint="Convert the data first.")
 
 
+def with_subfolders(folder: Folder) -> list[Folder]:
+    """Return a folder and its direct subfolders, sorted."""
+    return [folder, *(folder / name for name, size in sorted(folder.sizes().items()) if size is None)]
+
+
 def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -> int:
     """Check all checksums, compare samples spread over the set with new ones of the source, and return their number.
     Raise StorageError if one differs; the message names the file or the sample.
     """
-    require_same(source.manifest.header, conversion, source.manifest.header.storage, source.folder)
-    for file in (file for shard in source.manifest.shards for file in shard.files):
-        if not file.is_intact(source.folder):
+    require_same(source.record, conversion, source.record.storage, source.folder)
+    for name, recorded in source.record.files.items():
+        if not is_intact(source.folder, name, recorded):
             raise StorageError(
-                f"`{source.folder / file.name}` does not match its checksum {file.crc32c}.",
+                f"`{source.folder / name}` does not match its checksum {recorded[1]}.",
                 hint="Run the same conversion again; it keeps the files that are sound.",
             )
 
@@ -516,6 +463,14 @@ def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -
                 hint="Convert again into another folder. An op that depends on more than the sample cannot be kept.",
             )
     return len(positions)
+
+
+def is_intact(folder: Folder, name: str, recorded: tuple[int, str]) -> bool:
+    """Return True if a file has its size and checksum."""
+    try:
+        return checksum(folder, name) == recorded
+    except OSError:
+        return False
 
 
 def sample_or_none(read: Callable[[int], Sample], position: int) -> Sample | None:

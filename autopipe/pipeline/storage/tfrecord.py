@@ -8,8 +8,7 @@ read in any order and without parsing.
 from __future__ import annotations
 
 import io
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,9 +17,9 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Place, RemotePath, ShardFiles, Storage, file_name
+from autopipe.pipeline.storage.form import Column, Folder, Storage, shard_file
 from autopipe.workload.data import remote
-from autopipe.workload.data.paths import read_at
+from autopipe.workload.data.paths import OpenFile, shown
 from autopipe.workload.data.records import HEADER_BYTES, frame, serialise
 from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
 
@@ -29,15 +28,13 @@ LABEL_KEY = "image/class/label"
 MASK_KEY = "image/segmentation/class/encoded"
 
 _FRAME_AND_INDEX_BYTES = 16 + 32
-_INDEX = ("index", "npy")
-_RECORDS = ("data", "tfrecord")
+_INDEX, _RECORDS = "index.npy", "data.tfrecord"
 
 
 class TFRecord(Storage):
     """Encoded images, with a label or an encoded mask each."""
 
     name: ClassVar[str] = "tfrecord"
-    has_places: ClassVar[bool] = True
 
     def can_hold(self, spec: SampleSpec) -> bool:
         if spec.structure is not None:
@@ -49,62 +46,56 @@ class TFRecord(Storage):
         sizes = [len(serialise(_features(sample, spec))) + _FRAME_AND_INDEX_BYTES for sample in probes]
         return sum(sizes) / max(len(sizes), 1)
 
-    def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, files: ShardFiles) -> None:
-        records = files.create(*_RECORDS)
+    def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, to: Path) -> None:
         rows = []
-        for sample in samples:
-            features = _features(sample, spec)
-            message = serialise(features)
-            rows.append(_index_row(features, message, records.size + HEADER_BYTES))
-            records.write(frame(message))
-        np.save(files.create(*_INDEX), np.array(rows, np.int64), allow_pickle=False)
+        with (to / _RECORDS).open("wb") as records:
+            for sample in samples:
+                features = _features(sample, spec)
+                message = serialise(features)
+                rows.append(_index_row(features, message, records.tell() + HEADER_BYTES))
+                records.write(frame(message))
+        np.save(to / _INDEX, np.array(rows, np.int64), allow_pickle=False)
 
-    def open(self, folder: Place, spec: SampleSpec, number: int, samples: int) -> _Records:
-        return _Records(folder, spec, number)
+    def open(self, folder: Folder, spec: SampleSpec, number: int) -> list[_Feature | None]:
+        table: NDArray[Any] = np.load(io.BytesIO(folder.read(shard_file(_INDEX, number))), allow_pickle=False)
+        file = folder / shard_file(_RECORDS, number)
+        opened = _Object(file.place) if file.path is None else OpenFile(file.path)
+        entries = iter(table.reshape(len(table), -1, 2).swapaxes(0, 1))  # as many as parts that there are
+        named = zip(_keys(spec), spec.columns, strict=True)
+        return [None if field is None else _Feature(opened, next(entries), key, field) for key, field in named]
 
 
-class _Records:
-    """A file of records: an open one, read without moving a position, so by many threads at once.
+class _Feature(Column):
+    """The start and the length of a part of each sample in a file of records; of a label, itself and 0.
 
     Behind a URL each part of a record is a request, and there is no connection to keep.
     """
 
-    def __init__(self, folder: Place, spec: SampleSpec, number: int) -> None:
-        self._spec, self._fields = spec, spec.fields
-        self._has_label = LABEL_KEY in _keys(spec)
-        content = (folder / file_name(_INDEX[0], number, _INDEX[1])).read_bytes()
-        table: NDArray[Any] = np.load(io.BytesIO(content), allow_pickle=False)
-        self._index = table.reshape(-1).data  # gives Python integers
-        self._path = folder / file_name(_RECORDS[0], number, _RECORDS[1])
-        if isinstance(self._path, Path):
-            self._descriptor = os.open(self._path, os.O_RDONLY)
+    def __init__(self, file: _Object | OpenFile, entries: NDArray[np.int64], key: str, field: Field) -> None:
+        self._file, self._field, self._is_label = file, field, key == LABEL_KEY
+        self._starts, self._lengths = (np.ascontiguousarray(each).data for each in entries.T)  # Python integers
 
-    def read(self, row: int) -> Sample:
-        first = 2 * len(self._fields) * row
-        if self._has_label:
-            return self._content(first), self._index[first + 2]
-        contents = [self._content(first + 2 * number) for number in range(len(self._fields))]
-        return self._spec.aligned(list(map(_part, contents, self._fields)))
+    def part(self, row: int) -> Part:
+        if self._is_label:
+            return self._starts[row]
+        return _part(self._file.read(self._starts[row], self._lengths[row]), self._field)
 
-    def place(self, row: int) -> list[int]:
-        """Return the open file, and start and length of each part of a sample; a label itself, and 0."""
-        first = 2 * len(self._fields) * row
-        return [self._descriptor, *self._index[first : first + 2 * len(self._fields)]]
+    def place(self, row: int) -> tuple[int, ...]:
+        assert isinstance(self._file, OpenFile)
+        return (0, 0, self._file.descriptor, self._starts[row], self._lengths[row], 0, 0, 0)
 
-    def _content(self, entry: int) -> bytes:
-        """Return the bytes of an entry of the index: start and length."""
-        start, length = self._index[entry], self._index[entry + 1]
-        if isinstance(self._path, RemotePath):
-            content = remote.reader(self._path.url).read(self._path.url, start, start + length)
-        else:
-            content = read_at(self._descriptor, length, start)
-        if len(content) != length:
-            raise BadSampleError(f"The record at byte {start} of `{self._path}` is cut short: the file has shrunk.")
+
+class _Object:
+    """A file behind a URL."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def read(self, start: int, count: int) -> bytes:
+        content = remote.reader(self._url).read(self._url, start, start + count)
+        if len(content) != count:
+            raise BadSampleError(f"`{shown(self._url)}` is cut short: it has no {count} bytes at byte {start}.")
         return content
-
-    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
-        if hasattr(self, "_descriptor"):
-            close(self._descriptor)
 
 
 def _fits(y: Field) -> bool:

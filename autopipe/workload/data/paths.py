@@ -311,6 +311,28 @@ def read_at(descriptor: int, count: int, start: int) -> bytes:
     return content
 
 
+class OpenFile:
+    """A file on a disk that stays open and is read by ranges, by many threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.descriptor = os.open(path, os.O_RDONLY)
+
+    def read(self, start: int, count: int) -> bytes:
+        """Return `count` bytes from `start`; raise BadSampleError if they cannot be read, or the file ends before."""
+        try:
+            content = read_at(self.descriptor, count, start)
+        except OSError as error:
+            raise BadSampleError(f"`{self._path}` cannot be read: {error.strerror}.") from error
+        if len(content) < count:
+            raise BadSampleError(f"`{self._path}` is cut short: it ends before byte {start + count}.")
+        return content
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
+        if hasattr(self, "descriptor"):
+            close(self.descriptor)
+
+
 def require_regular(path: bytes, status: os.stat_result) -> None:
     """Raise BadSampleError for a folder, a pipe or a device; reading a named pipe would block for ever."""
     mode = status.st_mode

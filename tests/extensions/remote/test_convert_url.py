@@ -102,9 +102,8 @@ def test_what_was_finished_before_a_failure_is_kept_and_nothing_else(url: str) -
     with pytest.raises(BadSampleError, match="sample 10 is broken"):
         convert(conversion(fail_at(10)), TFRECORD, url)
     assert sorted(content(url)) == sorted(
-        ["conversion.json"]
+        ["part-0-of-1.json"]
         + [name for number in range(3) for name in (f"data-{number:05d}.tfrecord", f"index-{number:05d}.npy")]
-        + [f"shard-{number:05d}.json" for number in range(3)]
     )
     with pytest.raises(StorageError, match="its conversion was begun and did not end"):
         open_set(url, conversion(), TFRECORD)
@@ -146,7 +145,7 @@ def test_two_at_once_are_refused(url: str) -> None:
     convert(conversion(convert_again), TFRECORD, url)
 
 
-def test_a_form_that_is_mapped_is_refused_behind_a_url_and_the_way_out_is_named(url: str) -> None:
+def test_a_form_for_disks_is_refused_behind_a_url_and_the_way_out_is_named(url: str) -> None:
     array = STORAGES["array"]
     spec = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype(np.uint8)), None)
     for call in (lambda: convert(conversion(spec=spec), array, url), lambda: find(url, conversion(spec=spec), array)):

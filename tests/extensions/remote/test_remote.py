@@ -19,7 +19,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError
 from autopipe.extensions.remote import filesystem
 from autopipe.measure.fingerprint import storage_of
-from autopipe.pipeline.storage.form import place
+from autopipe.pipeline.storage.form import Folder
 from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import Found
@@ -276,7 +276,7 @@ def test_a_password_in_a_url_is_refused_and_not_repeated(url: str, tmp_path: Pat
         lambda: ap.Table(table),
         lambda: ap.TFRecords(url),
         lambda: ap.TFRecords([url]),
-        lambda: place(url),  # of a set
+        lambda: Folder.of(url),  # of a set
     ):
         with pytest.raises(DataError, match="must not hold a user name or password") as caught:
             make()

@@ -295,7 +295,7 @@ def test_a_conversion_from_a_bucket_waits_for_many_reads_at_a_time(photos: str, 
 def test_a_bucket_that_may_not_be_written_to_is_named(photos: str, proxy: Proxy, tmp_path: Path) -> None:
     data = ap.ImageFolder(photos)
     proxy.fault = refuse("denied", 403, "AccessDenied", "PUT", "POST")
-    with pytest.raises(DataError, match=r"Access to `s3://photos/denied/conversion\.json` is denied"):
+    with pytest.raises(DataError, match=r"Access to `s3://photos/denied/part-0-of-1\.json` is denied"):
         converting.job(workload(data), "tfrecord", "s3://photos/denied").run()
 
 

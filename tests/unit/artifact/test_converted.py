@@ -89,6 +89,6 @@ def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_descriptio
     assert not fingerprint.is_beside(tmp_path, described(workload(times=2)), array)
     scaled = dataclasses.replace(made, ops=[custom.Map(doubled)])
     assert not fingerprint.is_beside(tmp_path, described(scaled), array)
-    shard, *_ = (tmp_path / "converted" / "array").glob("x-*.bin")
+    shard, *_ = (tmp_path / "converted" / "array").glob("x-*.npy")
     shard.write_bytes(b"")
     assert not fingerprint.is_beside(tmp_path, described(made), array)

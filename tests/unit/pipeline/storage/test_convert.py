@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import threading
@@ -21,7 +20,7 @@ from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert, estimate_bytes, finish
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.storage.layout import HEADER_NAME, find, open_set, verify
+from autopipe.pipeline.storage.layout import find, open_set, verify
 from autopipe.pipeline.storage.tfrecord import TFRecord
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
@@ -70,13 +69,13 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
 def test_progress_is_told_after_each_shard_and_a_set_that_is_there_is_not_written_again(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     result = convert(conversion(), ARRAY, tmp_path, workers=2, on_progress=lambda done, of: told.append((done, of)))
-    assert result.manifest is not None
-    assert result.manifest.bytes == estimate_bytes(conversion(), ARRAY) == COUNT * (60 + 8)  # exact for one shape
+    assert result.record is not None
+    assert estimate_bytes(conversion(), ARRAY) == COUNT * (60 + 8)  # exact for one shape, but for the files' headers
     assert [told[0], told[-1]] == [(0, COUNT), (COUNT, COUNT)]
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert (result.samples, result.kept, len(result.shard_seconds)) == (COUNT, 0, 8)
     again = convert(conversion(fail_at(0)), ARRAY, tmp_path)
-    assert (again.samples, again.kept, again.manifest) == (0, COUNT, result.manifest)
+    assert (again.samples, again.kept, again.record) == (0, COUNT, result.record)
 
 
 def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[str, bytes]) -> None:
@@ -84,39 +83,36 @@ def test_what_was_finished_before_a_failure_is_kept(tmp_path: Path, whole: dict[
         convert(conversion(fail_at(50)), ARRAY, tmp_path / "set")
     with pytest.raises(StorageError, match="conversion was begun and did not end"):
         open_set(tmp_path / "set", conversion(), ARRAY)
-    assert not list((tmp_path / "set").glob("*.part"))
+    assert not [*(tmp_path / "set").glob(".shard-*")]
     result = convert(conversion(), ARRAY, tmp_path / "set")
     assert (result.samples, result.kept) == (COUNT - 39, 39)
     assert content(tmp_path / "set") == whole
 
 
-@pytest.mark.parametrize("left", ["x-00001.bin.part", ".shard-00001.json.123-456.part"])
-def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes], left: str) -> None:
+def test_what_a_killed_run_left_half_written_is_removed(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = tmp_path / "set"
     convert(conversion(), ARRAY, folder, part=(0, 2))
-    (folder / left).write_bytes(b"half")
+    (folder / ".shard-1-killed").mkdir()
+    (folder / ".shard-1-killed" / "x.npy").write_bytes(b"half")
     convert(conversion(), ARRAY, folder)
-    assert not list(folder.glob("*.part"))
+    assert not [*folder.glob(".shard-*")]
     assert content(folder) == whole
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
 @pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
-def test_a_shard_that_was_damaged_is_written_again(
-    tmp_path: Path, whole: dict[str, bytes], damage: str, *, is_whole: bool
-) -> None:
+def test_a_shard_that_was_damaged_is_written_again(tmp_path: Path, whole: dict[str, bytes], damage: str) -> None:
     folder = tmp_path / "set"
     convert(conversion(), ARRAY, folder)
-    file = folder / "x-00003.bin"
+    file = folder / "x-00003.npy"
     if damage == "gone":
         file.unlink()
     else:
         file.write_bytes(bytes(file.stat().st_size - (damage == "cut")))
     if damage != "changed":  # which no size tells
-        with pytest.raises(StorageError, match=r"1 files .* are not whole, the first is `x-00003\.bin`.*Run the same"):
+        with pytest.raises(StorageError, match=r"1 files .* are not whole, the first is `x-00003\.npy`.*Run the same"):
             open_set(folder, conversion(), ARRAY)
-    if not is_whole:
-        (folder / "manifest.json").unlink()
+    with pytest.raises(BadSampleError):  # the run is stopped, and goes on
+        convert(conversion(fail_at(39)), ARRAY, folder)
     assert convert(conversion(), ARRAY, folder).samples == 13
     assert content(folder) == whole
 
@@ -124,7 +120,7 @@ def test_a_shard_that_was_damaged_is_written_again(
 def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes]) -> None:
     folder = tmp_path / "set"
     for number in (2, 0):  # on two machines
-        assert convert(conversion(), ARRAY, tmp_path / f"{number}", part=(number, 3)).manifest is None
+        assert convert(conversion(), ARRAY, tmp_path / f"{number}", part=(number, 3)).record is None
         shutil.copytree(tmp_path / f"{number}", folder, dirs_exist_ok=True)
     with pytest.raises(StorageError, match=r"not complete: 3 of 8 shards are missing .* the first is number 1"):
         finish(folder)
@@ -133,37 +129,40 @@ def test_parts_are_joined_to_the_same_set(tmp_path: Path, whole: dict[str, bytes
     assert content(folder) == whole
 
 
-def test_parts_may_begin_at_once(tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, exists = tmp_path / "set", Path.exists
-    began: list[Path] = []
+def test_parts_may_begin_at_once(tmp_path: Path, whole: dict[str, bytes]) -> None:
+    folder, began = tmp_path / "set", threading.Event()
 
-    def other_part_meanwhile(path: Path) -> bool:
-        found = exists(path)
-        if path == folder / HEADER_NAME and not began:
-            began.append(path)
+    def begin_another(index: int) -> None:
+        if not began.is_set():
+            began.set()
             convert(conversion(), ARRAY, folder, part=(1, 2))
-        return found
 
-    monkeypatch.setattr(Path, "exists", other_part_meanwhile)
-    convert(conversion(), ARRAY, folder, part=(0, 2))
+    convert(conversion(begin_another), ARRAY, folder, part=(0, 2))
     finish(folder)
-    assert began
     assert content(folder) == whole
 
 
-def test_a_full_disk_keeps_what_was_finished(tmp_path: Path, whole: dict[str, bytes]) -> None:
+def test_a_full_disk_keeps_what_was_finished(tmp_path: Path) -> None:
+    """/dev/full takes no byte, as a full disk."""
     folder = tmp_path / "set"
+    spec = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 
     def fill_disk(index: int) -> None:
-        if index == 38:  # the next shard finds no room: /dev/full takes no byte
-            (folder / "x-00003.bin.part").symlink_to("/dev/full")
+        if index == 39:  # in a shard of its own
+            (written,) = folder.glob(".shard-3-*")
+            (written / "index.npy").symlink_to("/dev/full")
 
+    encoded = conversion(fill_disk, make=lambda index: b"%d" % index, spec=spec)
     with pytest.raises(
         StorageError, match=r"disk is full.* after 39 of 100 samples\. These are kept.*goes on from there"
     ):
-        convert(conversion(fill_disk), ARRAY, folder)
-    assert convert(conversion(), ARRAY, folder).kept == 39
-    assert content(folder) == whole
+        convert(encoded, TFRecord(), folder)
+    assert (
+        convert(
+            dataclasses.replace(encoded, source=conversion(make=lambda index: b"%d" % index).source), TFRecord(), folder
+        ).kept
+        == 39
+    )
 
 
 def test_a_disk_that_is_short_is_refused_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,31 +208,21 @@ def test_a_stale_set_is_named(tmp_path: Path, changes: dict[str, Any], message: 
     assert before == content(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "conversion.json"])
-def test_an_edited_record_is_told(tmp_path: Path, name: str) -> None:
-    convert(conversion(), ARRAY, tmp_path)
-    path = tmp_path / name
+@pytest.mark.parametrize("part", [(0, 1), (0, 2)])
+def test_an_edited_record_is_told(tmp_path: Path, part: tuple[int, int]) -> None:
+    convert(conversion(), ARRAY, tmp_path, part=part)
+    (path,) = tmp_path.glob("*.json")
     path.write_text(path.read_text().replace("no ops", "some ops"))
-    with pytest.raises(StorageError, match=rf"{name}` was edited: its seal does not match"):
-        open_set(tmp_path, conversion(ops_digest="some ops"), ARRAY) if name[0] == "m" else finish(tmp_path)
+    for call in (lambda: finish(tmp_path), lambda: convert(conversion(), ARRAY, tmp_path)):
+        with pytest.raises(StorageError, match=rf"{path.name}` was edited .* seal does not match"):
+            call()
 
 
-def test_an_edited_shard_record_is_not_believed(tmp_path: Path, whole: dict[str, bytes]) -> None:
-    folder = tmp_path / "set"
-    convert(conversion(), ARRAY, folder, part=(0, 2))
-    record = json.loads((folder / "shard-00004.json").read_text())
-    record["files"][0]["crc32c"] = "00000000"
-    (folder / "shard-00004.json").write_text(json.dumps(record))
-    assert convert(conversion(), ARRAY, folder).kept == 3 * 13
-    assert content(folder) == whole
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema_version": 99}', "null", '{"seal": "x"}', "[" * 100_000])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
-    convert(conversion(), ARRAY, tmp_path)
-    (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(StorageError, match=r"The manifest `.*manifest\.json` .*Remove it and run the same"):
-        open_set(tmp_path, conversion(), ARRAY)
+def test_a_set_of_an_earlier_layout_is_to_be_converted_again(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    for call in (convert, lambda *which: find(which[2], *which[:2])):
+        with pytest.raises(StorageError, match="in a layout that is no longer read: convert again"):
+            call(conversion(), ARRAY, tmp_path)
 
 
 def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
@@ -241,8 +230,8 @@ def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"has no set of the 100 samples after 0 ops.*made by other ops"):
         find(tmp_path, conversion(), ARRAY)
     convert(conversion(), ARRAY, tmp_path / "b")
-    assert find(tmp_path, conversion(), ARRAY).folder == tmp_path / "b"
-    assert find(tmp_path / "b", conversion(), ARRAY).folder == tmp_path / "b"
+    assert find(tmp_path, conversion(), ARRAY).folder.path == tmp_path / "b"
+    assert find(tmp_path / "b", conversion(), ARRAY).folder.path == tmp_path / "b"
     with pytest.raises(StorageError, match="has no set of"):
         find(tmp_path / "nowhere", conversion(), ARRAY)
 
@@ -261,7 +250,7 @@ def test_bad_samples_are_noted_where_they_are_skipped(tmp_path: Path) -> None:
     told = conversion(fail_at(50), skip_bad=True)
     convert(told, ARRAY, tmp_path)
     stored = open_set(tmp_path, told, ARRAY)
-    assert list(stored.manifest.bad) == [50]
+    assert list(stored.record.bad) == [50]
     with pytest.raises(BadSampleError, match="sample 50 is broken"):
         stored.read(50)
     assert verify(stored, told, at_most=COUNT) == COUNT
@@ -323,7 +312,7 @@ def test_a_folder_that_cannot_hold_the_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=rf"`{tmp_path}/locked` cannot be written to: .*Choose another folder"):
         convert(conversion(), ARRAY, tmp_path / "locked")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="cannot be made: File exists"):
+    with pytest.raises(StorageError, match="cannot be written to: File exists"):
         convert(conversion(), ARRAY, tmp_path / "file")
     for part in ((1, 1), (-1, 2), (0, 0)):
         with pytest.raises(ConfigError, match=r"`part` must be \(i, n\)"):
@@ -377,8 +366,8 @@ def test_a_file_spoilt_meanwhile_is_named(photos: Path, tmp_path: Path, befalls:
     made = of_photos(photos)
     with pytest.raises(BadSampleError, match=r"sample 63\b.*63\.jpg"):
         convert(made, ARRAY, tmp_path / "set", on_progress=at(0, lambda: befalls(last(photos))))
-    assert len(list((tmp_path / "set").glob("shard-*.json"))) == 7
-    assert not list((tmp_path / "set").glob("*.part"))
+    assert len([*(tmp_path / "set").glob("x-*.npy")]) == 7
+    assert not [*(tmp_path / "set").glob(".shard-*")]
     with pytest.raises(StorageError, match="begun and did not end"):
         open_set(tmp_path / "set", made, ARRAY)
 

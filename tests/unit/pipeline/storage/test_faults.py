@@ -1,0 +1,89 @@
+"""A set that is damaged while a loader reads it: one sentence that names the file, and the process goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe import native
+from autopipe.errors import BadSampleError
+from autopipe.pipeline.assembly import conversion_of
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.storage.convert import convert
+from autopipe.workload.ops.planner import make_plan
+from tests.fakes.sources import Made
+
+COUNT = 32
+Damage = Callable[[Path], object]
+
+
+def encoded(index: int) -> tuple[bytes, int]:
+    pixels = np.random.default_rng(index).integers(0, 256, (16, 16, 3), np.uint8)
+    return bytes(cv2.imencode(".png", pixels)[1]), index
+
+
+def cut(folder: Path) -> None:
+    for file in [*folder.glob("x-*.npy"), *folder.glob("*.tfrecord")]:
+        os.truncate(file, 300)
+
+
+def fail(folder: Path) -> None:
+    """Have reads of open files fail as of a broken disk: the memory at the first addresses gives EIO."""
+    memory = os.open("/proc/self/mem", os.O_RDONLY)
+    for each in Path("/proc/self/fd").iterdir():
+        if each.is_symlink() and each.readlink().is_relative_to(folder) and each.readlink().suffix != ".json":
+            os.dup2(memory, int(each.name))
+    os.close(memory)
+
+
+@pytest.fixture(params=["array", "array:1", "tfrecord"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ap.Workload, ap.PipelineConfig, Path]:
+    """`array:1` is read image by image, `array` a batch at a time."""
+    form, _, cut = request.param.partition(":")
+    ops: list[Any] = [ap.Decode(), ap.RandomFlip()] if cut or form == "tfrecord" else [ap.Decode()]
+    data = Made(COUNT, encoded)
+    workload = ap.Workload(data=data, ops=ops, batch_size=8, converted=tmp_path / "kept")
+    convert(conversion_of(workload, make_plan(workload), STORAGES[form]), STORAGES[form], tmp_path / "kept")
+    return workload, ap.PipelineConfig(loader=ap.Threads(workers=2), keep=form), tmp_path / "kept"
+
+
+@pytest.mark.parametrize("by_python", [False, True])
+@pytest.mark.parametrize(
+    ("befalls", "said"), [(cut, "is cut short: it ends before byte"), (fail, "cannot be read: Input/output error")]
+)
+def test_an_open_set_that_is_cut_short_or_on_a_broken_disk_is_told(
+    kept: Any, befalls: Damage, said: str, by_python: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if by_python:
+        monkeypatch.setattr(native, "why_not", lambda: "the test wants none")
+    workload, config, folder = kept
+    with ap.build_loader(workload, config) as loader:
+        assert sum(len(batch[0]) for batch in loader.epoch(0)) == COUNT
+        befalls(folder)
+        with pytest.raises(BadSampleError, match=rf"`{folder}/[a-z]+-\d+\.[a-z]+` {said}"):
+            list(chain.from_iterable(map(loader.epoch, range(1, 100))))  # the first ones may have been read before
+
+
+def test_a_set_that_vanishes_before_it_is_read_is_told(kept: Any) -> None:
+    workload, config, folder = kept
+    with ap.build_loader(workload, config) as loader:
+        shutil.rmtree(folder)
+        with pytest.raises(BadSampleError, match=rf"set in `{folder}` cannot be read: No such file or directory\."):
+            list(loader.epoch(0))
+
+
+def test_a_set_that_vanishes_while_it_is_open_is_read_on(kept: Any) -> None:
+    workload, config, folder = kept
+    with ap.build_loader(workload, config) as loader:
+        first = [batch[0].copy() for batch in loader.epoch(0)]
+        shutil.rmtree(folder)
+        np.testing.assert_array_equal(first, [batch[0] for batch in loader.epoch(0)])
