@@ -20,7 +20,6 @@ from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search import budget, library
 from autopipe.search.budget import ceiling_stop, needed_share, no_gain_stop
-from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
@@ -81,10 +80,6 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before(best: list[Es
     assert (None if stop is None else stop.reason) == (Reason.NO_GAIN if ends else None)
 
 
-def optunas_own(context: Any) -> RandomSampler:
-    return RandomSampler(seed=context.seed)
-
-
 @pytest.mark.parametrize(
     ("surface", "only", "chosen", "reason"),
     [
@@ -99,7 +94,11 @@ def optunas_own(context: Any) -> RandomSampler:
         (  # finds nothing new
             Surface(),
             {"loader": ["keras"], "devices": [2, 1]},
-            {"sampler": Sampler("random", optunas_own), "trials": 40, "reached_share": 2.0},
+            {
+                "sampler": Sampler("random", lambda asked: RandomSampler(seed=asked.seed)),
+                "trials": 40,
+                "reached_share": 2.0,
+            },
             Reason.TRIALS,
         ),
         (  # though the first batch is slow
@@ -251,16 +250,13 @@ def test_what_has_to_be_beaten_is_compared_with_though_other_peoples_code_is_at_
 # ---------------------------------------------------------------- the time
 
 
-def blocks_of(ended: Searched) -> int:
-    return len({row.block for row in ended.rows if row.block is not None})
-
-
 @pytest.mark.parametrize("budget_seconds", [12.0, 20.0, *map(float, range(30, 52, 3))])
 def test_the_budget_holds_within_ten_percent(space: Space, budget_seconds: float) -> None:
     ended = run(space, loader_bound(quirks=1), trials=999, budget_seconds=budget_seconds, patience=99)
     assert ended.result.seconds <= 1.1 * budget_seconds
     assert any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in ended.rows)
-    assert ended.result.proved == (blocks_of(ended) > 2) == (budget_seconds >= 30.0)  # else there is no time for three
+    blocks = {row.block for row in ended.rows if row.block is not None}
+    assert ended.result.proved == (len(blocks) > 2) == (budget_seconds >= 30.0)  # else there is no time for three
     rounds = [each.pairs for each in ended.result.contests if each.baseline is not None]
     assert not ended.result.proved or max(rounds) >= 3  # of the winner and its rival
     said = re.search(r": (\d+) of 168 configurations were tried; a proof needs (\d+) s", ended.result.stop.message)

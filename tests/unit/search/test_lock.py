@@ -52,10 +52,6 @@ def holding(name: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def ignore(holder: str) -> None:
-    pytest.fail(f"it waits for {holder}")
-
-
 def test_the_second_waits_until_the_first_is_done_and_is_told_for_whom(name: str) -> None:
     order: list[str] = []
     told = threading.Event()
@@ -119,6 +115,6 @@ def test_a_machine_that_has_no_such_sockets_measures_all_the_same(
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(socket.socket, "bind", forbidden)
-    with lock.Queue(ignore).held(name):
+    with lock.Queue(pytest.fail).held(name):
         pass
     assert "cannot be kept from measuring at the same time: Permission denied" in caplog.text

@@ -14,7 +14,6 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import library
-from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
 from autopipe.search.surrogate import Sampler, SurrogateSampler
@@ -25,10 +24,6 @@ from tests.unit.search.conftest import loader_bound, run, some
 LITTLE = Limits(memory_bytes=3 * 2**30)
 
 
-def memory(ended: Searched) -> int:
-    return loader_bound().resources(some(ended.best_config)).peak_rss_bytes or 0
-
-
 @pytest.mark.parametrize("limited", ["the first", "the second"])
 def test_what_was_measured_is_held_to_the_limits_of_today(space: Space, url: str, limited: str) -> None:
     before, today = (LITTLE, Limits()) if limited == "the first" else (Limits(), LITTLE)
@@ -37,7 +32,8 @@ def test_what_was_measured_is_held_to_the_limits_of_today(space: Space, url: str
     surface = loader_bound(quirks=1)
     second = run(space, surface, url, limits=today, **asked)
     for ended, limits in ((first, before), (second, today)):
-        assert (memory(ended) <= 3 * 2**30) == (limits is LITTLE)
+        memory = surface.resources(some(ended.best_config)).peak_rss_bytes or 0
+        assert (memory <= 3 * 2**30) == (limits is LITTLE)
         assert bool(ended.result.over_limits) == (limits is LITTLE)
     assert limited == "the first" or surface.measured == []
 
