@@ -148,17 +148,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "autopipe.json"
 
 
-def test_profiles_of_other_machines_and_backends_stay(path: Path) -> None:
+def test_profiles_of_other_machines_and_backends_stay_and_the_name_of_the_workload(path: Path) -> None:
     old, new = (profile(hardware=hardware(keras_backend="jax"), key=key) for key in ("old", "new"))
     files.write(artifact(old, TENSORFLOW, BIG), path)
     files.write_joined(artifact(new, workload=NAMED), path)
     assert files.read(path) == artifact(TENSORFLOW, BIG, new, workload=NAMED)
-
-
-def test_a_workload_without_a_name_keeps_the_one_that_it_had(path: Path) -> None:
-    files.write(artifact(workload=NAMED), path)
-    files.write_joined(artifact(NEW), path)
-    assert files.read(path) == artifact(NEW, workload=NAMED)
+    files.write_joined(artifact(old), path)  # of a workload without a name
+    assert files.read(path) == artifact(TENSORFLOW, BIG, old, workload=NAMED)
 
 
 def test_an_artefact_of_another_workload_is_kept_beside(path: Path) -> None:

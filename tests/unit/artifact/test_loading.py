@@ -126,25 +126,20 @@ def named(stored: Stored) -> tuple[str, bool]:
 ABOVE = FileReference(path="../train.py")
 
 
-def test_a_workload_below_the_working_directory_is_taken(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workload_below_the_working_directory_is_taken_and_one_elsewhere_only_if_that_is_allowed(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(project)
     path = written(project, ABOVE)
     assert named(stored(path.relative_to(project))) == (f"{project / 'train.py'}:workload", False)
-
-
-def test_a_workload_elsewhere_is_taken_only_if_that_is_allowed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project / "tuned")
-    path = written(project, ABOVE)
     with pytest.raises(ArtifactError, match="must stay inside its folder") as raised:
         stored(path)
     assert f"--workload '{project / 'train.py'}:workload'" in str(raised.value.hint)
     assert named(stored(path, allow_outside=True)) == (f"{project / 'train.py'}:workload", True)
-
-
-def test_where_it_once_lay_must_be_allowed(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     (tmp_path / "train.py").touch()
-    path = written(project, FileReference(path="../gone.py", origin=str(tmp_path / "train.py")))
+    path = written(project, FileReference(path="../gone.py", origin=str(tmp_path / "train.py")))  # where it once lay
     with pytest.raises(ArtifactError):
         stored(path)
     assert named(stored(path, allow_outside=True)) == (f"{tmp_path / 'train.py'}:workload", True)
