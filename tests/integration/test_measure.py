@@ -325,7 +325,7 @@ def test_epochs_of_many_samples_are_timed_on_a_part_and_without_validation_there
     found = session.epoch(THREADS, {**EPOCHS, "images_per_second": 1000.0}, Told())
     session.close()
     assert 0 < found.share < 0.2
-    assert found.training_seconds == pytest.approx(175 * 0.004, rel=0.5)  # of the simulated accelerator
+    assert found.training_seconds >= 0.9 * 175 * 0.004  # of the simulated accelerator; longer on a slow machine
     plain = Session(workload())
     with pytest.raises(WorkloadError, match="names no `validation`"):
         plain.epoch(THREADS, EPOCHS, Told())

@@ -113,15 +113,6 @@ def test_every_limit_has_a_sentence() -> None:
         assert "any number" not in sentence
 
 
-def test_reads_at_a_time_and_workers_limit_by_what_they_wait_for() -> None:
-    found = bottleneck(bounds(ceiling(model=1000.0, **waiting(SLOW)), THREADS), rate=95.0)
-    few = bottleneck(
-        bounds(ceiling(model=1900.0, op_costs=(op("read", 0.1e-3, 0.8e-3), op("Decode", 0.9e-3))), threads(2))
-    )
-    rates = [None if each.limit is None else each.limit.images_per_second for each in (found, few)]
-    assert rates == pytest.approx([2 / 20.74e-3, 2 / 1.8e-3])
-
-
 def test_workers_elsewhere_are_held_back_by_the_cores_there(elsewhere: Callable[[int], PipelineConfig]) -> None:
     def told(workers: int, **known: Any) -> Bottleneck:
         return bottleneck(bounds(ceiling(**known), elsewhere(workers)))

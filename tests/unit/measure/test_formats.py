@@ -124,10 +124,6 @@ def test_nothing_is_written_and_bad_samples_are_left_out(tmp_path: Path) -> None
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def _decoded_by_hand(data: bytes) -> Any:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-
-
 @pytest.mark.parametrize(
     ("source", "ops", "kind", "said"),
     [
@@ -135,7 +131,7 @@ def _decoded_by_hand(data: bytes) -> Any:
         (ap.Arrays(np.zeros((4, 7), np.float32)), [], WorkloadError, r"image files that.*`x` \(array\)"),
         (
             Encoded(4, lambda index: encoded(smooth(8, 8))),
-            [ap.Map(_decoded_by_hand)],
+            [ap.Map(lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))],
             WorkloadError,
             r"`x` \(encoded\), and the ops are \[Map",
         ),
