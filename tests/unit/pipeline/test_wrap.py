@@ -60,10 +60,6 @@ def rows(index: int) -> tuple[Any, Any]:
     return X[4 * index :][:4], Y[4 * index :][:4]
 
 
-def make_sequence(workers: int = 1) -> Any:
-    return Items(3, rows, workers=workers)
-
-
 def _wrapped(function: Callable[..., Any] = make_tensors, steps: int | None = None, **choices: Any) -> ap.Workload:
     return wrap.wrap(function, model=None, parameters=choices or {"calls": [1, 2]}, steps=steps, shuffle=False)
 
@@ -84,7 +80,7 @@ def opened(workload: ap.Workload) -> ap.Loader:
 
 
 TENSORS = _wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
-SEQUENCE = _wrapped(make_sequence, workers=[1, 2])
+SEQUENCE = _wrapped(lambda workers=1: Items(3, rows, workers=workers), workers=[1, 2])
 
 
 @pytest.mark.parametrize("workload", [TENSORS, SEQUENCE], ids=["tf.data", "PyDataset"])
@@ -364,20 +360,20 @@ def of_parts(size: int = 2) -> Iterator[Any]:
     yield {"a": X, "b": X[:, :1]}
 
 
-def growing(size: int = 2) -> Any:
-    return Items(4, lambda index: (np.ones((2, 4 if index == 2 else 3), np.float32), np.zeros(2)))
-
-
-def wider(size: int = 2) -> Any:
-    return tf.data.Dataset.from_tensors(np.zeros((4, size), np.float32))
-
-
 @pytest.mark.parametrize(
     ("function", "size", "said"),
     [
         (of_parts, 2, r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
-        (growing, 2, r"it has the shape \(2, 3\), but another one has \(2, 4\)"),
-        (wider, 3, r"whatever its parameters, but with {'size': 3} one has \(4, 3\)"),
+        (
+            lambda size=2: Items(4, lambda at: (np.ones((2, 3 + (at == 2))), np.zeros(2))),
+            2,
+            r"it has the shape \(2, 3\), but another one has \(2, 4\)",
+        ),
+        (
+            lambda size=2: tf.data.Dataset.from_tensors(np.zeros((4, size))),
+            3,
+            r"whatever its parameters, but with {'size': 3} one has \(4, 3\)",
+        ),
     ],
 )
 def test_a_batch_of_another_shape_is_refused_and_parameters_are_blamed_if_they_were_changed(
@@ -545,14 +541,14 @@ class Own(DataLoader):
     __module__ = __name__
 
 
-def endless_forks(calls: int = 1) -> Any:
-    return Counted(workers=2, use_multiprocessing=True)
-
-
 @pytest.mark.parametrize(
     ("make", "said", "instead"),
     [
-        (endless_forks, "forked after JAX has run", "use_multiprocessing=False"),
+        (
+            lambda calls=1: Counted(workers=2, use_multiprocessing=True),
+            "forked after JAX has run",
+            "use_multiprocessing=False",
+        ),
         (lambda calls=1: DataLoader(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
         (lambda calls=1: Own(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
     ],

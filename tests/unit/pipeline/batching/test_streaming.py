@@ -216,24 +216,17 @@ class Broken(ap.Arrays):
 
 
 @pytest.mark.parametrize("together", [1, TOGETHER])
-def test_a_sample_that_fails_comes_as_an_error_behind_the_batches_before_it(together: int) -> None:
+def test_a_sample_that_fails_comes_as_an_error_between_the_batches_before_it_and_those_behind(together: int) -> None:
+    before, behind = list(range(BAD // SIZE * SIZE)), BAD // SIZE + 1
+    assert behind % TOGETHER != 0  # it is in the group of the one that fails
     with opened(Broken(), together, shuffle=False) as loader:
         for _ in range(2):
             found: list[Any] = []
             with pytest.raises(BadSampleError, match=f"sample {BAD} .*no such row"):
                 found.extend(np.array(y) for _, y in loader.batches(0, last=True))
-            assert np.concatenate(found).tolist() == list(range(BAD // SIZE * SIZE))
-
-
-@pytest.mark.parametrize("together", [1, TOGETHER])
-def test_the_batches_behind_one_that_fails_can_be_had(together: int) -> None:
-    behind = BAD // SIZE + 1
-    assert behind % TOGETHER != 0  # it is in the group of the one that fails
-    with opened(Broken(), together, shuffle=False) as loader:
-        with pytest.raises(BadSampleError):
-            taken(loader, 0)
-        found = taken(loader, 0, behind, last=False)
-        assert np.concatenate([y for _, y in found]).tolist() == list(range(behind * SIZE, COUNT))
+            assert np.concatenate(found).tolist() == before
+        rest = taken(loader, 0, behind, last=False)
+        assert np.concatenate([y for _, y in rest]).tolist() == list(range(behind * SIZE, COUNT))
         loader.load_state_dict({**loader.state_dict(), "epoch": 1, "batch": behind})
         again = [np.array(y) for _, y in loader.epoch(1)]
         assert np.concatenate(again).tolist() == list(range(behind * SIZE, COUNT))

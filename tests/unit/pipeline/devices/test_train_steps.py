@@ -161,7 +161,7 @@ def test_a_step_of_the_owners_own_making_is_put_back_also_when_training_fails(fa
     assert model.train_step is own
 
 
-def test_a_further_fit_compiles_nothing_and_another_finish_once() -> None:
+def test_a_further_fit_compiles_nothing_another_finish_once_and_a_model_compiled_anew_has_its_new_settings() -> None:
     model = counting()
     trainer = Trainer(model, compact())
     trainer.fit(epochs=1, verbose=0)
@@ -175,17 +175,10 @@ def test_a_further_fit_compiles_nothing_and_another_finish_once() -> None:
     twice = model.traced
     trainer.fit(epochs=1, verbose=0)
     assert model.traced == twice > once
-
-
-def test_a_model_compiled_anew_trains_by_its_new_settings() -> None:
-    model = counting()
-    trainer = Trainer(model, compact())
-    trainer.fit(epochs=1, verbose=0)
-    before = model.traced
     model.compile(keras.optimizers.SGD(0.0), "categorical_crossentropy")
     weights = model.get_weights()
     trainer.fit(epochs=1, verbose=0)
-    assert model.traced > before
+    assert model.traced > twice
     assert all(np.array_equal(a, b) for a, b in zip(weights, model.get_weights(), strict=True))
 
 
