@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console
@@ -90,26 +90,30 @@ class Progress:
         if said := as_options(settings):
             self.say("as before", said)
 
-    def _search(self, event: events.Event) -> None:
-        for label, text in _lines(event):
-            self.say(label, text)
-        self._update(event)
-
-    def _update(self, event: events.Event) -> None:
+    def _search(self, event: events.Event) -> None:  # noqa: C901  a case for each kind of event
         match event:
             case events.Waiting():
                 self._waits(event)
             case events.StudyOpened():
-                self._opened()
+                self._opened(event)
             case events.SpaceTrimmed():
                 self._space(event)
             case events.CeilingMeasured():
                 self._ceiling(event.ceiling)
+            case events.BudgetPlanned():
+                self.say("budget", _budget(event))
+            case events.StorageLost():
+                said = f"The study cannot be written any more: {event.reason}. The search goes on in memory."
+                self.say("note", said)
             case events.TrialStarted():
                 self._started(event)
             case events.TrialFinished():
                 self._finished(event)
+            case events.SearchStopped():
+                self.say("stopped", event.stop.message)
             case events.ConfirmationStarted():
+                configs, (fewest, most) = wording.count(len(event.configs), "configuration"), event.blocks
+                self.say("confirm", f"{configs} by turns, in {fewest} to {most} rounds")
                 self._confirming = (len(event.configs), 0)
 
     def _waits(self, event: events.Waiting) -> None:
@@ -125,7 +129,10 @@ class Progress:
             self.say("ceiling", f"the model alone takes {rate:,.0f} images/s{setup and f', {setup}'}")
         self._said_ceiling = True
 
-    def _opened(self) -> None:
+    def _opened(self, event: events.StudyOpened) -> None:
+        if event.resumed:
+            failed = f"; {event.failed} failed, and `--fresh` tries them again" if event.failed else ""
+            self.say("resumed", f"this study has {wording.count(event.resumed, 'trial')} already{failed}")
         if self._ends is not None and self._waiting_since is not None:
             self._ends += self._clock() - self._waiting_since
         self._doing = "measuring the model alone"
@@ -177,24 +184,6 @@ class Progress:
             self._detail = f"{event.images_per_second:,.0f} images/s"
         else:
             self._remark(event)
-
-
-def _lines(event: events.Event) -> Iterator[tuple[str, str]]:
-    """Yield what is always printed of an event: labels and texts."""
-    match event:
-        case events.StorageLost():
-            yield "note", f"The study cannot be written any more: {event.reason}. The search goes on in memory."
-        case events.StudyOpened():
-            if event.resumed:
-                failed = f"; {event.failed} failed, and `--fresh` tries them again" if event.failed else ""
-                yield "resumed", f"this study has {wording.count(event.resumed, 'trial')} already{failed}"
-        case events.BudgetPlanned():
-            yield "budget", _budget(event)
-        case events.ConfirmationStarted():
-            configs, (fewest, most) = wording.count(len(event.configs), "configuration"), event.blocks
-            yield "confirm", f"{configs} by turns, in {fewest} to {most} rounds"
-        case events.SearchStopped():
-            yield "stopped", event.stop.message
 
 
 def _budget(event: events.BudgetPlanned) -> str:

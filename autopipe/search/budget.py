@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 
-from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
+from autopipe.measure.bottleneck import AS_FAST
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.stats import REPEATABILITY, log_variance
@@ -26,7 +25,6 @@ _TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
 _ADVISED_TRIALS = 10
 _READINGS = 3  # of the model alone at most, while it is slower than a training that was just measured
 _GIVEN_AWAY = 0.02  # of the ceiling, on an unsteady machine
-_LOOKS = 2  # at most, at a point beside other people's code that is at the ceiling
 
 
 def best_so_far(session: Session) -> list[Estimate | None]:
@@ -99,8 +97,7 @@ class Budget:
     def __init__(self, session: Session) -> None:
         self._session, self._settings = session, session.settings
         self._most_for_confirmation = math.inf  # seconds
-        self._looked_for: dict[tuple[str, int], Ceiling | None] = {}  # the model alone, read for figures at the ceiling
-        self._theirs_was_there = False
+        self._looked_for = set[tuple[str, int]]()  # figures at the ceiling, after which the model alone was read again
 
     def plan(self) -> BudgetPlanned | None:
         """Divide the remaining time, and return the plan; None without a budget, or if it is used up already."""
@@ -202,16 +199,10 @@ class Budget:
         return self._looked_at("The best", self._session.best(), share)
 
     def theirs_is_there(self) -> bool:
-        """True if foreign code is at the ceiling, so that nothing is left to gain.
-
-        It stays True as long as that code is near: a higher reading of the ceiling later is of another minute.
-        """
+        """True if foreign code is at the ceiling, so that nothing is left to gain."""
         points, share = self._session.points(), self._settings.ceiling_share
-        theirs = [point for key in self._theirs() if (point := points.get(key)) is not None]
-        there = any(self._at_ceiling("", each, share) is not None for each in theirs)
-        near = any(self._at_ceiling("", each, MODEL_SHARE) is not None for each in theirs)
-        self._theirs_was_there = near and (there or self._theirs_was_there)
-        return self._theirs_was_there
+        theirs = (point for key in self._theirs() if (point := points.get(key)) is not None)
+        return any(self._at_ceiling("", each, share) is not None for each in theirs)
 
     def _theirs(self) -> list[str]:
         return [each.config.key() for each in self._session.baselines if each.config.loader.is_foreign]
@@ -226,33 +217,19 @@ class Budget:
         return not fast.isdisjoint(self._theirs()) and to_beat <= fast
 
     def _looked_at(self, what: str, point: Point | None, share: float) -> Stop | None:
-        """Return a stop if a point is at the ceiling when it is measured twice, each time followed by the model alone.
-
-        If foreign code is at the ceiling, ours should be, too: then a figure a little below it is also checked.
-        """
-        if point is None or not point.feasible:
-            return None
-        theirs = self.theirs_is_there()
-        doubtful = theirs and len(point.measurements) == 1 and not point.config.loader.is_foreign
-        if self._at_ceiling(what, point, MODEL_SHARE if doubtful else share) is None:
+        """Return a stop if a point is at the ceiling when it is measured twice, and the model alone once more."""
+        if point is None or not point.feasible or self._at_ceiling(what, point, share) is None:
             return None
         if any(row.key == point.key and isinstance(row.outcome, TrialFailure) for row in self._session.search_rows()):
             return None  # it would fail again at each look
-        for look in range(_LOOKS if theirs else 1):
-            if look or len(point.measurements) < 2:  # one lucky run does not end a search
-                before = len(point.measurements)
-                if self._session.seconds_left() < self._session.trial_seconds():
-                    return None  # the search ends anyway
-                self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
-                point = self._session.points()[point.key]
-                if len(point.measurements) == before or not point.feasible:
-                    return None
-            if self._is_overtaken(point):
+        if (before := len(point.measurements)) < 2:  # one lucky run does not end a search
+            if self._session.seconds_left() < self._session.trial_seconds():
+                return None  # the search ends anyway
+            self._session.run_config(point.config, AskedBy(Asker.AGAIN, "ceiling"))
+            point = self._session.points()[point.key]
+            if len(point.measurements) == before or not point.feasible:
                 return None
-            stop = self._at_ceiling(what, point, share) or self._side_by_side(what, point, share)
-            if stop is not None or self._side_by_side(what, point, MODEL_SHARE) is None:
-                return stop
-        return None
+        return None if self._is_overtaken(point) else self._at_ceiling(what, point, share)
 
     def _is_overtaken(self, point: Point) -> bool:
         """Measure the model alone again, once for each figure; True if it is still slower than the figure.
@@ -262,29 +239,11 @@ class Budget:
         session, figure = self._session, (point.key, len(point.measurements))
         if figure not in self._looked_for:
             for _ in range(_READINGS if session.seconds_left() > 0.0 else 0):
-                self._looked_for[figure] = session.look_again(point.config)
+                self._looked_for.add(figure)
+                session.look_again(point.config)
                 if not session.highest_ceiling().is_overtaken_by(point.estimate):
                     break
         return figure not in self._looked_for or session.highest_ceiling().is_overtaken_by(point.estimate)
-
-    def _side_by_side(self, what: str, point: Point, share: float) -> Stop | None:
-        """Return a stop if a point reached, over all checks, the rate of the model alone right after each one."""
-        looks = enumerate((each.images_per_second for each in point.measurements), start=1)
-        pairs = [(rate, alone) for number, rate in looks if (alone := self._looked_for.get((point.key, number)))]
-        known, top = self._session.ceiling(point.config), self._session.highest_ceiling()
-        if not pairs or known is None or not self.theirs_is_there():
-            return None
-        if known.model_images_per_second.value < self._settings.ceiling_share * top.model_images_per_second.value:
-            return None  # another setup of the model leaves something to gain
-        last, alone = pairs[-1]
-        reached = math.exp(fmean(math.log(rate.value / of.model_images_per_second.value) for rate, of in pairs))
-        if reached < needed_share(last, alone, share):
-            return None
-        return Stop(
-            reason=Reason.CEILING,
-            message=f"{what} reaches {min(1.0, reached):.0%} of what the model takes when data costs nothing, measured "
-            "in turns with it: the model is the limit, and no loader can be faster.",
-        )
 
     def _at_ceiling(self, what: str, point: Point, share: float) -> Stop | None:
         """Return a stop if nothing is left to gain, in this setup of the model or in any other that was measured.

@@ -206,7 +206,7 @@ def test_what_fails_at_its_second_look_is_not_looked_at_again_and_again(space: S
     assert set(looks.values()) == {1}
 
 
-def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once(space: Space) -> None:
+def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_in_its_time(space: Space) -> None:
     class Slow(Theirs):
         """A model whose step takes a second, on a machine that is slower while the first candidate runs."""
 
@@ -222,7 +222,7 @@ def test_a_slow_model_that_other_peoples_code_keeps_busy_ends_the_search_at_once
     assert ended.result.stop.message.startswith("The best reaches")
     assert some(ended.best_config).loader.worker_count() == 1
     assert not ended.result.proved
-    assert ended.result.seconds < 80
+    assert ended.result.seconds <= 120
 
 
 def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_to_be_proved(space: Space) -> None:
