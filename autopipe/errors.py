@@ -206,6 +206,7 @@ REMOVED: Final = {
     "--isolation": "Trials share one process, which is begun anew after a failure, 50 trials, or if it has grown.",
     "--max-cpu": "Give the whole command fewer cores, such as `taskset -c 0-3 autopipe tune ...`.",
     "--hosts": "Give the workload one host's part of the batch as its `batch_size`, and tune that.",
+    "eject --plain": "`--to tf.data` and `--to keras` write usual pipelines of any workload.",
     "convert --ray": "Write `--by ray=ADDRESS`.",
     "tune --set": "Write `--only KEY=VALUE`.",
     "retune --set": "Write `--only KEY=VALUE`.",

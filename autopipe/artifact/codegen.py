@@ -6,7 +6,6 @@ code is written by `autopipe.pipeline.eject`. Profiles are made and updated here
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
@@ -20,18 +19,15 @@ from autopipe.artifact import converting, factory, pick, reference
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import Profile, Reference
-from autopipe.errors import ConfigError, PlainCodeError, near
+from autopipe.errors import ConfigError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Difference, Hardware
 from autopipe.measure.trial import protocol
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.eject import module
-from autopipe.pipeline.wrap import WrappedData
 from autopipe.search.result import Result
 from autopipe.search.searching import workload_digest
 from autopipe.search.settings import Settings, request_of
-from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
 _MODULE: Final = Template('''"""The input pipeline that measured fastest for $workload, on each machine in $artifact.
@@ -154,43 +150,13 @@ def point(path: Path, workload: str) -> tuple[Path, ...]:
 # -------------------- a tuned pipeline without autopipe
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ejected:
-    """Code without autopipe."""
-
-    code: str
-    config: PipelineConfig  # that it implements
-    share: float  # its images/s as a part of the tuned configuration's, both as they were measured
-
-
-def eject(stored: Stored, *, plain: bool = False) -> Ejected:
+def eject(stored: Stored) -> str:
     """Return this machine's configuration as code. The workload is imported, and a few of its samples are read.
 
-    If plain code cannot express it, raise a ConfigError that says why; or with `plain`, take the fastest measured
-    configuration that it can express.
+    If plain code cannot express it, raise a PlainCodeError that says why.
     """
     choice = pick.pick(stored.artifact, fingerprint.detect())
-    workload = converting.imported(stored.workload)
-    try:
-        return Ejected(code=module.eject(workload, choice.config), config=choice.config, share=1.0)
-    except PlainCodeError as error:
-        if isinstance(workload.data, WrappedData):  # which has one form, its call
-            raise
-        refused = error.message
-    plan = make_plan(workload)
-    for known, rate in choice.profile.result.measured():
-        for config in pick.readable([known]):
-            if config.loader.is_foreign or module.reasons_against(workload, config, plan):
-                continue
-            share = rate / choice.profile.winner.images_per_second.value
-            if plain:
-                return Ejected(code=module.eject(workload, config), config=config, share=share)
-            hint = f"The fastest measured one that can reaches {share:.0%} of its images/s: use --plain."
-            raise ConfigError(refused, hint=hint)
-    raise ConfigError(
-        refused,
-        hint="Neither can any other that was measured; --to tf.data and --to keras write usual ones.",
-    )
+    return module.eject(converting.imported(stored.workload), choice.config)
 
 
 def eject_usual(named: Workload | protocol.Reference, to: str) -> str:

@@ -116,12 +116,6 @@ def eject(
             "artefact is needed.",
         ),
     ] = None,
-    plain: Annotated[
-        bool,
-        typer.Option(
-            "--plain", help="If the tuned configuration has no plain form, take the fastest configuration that has one."
-        ),
-    ] = False,
 ) -> None:
     """Write the tuned pipeline as plain code.
 
@@ -136,16 +130,13 @@ def eject(
         if to is not None:
             named = None if stored.workload is None else protocol.Reference(text=stored.workload)
             code = codegen.eject_usual(named or stored.read().workload, to)
-            what = f"{to} as it is usually written"
         else:
-            ejected = codegen.eject(stored.read(), plain=plain)
-            share = "" if ejected.share == 1.0 else f", which reached {ejected.share:.0%} of the tuned one's images/s"
-            code, what = ejected.code, f"{ejected.config.short()}{share}"
+            code = codegen.eject(stored.read())
     if out is None:
         print(code, end="")
     else:
         files.replace_text(out, code, usual="plain_pipeline.py")
-        screen.say(f"wrote     {out}: {what}")
+        screen.say(f"wrote     {out}")
 
 
 def merge(

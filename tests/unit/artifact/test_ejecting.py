@@ -21,7 +21,7 @@ from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.search.result import Trial
 from tests.fakes.facts import DESCRIBED
-from tests.fakes.profiles import artifact, config, profile, trial
+from tests.fakes.profiles import artifact, config, profile
 
 PLAIN = config(loader=ap.TfData(num_parallel_calls=2))
 
@@ -42,29 +42,15 @@ def stored(workload: ap.Workload, tuned: object, *trials: Trial) -> Stored:
 
 def test_a_plain_loader_becomes_a_file_without_autopipe(workload: ap.Workload) -> None:
     ejected = eject(stored(workload, PLAIN))
-    assert ejected.share == 1.0
-    assert "import tensorflow as tf" in ejected.code
-    assert "import autopipe" not in ejected.code
-    compile(ejected.code, "plain.py", "exec")
+    assert "import tensorflow as tf" in ejected
+    assert "import autopipe" not in ejected
+    compile(ejected, "plain.py", "exec")
 
 
-def test_what_has_no_plain_form_is_said_with_the_fastest_that_has(workload: ap.Workload) -> None:
-    slow = trial(config(loader=ap.TfData(num_parallel_calls=1)), 300.0)
-    theirs = trial({**config(), "loader": {"kind": "theirs"}}, 900.0)  # is not installed
-    known = stored(workload, config(), theirs, slow, trial(PLAIN, 800.0))
+def test_what_has_no_plain_form_is_said_with_the_forms_that_there_are(workload: ap.Workload) -> None:
     with pytest.raises(ConfigError, match="the `threads` loader is autopipe's own") as raised:
-        eject(known)
-    assert raised.value.hint == "The fastest measured one that can reaches 80% of its images/s: use --plain."
-    ejected = eject(known, plain=True)
-    assert ejected.config == ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2))
-    assert ejected.share == pytest.approx(0.8)
-
-
-def test_if_nothing_has_a_plain_form_that_is_said(workload: ap.Workload) -> None:
-    other = trial(config(loader=ap.Threads(workers=1)), 300.0)
-    with pytest.raises(ConfigError) as raised:
-        eject(stored(workload, config(), other), plain=True)
-    assert str(raised.value.hint).startswith("Neither can any other that was measured")
+        eject(stored(workload, config()))
+    assert "--to tf.data" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -95,12 +81,12 @@ def test_a_dataset_of_ones_own_becomes_its_call_with_the_best_arguments() -> Non
     workload = wrap.wrap(batches, model=None, parameters={"calls": [1, 2], "prefetch": ["none", "some"]}, steps=5)
     best = Wrapped.model_validate({"calls": 2, "prefetch": "some"})
     ejected = eject(stored(workload, config(loader=best, finish="host", device_prefetch=2)))
-    assert "return batches(calls=2, prefetch='some')" in ejected.code
-    assert "steps_per_epoch=5" in ejected.code
-    assert "2 batches on the device ahead" in ejected.code
-    assert "import autopipe" not in ejected.code
+    assert "return batches(calls=2, prefetch='some')" in ejected
+    assert "steps_per_epoch=5" in ejected
+    assert "2 batches on the device ahead" in ejected
+    assert "import autopipe" not in ejected
     made: dict[str, Any] = {}
-    exec(compile(ejected.code, "plain.py", "exec"), made)
+    exec(compile(ejected, "plain.py", "exec"), made)
     assert next(made["tuned_dataset"]())[0].shape == (2, 4)
 
 
