@@ -27,10 +27,15 @@ static const struct autopipe_instruction cropped[] = {
 static const struct autopipe_instruction reduced[] = {DECODED(3, SIDE), {RESIZE, 0, {SIDE, SIDE, AREA}, {0}, NULL}};
 static const struct autopipe_instruction grey[] = {DECODED(1, 0), {CROP, 0, {SIDE, SIDE, 1}, {0}, NULL}};
 static const struct autopipe_instruction mask[] = {DECODED(0, 0), {RESIZE, 0, {SIDE, SIDE, NEAREST}, {0}, NULL}};
+static const struct autopipe_instruction coloured[] = { /* on images of any size */
+    DECODED(3, 0), {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.2, 3}, NULL}, {SATURATION, 2, {0}, {0, 4}, NULL},
+    {HUE, 3, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3}, {0.02, 0.4, 0.3, 3.3, 1}, NULL}, {GREY, 5, {0}, {0.5}, NULL},
+    {FIT, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL}, {PAD, 0, {SIDE, SIDE, 7}, {0}, NULL}};
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof *(array)))
 static const struct autopipe_program programs[] = {
     {cropped, COUNT(cropped), SIDE, SIDE, 3, 1}, {reduced, COUNT(reduced), SIDE, SIDE, 3, 1},
-    {grey, COUNT(grey), SIDE, SIDE, 1, 1}, {mask, COUNT(mask), SIDE, SIDE, 1, 1}, {mask, COUNT(mask), SIDE, SIDE, 3, 1}};
+    {coloured, COUNT(coloured), SIDE, SIDE, 3, 1}, {grey, COUNT(grey), SIDE, SIDE, 1, 1}, {mask, COUNT(mask), SIDE, SIDE, 1, 1},
+    {mask, COUNT(mask), SIDE, SIDE, 3, 1}};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
