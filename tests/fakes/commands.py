@@ -62,11 +62,6 @@ def children() -> list[psutil.Process]:
     return found
 
 
-def shared_blocks() -> set[Path]:
-    """The blocks of shared memory that have names, but no semaphores: tests beside this one make some with Keras."""
-    return {path for path in Path("/dev/shm").iterdir() if not path.name.startswith("sem.")}
-
-
 def content(folder: Path) -> dict[str, bytes]:
     """The files in a folder but for hidden ones."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}

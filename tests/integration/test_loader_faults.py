@@ -32,7 +32,7 @@ from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.workload.sample import Batch, FieldKind
 from tests.fakes import consumers
-from tests.fakes.commands import children, environment, python, shared_blocks, succeeded
+from tests.fakes.commands import children, environment, python, succeeded
 from tests.fakes.damage import empty, truncate
 
 pytestmark = pytest.mark.slow
@@ -576,7 +576,6 @@ HOW = [
 def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, loader: LoaderConfig, end: str) -> None:
     script = tmp_path / "consumer.py"
     script.write_text(consumers.script(photos, loader, ENDS[end], keep="memory"))
-    blocks = shared_blocks()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     command, pipe, variables = [sys.executable, str(script)], subprocess.PIPE, environment(TMPDIR=str(scratch))
@@ -589,7 +588,6 @@ def test_nothing_is_left_however_the_process_ends(photos: Path, tmp_path: Path, 
         process.wait(GONE_SECONDS)
     assert line, errors
     assert gone(family)
-    assert shared_blocks() <= blocks
     assert list(scratch.iterdir()) == []
     if end in ("close twice", "dropped", "never closed"):
         assert (process.returncode, errors.count("Traceback")) == (0, 0)

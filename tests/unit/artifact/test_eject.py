@@ -120,17 +120,16 @@ def test_flips_of_rows_are_done_to_whole_batches() -> None:
     assert code.index("dataset.batch(") < code.index("dataset.map(finish")
 
 
-def test_hidden_files_and_folders_are_left_out_as_autopipe_does(tmp_path: Path) -> None:
-    seen = ("cat/1.png", "cat/2.PNG", "cat/more/3.jpg", "dog/4.png", "dog/5.png")
-    hidden = ("cat/.6.png", "cat/.thumbnails/7.png", "dog/more/.trash/8/9.png")
-    data = ImageFolder(write_images(tmp_path / ".data", *seen, *hidden))
-    assert listed(data) == data.files()
+SEEN = ("cat/1.png", "cat/2.PNG", "cat/more/3.jpg", "dog/4.png", "dog/5.png")
+HIDDEN = ("cat/.6.png", "cat/.thumbnails/7.png", "dog/more/.trash/8/9.png")
+QUOTED = [f"a class of '{number}  photos' or \"so\"/{name}.png" for number in range(20) for name in "12"]
 
 
-def test_names_of_classes_may_hold_spaces_and_quotes(tmp_path: Path) -> None:
-    names = [f"a class of '{number}  photos' or \"so\"" for number in range(20)]
-    data = ImageFolder(write_images(tmp_path, *(f"{name}/{n}.png" for name in names for n in "12")))
+@pytest.mark.parametrize(("files", "count"), [([*SEEN, *HIDDEN], 5), (QUOTED, 40)], ids=["hidden files", "quotes"])
+def test_the_files_of_a_folder_are_those_of_autopipe(tmp_path: Path, files: list[str], count: int) -> None:
+    data = ImageFolder(write_images(tmp_path / ".data", *files))
     assert listed(data) == data.files()
+    assert len(data) == count
 
 
 @pytest.mark.parametrize("channels", [1, 3])
