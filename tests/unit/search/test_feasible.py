@@ -230,7 +230,7 @@ def test_of_every_machine_all_that_is_of_use_is_listed_in_the_end(cores: int, gp
     left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured))
     assert left.whole == len(left.candidates)
     workers = {each.loader.worker_count() for each in left.candidates.values() if each.loader.kind == "threads"}
-    assert workers == {count for count in space["threads.workers"].values if count <= 2 * cores}
+    assert workers == {count for count in space["threads.workers"].values if int(count) <= 2 * cores}
 
 
 def test_of_a_space_too_large_to_list_some_are_listed_always_the_same(
