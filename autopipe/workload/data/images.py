@@ -491,7 +491,7 @@ def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
     empty = [folder for folder, count in counts.items() if count == 0]
     if empty:
         raise DataError(
-            f"Every folder in `{shown}` is a class and must hold an image, but {_names(empty)} hold none.",
+            f"Every folder in `{shown}` is a class and must hold an image, but there is none in {_names(empty)}.",
             hint=f"Remove them, or add images that end in {', '.join(EXTENSIONS)}.",
         )
     single = [folder for folder, count in counts.items() if count == 1]
