@@ -167,7 +167,7 @@ def test_files_of_the_same_name_are_pairs_whatever_their_extension(tmp_path: Pat
         (["1.jpg", "2.jpg"], r"the 2 images lie in .* itself.*One folder for each class"),
         (["1.jpg"], r"an image lies in .* itself"),
         (["a/1.pdf", "b/readme.txt"], r"no images below .*in 2 folders.*jpg, jpeg, png"),
-        (["a/1.jpg", "a/2.jpg", "logs/run.txt"], r"`logs` hold none.*Remove them"),
+        (["a/1.jpg", "a/2.jpg", "logs/run.txt"], r"none in `logs`.*Remove them"),
     ],
 )
 def test_a_folder_that_is_not_one_of_classes_is_refused(tmp_path: Path, names: list[str], said: str) -> None:
