@@ -1,4 +1,7 @@
-"""`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk (memory-mapped).
+"""`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk.
+
+A file is mapped into memory, which gathers a batch of small rows in half of the time that reads take. To touch memory
+that is mapped behind the end of a file ends the process, so its size is asked for before. Single rows are read.
 
 Archives are in `columns`.
 """
@@ -6,15 +9,17 @@ Archives are in `columns`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import DataError, shortened
-from autopipe.workload.data.paths import Place, is_url, located, short_digest, shown, spread
+from autopipe.workload.data import source
+from autopipe.workload.data.paths import OpenFile, Place, is_url, located, short_digest, shown, spread
 from autopipe.workload.plain_code import Library, PlainSource, columns, names, quoted
 from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, paths_of, triple
 from autopipe.workload.sample import Path as PartPath
@@ -23,6 +28,7 @@ ArrayLike: TypeAlias = NDArray[Any] | Place
 Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 
 _CHANNELS = (1, 3, 4)
+_PIXELS = (FieldKind.IMAGE, FieldKind.MASK)
 _HASH_WHOLE_BYTES = 1 << 20
 _PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 
@@ -34,8 +40,8 @@ class Arrays:
     built alike.
 
     A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
-    so save a large one with `numpy.save` and pass its path. Rows are read-only views, and copies only if their bytes
-    are in another order than this machine's.
+    so save a large one with `numpy.save` and pass its path. Rows cannot be written to, unless they are copies because
+    their bytes are in another order than this machine's.
 
     x is taken for images if its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
     numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
@@ -79,6 +85,7 @@ class Arrays:
             None if rows is None else part_kind(slot, np.asarray(rows.array[0]), first.array.shape[1:])
             for (slot, _), rows in zip(paths, self._columns, strict=True)
         ]
+        self._kinds = kinds
         self.x_kind, self.y_kind, _ = triple(kinds if structure is None else structure.packed(kinds))
 
     def __len__(self) -> int:
@@ -99,7 +106,21 @@ class Arrays:
     def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
         for rows, room in zip(self._columns, out, strict=True):
             if rows is not None and room is not None:
-                gather(rows.array, indices, room)
+                gather(rows.whole(), indices, room)
+
+    @property
+    def spans(self) -> source.Spans | None:
+        images = [rows for rows, kind in zip(self._columns, self._kinds, strict=True) if rows and kind in _PIXELS]
+        return self._spans if all(rows.array.flags.c_contiguous for rows in images) else None
+
+    def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
+        chosen = np.asarray(indices)
+        return tuple(
+            [
+                None if rows is None else (rows.spans(chosen), None) if kind in _PIXELS else rows.whole()[chosen]
+                for rows, kind in zip(self._columns, self._kinds, strict=True)
+            ]
+        )
 
     def name(self, index: int) -> str:
         return f"row {index} of {next(iter(self._rows.values()))!r}"
@@ -147,8 +168,7 @@ class _Rows:
     def __init__(self, array: ArrayLike, label: str) -> None:
         if isinstance(array, np.ndarray):
             self.file = _whole_file(array)
-            self.array = array.view(np.ndarray)
-            self.array.flags.writeable = False
+            self._hold(array)
         elif isinstance(array, str | os.PathLike):
             if is_url(array):
                 raise DataError(
@@ -157,7 +177,7 @@ class _Rows:
                     hint="Copy the file to a disk. Images and TFRecords can be read from URLs.",
                 )
             self.file = Path(located(array))
-            self.array = _mapped(self.file)
+            self._hold(_mapped(self.file))
         else:
             raise DataError(
                 f"`{label}` must be a NumPy array or the path of a .npy file, but got {shortened(array)}.",
@@ -181,18 +201,46 @@ class _Rows:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.file = state["file"]
-        self.array = state["array"] if self.file is None else _mapped(self.file)
+        self._hold(state["array"] if self.file is None else _mapped(self.file))
+
+    def _hold(self, array: NDArray[Any]) -> None:
+        self._first = array.offset if isinstance(array, np.memmap) else 0  # of its bytes in the file
+        self.array = array.view(np.ndarray)
         self.array.flags.writeable = False
+        self._open = None if self.file is None else OpenFile(self.file)
+        self._row_bytes = self.array.nbytes // max(1, len(self.array)) if self.array.ndim else 0
+
+    def whole(self) -> NDArray[Any]:
+        """Return the array; raise BadSampleError if its file was cut short since it was opened."""
+        if self._open is not None:
+            self._open.require(self._first + self.array.nbytes)
+        return self.array
 
     def row(self, index: int) -> Any:
-        """Return a row: a view, or a copy if its byte order is one that only NumPy reads."""
-        row = self.array[index]
+        """Return a row, in the byte order of this machine, that cannot be written to."""
+        if self._open is None or self.array.ndim == 1 or not self.array.flags.c_contiguous:
+            row = self.whole()[index]
+        else:
+            start = self._first + range(len(self))[index] * self._row_bytes
+            row = np.frombuffer(self._open.read(start, self._row_bytes), self.array.dtype)
+            row = row.reshape(self.array.shape[1:])
         return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
+
+    def spans(self, indices: NDArray[np.integer]) -> NDArray[Any]:
+        """Return where images lie, in memory or in the open file."""
+        spans = np.zeros(len(indices), native.SPAN)
+        if self._open is None:
+            spans["data"] = self.array.ctypes.data + indices * self._row_bytes
+        else:
+            spans["file"], spans["size"] = self._open.descriptor, self._row_bytes
+            spans["offset"] = self._first + indices * self._row_bytes
+        spans["height"], spans["width"], spans["channels"] = (*self.array.shape[1:], 1)[:3]
+        return spans
 
     def digest(self) -> tuple[str, ...]:
         shape = "x".join(map(str, self.array.shape))
         rows = spread(len(self), len(self) if self.array.nbytes <= _HASH_WHOLE_BYTES else 64)
-        content = b"".join(self.array[index].tobytes() for index in rows)
+        content = b"".join(self.row(index).tobytes() for index in rows)
         described = (f"array={self.array.dtype}[{shape}]", f"content={short_digest(content)}")
         return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
 
@@ -209,7 +257,7 @@ def _mapped(file: Path) -> NDArray[Any]:
         ) from error
     if not isinstance(loaded, np.ndarray):
         raise DataError(f"`{file}` must be a .npy file, but is an archive of several arrays (.npz).")
-    return loaded.view(np.ndarray)
+    return loaded
 
 
 def _whole_file(array: NDArray[Any]) -> Path | None:

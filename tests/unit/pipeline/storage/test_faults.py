@@ -1,4 +1,4 @@
-"""A set that is damaged while a loader reads it: one sentence that names the file, and the process goes on."""
+"""A set, or a .npy file, that is damaged while it is read: one sentence that names it, and the process goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import autopipe as ap
 from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.assembly import conversion_of
+from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes.sources import Made
@@ -87,3 +89,18 @@ def test_a_set_that_vanishes_while_it_is_open_is_read_on(kept: Any) -> None:
         first = [batch[0].copy() for batch in loader.epoch(0)]
         shutil.rmtree(folder)
         np.testing.assert_array_equal(first, [batch[0] for batch in loader.epoch(0)])
+
+
+@pytest.mark.parametrize("ops", [(), (ap.RandomCrop(8, 8),), (ap.Map(np.flipud),)], ids=["batches", "images", "python"])
+def test_arrays_in_a_file_that_is_cut_short_are_told(tmp_path: Path, ops: tuple[Any, ...]) -> None:
+    """The file is mapped into memory, where Python would end by SIGBUS."""
+    np.save(tmp_path / "x.npy", np.ones((COUNT, 64, 64, 3), np.uint8))
+    workload = ap.Workload(data=ap.Arrays(str(tmp_path / "x.npy")), ops=ops, batch_size=8)
+    recipe = Recipe.of(workload, make_plan(workload))
+    kernel, indices, batch = Kernel(recipe), np.arange(COUNT), recipe.spec.empty(COUNT)
+    kernel.fill(0, indices, batch)
+    os.truncate(tmp_path / "x.npy", 300)
+    with pytest.raises(BadSampleError, match=rf"`{tmp_path}/x\.npy` is cut short: it ends before byte"):
+        kernel.fill(1, indices, batch)
+    with pytest.raises(BadSampleError, match="is cut short"):
+        workload.data.digest()
