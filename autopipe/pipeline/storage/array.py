@@ -80,11 +80,12 @@ class _Rows(Column):
         if self._dtype != field.dtype:
             raise ValueError(f"`{path}` holds {self._dtype}, not {field.dtype}")
         self._values: Any = None
-        if field.shape == ():  # numbers, of which a read each would cost more than all of them
+        if field.shape == () and not shapes.exists():  # numbers, of which a read each would cost more than all of them
             values = np.load(path, allow_pickle=False)
             self._values = values.data if field.kind is FieldKind.LABEL else values  # which gives Python integers
+            return
         self._first, self._shape = first, tuple(shape)
-        self._size = math.prod(shape) * self._dtype.itemsize
+        self._size, self._pixels = math.prod(shape) * self._dtype.itemsize, (*shape, 1, 1, 1)[:3]
         self._shapes: list[tuple[int, ...]] | None = None
         if shapes.exists():
             table = np.load(shapes, allow_pickle=False).tolist()
@@ -99,6 +100,8 @@ class _Rows(Column):
         return np.frombuffer(self._file.read(start, size), self._dtype).reshape(shape)
 
     def place(self, row: int) -> tuple[int, ...]:
+        if self._shapes is None:  # in one step, as it is done for each sample of a batch
+            return (0, 0, self._file.descriptor, self._first + row * self._size, self._size, *self._pixels)
         start, size, shape = self._range(row)
         return (0, 0, self._file.descriptor, start, size, *(*shape, 1, 1, 1)[:3])
 

@@ -90,7 +90,8 @@ def convert(
             source changed meanwhile. Finished shards stay.
         BadSampleError: a sample cannot be read, and bad ones are not skipped.
     """
-    _require_possible(conversion, storage, part)
+    if not 0 <= part[0] < part[1]:
+        raise ConfigError(f"`part` must be (i, n) with 0 <= i < n, but got {part}.")
     folder = storage.at(folder)
     processes.keep_freed_memory()
     start = time.monotonic()
@@ -98,7 +99,8 @@ def convert(
         record = layout.open_folder(folder, conversion, storage, lambda: estimate_bytes(conversion, storage))
         run = _Run(conversion, storage, folder, record, part)
         run.write(workers, on_progress)
-        layout.require_unchanged(record, data_source.digest(conversion.source), folder)
+        now = dataclasses.replace(conversion, source_digest=data_source.digest(conversion.source))
+        layout.require_same(record, now, storage.name, folder)  # as when the run began
         whole = finish(folder) if part == (0, 1) else None
     return Converted(
         folder=folder,
@@ -120,12 +122,7 @@ def finish(folder: Where) -> SetRecord:
     record = layout.known_shards(folder)
     if record is None:
         return layout.whole_record(folder)  # raises what is wrong
-    if record.missing:
-        raise StorageError(
-            f"`{folder}` is not complete: {len(record.missing)} of {record.shard_count} shards are missing or not "
-            f"whole, the first is number {record.missing[0]}.",
-            hint="Run the conversion again, or the parts of it that did not end.",
-        )
+    layout.require_complete(record, folder)
     record.save(folder)
     for name in layout.part_records(folder):
         folder.remove(name)
@@ -167,7 +164,7 @@ class _Run:
     ) -> None:
         self._conversion, self._storage, self._folder, self._record = conversion, storage, folder, record
         self._numbers = [number for number in range(record.shard_count) if number % part[1] == part[0]]
-        self._name = layout.part_name(*part)
+        self._name = f"part-{part[0]}-of-{part[1]}.json"
         self._saving = threading.Lock()
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -204,7 +201,7 @@ class _Run:
     def _remove_unfinished(self) -> None:
         """Remove what a killed run left of this part's shards."""
         folder = self._folder.path
-        for left in [] if folder is None else folder.glob(f"{_UNFINISHED}*"):
+        for left in [] if folder is None else folder.glob(f"{_UNFINISHED}[0-9]*-*"):
             if int(left.name.split("-")[1]) in self._numbers:
                 shutil.rmtree(left, ignore_errors=True)
 
@@ -296,14 +293,3 @@ def _require_room(folder: Path, needed: float) -> None:
             f"but {size_text(free)} are free.",
             hint="Free some, choose another folder, or keep the samples in a smaller form.",
         )
-
-
-def _require_possible(conversion: Conversion, storage: Storage, part: tuple[int, int]) -> None:
-    if not storage.can_hold(conversion.spec):
-        kept = ", ".join(field.kind.value for field in conversion.spec.fields)
-        raise ConfigError(
-            f"The form {storage.name} cannot keep these samples: after {conversion.cut} ops they are {kept}.",
-            hint="Choose a cut that `storage.cuts(plan)` names, or another form.",
-        )
-    if not 0 <= part[0] < part[1]:
-        raise ConfigError(f"`part` must be (i, n) with 0 <= i < n, but got {part}.")

@@ -8,7 +8,9 @@ A form is one module of this package with an object of a `Storage` subclass, reg
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -82,10 +84,12 @@ class Folder:
                 for name, info in named.items()
                 if name and name != self.place.rpartition("/")[2]
             }
-        try:
-            return {each.name: None if each.is_dir() else each.stat().st_size for each in self.path.iterdir()}
-        except OSError:
-            return {}
+        sizes: dict[str, int | None] = {}
+        with contextlib.suppress(OSError), os.scandir(self.path) as entries:
+            for each in entries:
+                with contextlib.suppress(FileNotFoundError):  # it was given its final name meanwhile
+                    sizes[each.name] = None if each.is_dir() else each.stat().st_size
+        return sizes
 
     def chunks(self, name: str) -> Iterator[bytes]:
         """Yield a file's content, some megabytes at a time; raise FileNotFoundError if it does not exist."""

@@ -152,14 +152,14 @@ def _unsound(file: Folder, why: str) -> StorageError:
 _SHARD_BYTES = 64 << 20
 _FEWEST_SHARDS, _ENOUGH_SHARDS = 8, 32  # so that several workers end at about the same time
 _FEWEST_SAMPLES = 64  # of a shard, if there are enough: with fewer, its files cost more than its samples
-_LAYOUT_MOST_SHARDS = 128  # so that few files are open
+_MOST_FILES = 256  # of a set, as a process may have some 1,000 open
 
 
 def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> SetRecord:
     """Return the record of a new conversion; it is the same wherever the conversion begins."""
     count = len(conversion)
     enough = min(count, max(_FEWEST_SHARDS, min(_ENOUGH_SHARDS, count // _FEWEST_SAMPLES)))
-    shards = max(enough, min(_LAYOUT_MOST_SHARDS, -(-int(whole_bytes) // _SHARD_BYTES)))
+    shards = max(enough, min(_MOST_FILES // len(conversion.spec.fields), -(-int(whole_bytes) // _SHARD_BYTES)))
     return SetRecord(
         storage=storage.name,
         source_digest=conversion.source_digest,
@@ -172,13 +172,8 @@ def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
     )
 
 
-def part_name(number: int, parts: int) -> str:
-    """Return the name of the record of a part while the others are not there."""
-    return f"part-{number}-of-{parts}.json"
-
-
 def part_records(folder: Folder) -> list[str]:
-    """Return the names of such records in a folder."""
+    """Return the names of the records of parts in a folder."""
     return [name for name in folder.sizes() if _PART_RECORD.fullmatch(name)]
 
 
@@ -198,8 +193,13 @@ def known_shards(folder: Folder) -> SetRecord | None:
         raise StorageError(f"The folder `{folder}` has parts of different conversions.", hint=_REMEDY)
     for each in records:
         whole = whole.joined(each.files, each.bad)
-    sizes = folder.sizes()  # after the records: what they name is there
-    return whole.without({shard_of(name) for name, (size, _) in whole.files.items() if sizes.get(name) != size})
+    return _with_files(whole, folder)
+
+
+def _with_files(record: SetRecord, folder: Folder) -> SetRecord:
+    """Return a record of those shards alone whose files have the right sizes."""
+    sizes = folder.sizes()
+    return record.without({shard_of(name) for name, (size, _) in record.files.items() if sizes.get(name) != size})
 
 
 def open_folder(
@@ -247,7 +247,13 @@ def require_same(record: SetRecord, conversion: Conversion, storage: str, folder
     others = {name for name, _ in record.looked_up.items() ^ conversion.looked_up.items()}
     if others:
         raise _stale(folder, f"was made with another value of {', '.join(f'`{name}`' for name in sorted(others))}")
-    require_unchanged(record, conversion.source_digest, folder)
+    if record.source_digest != conversion.source_digest:
+        changed = data_source.difference(record.source_digest, conversion.source_digest)
+        raise _stale(
+            folder,
+            f"was made from other data ({changed} differ): {record.source_digest!r}, "
+            f"but the data are now {conversion.source_digest!r}",
+        )
     if record.samples != len(conversion):
         raise _stale(folder, f"holds {record.samples} samples, not {len(conversion)}")
 
@@ -261,17 +267,6 @@ def is_of_another(folder: Folder, conversion: Conversion, storage: Storage) -> b
     return False
 
 
-def require_unchanged(record: SetRecord, source_digest: str, folder: Folder) -> None:
-    """Raise StorageError for a set whose data have changed since; the message names the changes."""
-    if record.source_digest != source_digest:
-        changed = data_source.difference(record.source_digest, source_digest)
-        raise _stale(
-            folder,
-            f"was made from other data ({changed} differ): {record.source_digest!r}, "
-            f"but the data are now {source_digest!r}",
-        )
-
-
 def whole_record(folder: Folder) -> SetRecord:
     """Return a complete set's record; raise StorageError if it is missing or edited, or a file's size differs."""
     sizes = folder.sizes()
@@ -283,15 +278,18 @@ def whole_record(folder: Folder) -> SetRecord:
             hint="Run the same conversion again; it goes on where it stopped." if begun else "Convert the data first.",
         )
     record = SetRecord.load(folder)
-    if record.missing:
-        raise _unsound(folder / RECORD_NAME, f"lacks {len(record.missing)} of {record.shard_count} shards")
-    broken = [name for name, (size, _) in record.files.items() if sizes.get(name) != size]
-    if broken:
-        raise StorageError(
-            f"{len(broken)} files of the set in `{folder}` are not whole, the first is `{broken[0]}`.",
-            hint="Run the same conversion again; it keeps the files that are sound.",
-        )
+    require_complete(_with_files(record, folder), folder)
     return record
+
+
+def require_complete(record: SetRecord, folder: Folder) -> None:
+    """Raise StorageError if a shard is missing."""
+    if record.missing:
+        raise StorageError(
+            f"`{folder}` is not complete: {len(record.missing)} of {record.shard_count} shards are missing or not "
+            f"whole, the first is number {record.missing[0]}.",
+            hint="Run the same conversion again, or its parts that did not end; files that are sound are kept.",
+        )
 
 
 def _stale(folder: Folder, why: str) -> StorageError:
