@@ -195,10 +195,10 @@ class Budget:
     def _of_the_best(self) -> Stop | None:
         """Return a stop if the best leaves nothing to gain; foreign code at the ceiling lowers the bar."""
         settings = self._settings
-        share = settings.ceiling_share if self.theirs_is_there() else settings.reached_share
+        share = settings.ceiling_share if self._theirs_is_there() else settings.reached_share
         return self._looked_at("The best", self._session.best(), share)
 
-    def theirs_is_there(self) -> bool:
+    def _theirs_is_there(self) -> bool:
         """True if foreign code is at the ceiling, so that nothing is left to gain."""
         points, share = self._session.points(), self._settings.ceiling_share
         theirs = (point for key in self._theirs() if (point := points.get(key)) is not None)
@@ -210,7 +210,7 @@ class Budget:
     def _theirs_is_as_fast(self) -> bool:
         """True if foreign code is at the ceiling, and the best no faster than it and the required baselines."""
         best, points = self._session.best(), self._session.points()
-        if best is None or not self.theirs_is_there():
+        if best is None or not self._theirs_is_there():
             return False
         fast = {key for key, each in points.items() if each.estimate.value >= AS_FAST * best.estimate.value}
         to_beat = self._session.required & points.keys()

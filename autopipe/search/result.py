@@ -51,7 +51,7 @@ class Asker(enum.StrEnum):
 
     BASELINE = "baseline"  # a usual pipeline of today; the detail is its name
     KNOWN = "known"  # a configuration that did well elsewhere or before
-    SEED = "seed"  # reasoning beside the sampler; the detail is the kind: "simplest" or "cheaper"
+    SEED = "seed"  # what costs less than the best and may be as fast; the detail is "cheaper"
     ADVICE = "advice"  # a converted form, measured as advice
     SAMPLER = "sampler"  # the detail is its name
     AGAIN = "again"  # a second look at a measurement that would end the search; the detail is the reason

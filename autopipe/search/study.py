@@ -77,24 +77,13 @@ def _on_more_devices(session: Session) -> list[Baseline]:
     ]
 
 
-def _early(session: Session, *, simplest: bool) -> Iterator[Asked]:
-    """Yield the trials before the sampler's: the simplest, if asked for, known configurations and advice."""
-    if simplest and session.can_predict:
-        yield from _simplest(session)
+def _early(session: Session) -> Iterator[Asked]:
+    """Yield the trials before the sampler's: known configurations and advice."""
     for config in session.settings.known:
         # Predictions are worth more than old bests with more workers or reads at a time than are useful here.
         if feasible.why_not(config, replace(session.facts, pointless={})) is None:
             yield (config, AskedBy(Asker.KNOWN))
     yield from _advice(session)
-
-
-def _simplest(session: Session) -> Iterator[Asked]:
-    """Yield the candidate with the lowest cost of those that are predicted to be at the ceiling."""
-    enough = session.settings.ceiling_share * session.highest_ceiling().model_images_per_second.value
-    there = [each for each in session.trimmed.candidates.values() if (session.predicted(each) or 0.0) >= enough]
-    if there:
-        least = min(there, key=lambda each: (_planned_cost(session, each), each.key()))
-        yield (least, AskedBy(Asker.SEED, "simplest"))
 
 
 def _advice(session: Session) -> Iterator[Asked]:
@@ -234,7 +223,7 @@ class _Search:
         session.run_each(_baselines(session))
         if (stop := budget.of_a_baseline()) is not None:
             return stop
-        session.run_each(_early(session, simplest=budget.theirs_is_there()), budget.over)
+        session.run_each(_early(session), budget.over)
         refused = 0
         while (stop := budget.over()) is None:
             before = len(session.record.rows())
