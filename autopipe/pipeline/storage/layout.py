@@ -193,12 +193,11 @@ def known_shards(folder: Folder) -> SetRecord | None:
         raise StorageError(f"The folder `{folder}` has parts of different conversions.", hint=_REMEDY)
     for each in records:
         whole = whole.joined(each.files, each.bad)
-    return _with_files(whole, folder)
+    return _with_files(whole, folder.sizes())
 
 
-def _with_files(record: SetRecord, folder: Folder) -> SetRecord:
+def _with_files(record: SetRecord, sizes: Mapping[str, int | None]) -> SetRecord:
     """Return a record of those shards alone whose files have the right sizes."""
-    sizes = folder.sizes()
     return record.without({shard_of(name) for name, (size, _) in record.files.items() if sizes.get(name) != size})
 
 
@@ -278,7 +277,7 @@ def whole_record(folder: Folder) -> SetRecord:
             hint="Run the same conversion again; it goes on where it stopped." if begun else "Convert the data first.",
         )
     record = SetRecord.load(folder)
-    require_complete(_with_files(record, folder), folder)
+    require_complete(_with_files(record, sizes), folder)
     return record
 
 

@@ -52,7 +52,7 @@ def test_a_folder_that_nodes_do_not_share_is_named(photos: Path, tmp_path: Path,
     os.close(folder)
     try:
         elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{high}/other")
-        with pytest.raises(StorageError, match=r"cannot be made|is not complete"):
+        with pytest.raises(StorageError, match=r"cannot be written to|is not complete"):
             elsewhere.run(by=writer(ray_nodes.address))
     finally:
         os.close(high)
