@@ -233,6 +233,7 @@ def test_the_source_says_what_it_holds(case: Case) -> None:
 
 
 def test_files_are_those_of_the_shards(case: Case) -> None:
+    assert case.stored.folder.path is not None
     whole = {
         str(path)
         for path in case.stored.folder.path.iterdir()

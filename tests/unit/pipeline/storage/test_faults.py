@@ -53,7 +53,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ap.Workload, a
     form, _, cut = request.param.partition(":")
     ops: list[Any] = [ap.Decode(), ap.RandomFlip()] if cut or form == "tfrecord" else [ap.Decode()]
     data = Made(COUNT, encoded)
-    workload = ap.Workload(data=data, ops=ops, batch_size=8, converted=tmp_path / "kept")
+    workload = ap.Workload(data=data, ops=ops, batch_size=8, converted=str(tmp_path / "kept"))
     convert(conversion_of(workload, make_plan(workload), STORAGES[form]), STORAGES[form], tmp_path / "kept")
     return workload, ap.PipelineConfig(loader=ap.Threads(workers=2), keep=form), tmp_path / "kept"
 
@@ -95,7 +95,8 @@ def test_a_set_that_vanishes_while_it_is_open_is_read_on(kept: Any) -> None:
 def test_arrays_in_a_file_that_is_cut_short_are_told(tmp_path: Path, ops: tuple[Any, ...]) -> None:
     """The file is mapped into memory, where Python would end by SIGBUS."""
     np.save(tmp_path / "x.npy", np.ones((COUNT, 64, 64, 3), np.uint8))
-    workload = ap.Workload(data=ap.Arrays(str(tmp_path / "x.npy")), ops=ops, batch_size=8)
+    arrays = ap.Arrays(str(tmp_path / "x.npy"))
+    workload = ap.Workload(data=arrays, ops=ops, batch_size=8)
     recipe = Recipe.of(workload, make_plan(workload))
     kernel, indices, batch = Kernel(recipe), np.arange(COUNT), recipe.spec.empty(COUNT)
     kernel.fill(0, indices, batch)
@@ -103,4 +104,4 @@ def test_arrays_in_a_file_that_is_cut_short_are_told(tmp_path: Path, ops: tuple[
     with pytest.raises(BadSampleError, match=rf"`{tmp_path}/x\.npy` is cut short: it ends before byte"):
         kernel.fill(1, indices, batch)
     with pytest.raises(BadSampleError, match="is cut short"):
-        workload.data.digest()
+        arrays.digest()
