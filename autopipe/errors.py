@@ -203,7 +203,7 @@ REMOVED: Final = {
     "scale": "`autopipe whatif --devices N --interconnect 12GB/s` predicts more devices from what a tune has measured.",
     "convert --to baseline": "`autopipe doctor --data FOLDER` prints the command that rewrites a folder by `jpegtran`.",
     "--join": "Give each machine the same `--storage`: a retune tries first what the other machines have found.",
-    "--isolation": "Trials share one process, which is begun anew after a failure, 50 trials, or if it has grown.",
+    "--isolation": "Trials share one process, which is begun anew after a failure, or if it has grown.",
     "--max-cpu": "Give the whole command fewer cores, such as `taskset -c 0-3 autopipe tune ...`.",
     "--hosts": "Give the workload one host's part of the batch as its `batch_size`, and tune that.",
     "eject --plain": "`--to tf.data` and `--to keras` write usual pipelines of any workload.",

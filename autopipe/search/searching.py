@@ -322,7 +322,7 @@ def runner_for(
 def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:
     """Make a runner of foreign code on the workload of `runner`; None: of the workload. Nothing starts yet."""
     launch = dataclasses.replace(runner.launch, code=code)
-    return TrialRunner(launch, recycling=runner.recycling, on_event=runner.on_event)
+    return TrialRunner(launch, on_event=runner.on_event)
 
 
 def _shared_accelerator() -> tuple[tuple[str, str], ...]:

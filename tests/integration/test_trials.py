@@ -31,7 +31,7 @@ from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
-from autopipe.measure.trial.supervise import Recycling, TrialRunner
+from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
@@ -266,20 +266,19 @@ def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch)
 
 
 @pytest.mark.parametrize(
-    ("recycling", "configs", "processes"),
+    ("growth", "configs", "processes"),
     [
-        (Recycling(), [CONFIG, ap.PipelineConfig(loader=ap.Threads(workers=2)), CONFIG], [0, 0, 0]),
-        (Recycling(trials=1), [CONFIG, CONFIG], [0, 1]),
-        (Recycling(trials=2), [CONFIG] * 3, [0, 0, 1]),
-        (Recycling(), [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
-        (Recycling(), [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
+        (1 << 30, [CONFIG, ap.PipelineConfig(loader=ap.Threads(workers=2)), CONFIG], [0, 0, 0]),
+        (-1, [CONFIG, CONFIG], [0, 1]),
+        (1 << 30, [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
+        (1 << 30, [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
     ],
-    ids=["warm", "each its own", "so many", "another setting of the process", "freed memory was kept"],
+    ids=["warm", "each its own", "another setting of the process", "freed memory was kept"],
 )
 def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_replaced(
-    launch: Launch, recycling: Recycling, configs: list[ap.PipelineConfig], processes: list[int]
+    launch: Launch, growth: int, configs: list[ap.PipelineConfig], processes: list[int]
 ) -> None:
-    with TrialRunner(launch, recycling=recycling) as runner:
+    with TrialRunner(launch, growth_bytes=growth) as runner:
         runner.begin()
         begun = runner.pid
         runner.begin()
@@ -290,7 +289,7 @@ def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_repla
 
 
 def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
-    with TrialRunner(launch, recycling=Recycling(growth_bytes=60 << 20)) as runner:
+    with TrialRunner(launch, growth_bytes=60 << 20) as runner:
         found = pids(runner, *[CONFIG] * 4, fault="grow", bytes=40 << 20)
     assert found[0] == found[1] == found[2] != found[3]
 
@@ -326,7 +325,7 @@ def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
             return index
 
     nameless = dataclasses.replace(launch, workload=ap.Workload(data=Numbers(), ops=[], batch_size=2))
-    with TrialRunner(nameless, recycling=Recycling(trials=1)) as runner:
+    with TrialRunner(nameless, growth_bytes=-1) as runner:
         assert len(pids(runner, CONFIG, CONFIG)) == 2
 
 

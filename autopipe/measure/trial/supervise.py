@@ -41,15 +41,9 @@ _NO_CACHE = (
     "samples out before it: write `take(n).cache()` in place of `cache().take(n)`."
 )
 
+_MOST_GROWTH = 1 << 30  # bytes that a child may hold beyond those after its first trial
+
 _Answer = TypeVar("_Answer", bound=Value)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Recycling:
-    """The rule for replacing a child by a fresh one. After a failure it is always replaced."""
-
-    trials: int = 50  # the most that one child serves, because importing a framework takes seconds
-    growth_bytes: int = 1 << 30  # memory that it may hold beyond that after its first trial
 
 
 def _process_settings(setup: ModelSetup) -> Hashable:
@@ -61,7 +55,6 @@ def _process_settings(setup: ModelSetup) -> Hashable:
 class _Tenure:
     settings: Hashable
     keeps: bool = False  # freed memory, from now on
-    trials: int = 0
     first_bytes: int = 0
     last_bytes: int = 0
 
@@ -72,7 +65,8 @@ class TrialRunner:
     A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and
     exceptions of `on_event`, which gets each phase, progress and log line, pass through after the child and all it
     started have been killed. `memory_limit_bytes` is for the child and all it starts; None: their memory at the time of
-    a request, and 90 % of the free memory then.
+    a request, and 90 % of the free memory then. A child that has grown by more than `growth_bytes` since its first
+    trial is replaced.
     """
 
     def __init__(
@@ -80,13 +74,13 @@ class TrialRunner:
         launch: Launch,
         *,
         deadlines: Deadlines | None = None,
-        recycling: Recycling | None = None,
+        growth_bytes: int = _MOST_GROWTH,
         memory_limit_bytes: int | None = None,
         on_event: Callable[[protocol.Event], None] | None = None,
     ) -> None:
         self.launch = launch
         self._deadlines = deadlines or asked()
-        self.recycling = recycling or Recycling()
+        self._growth_bytes = growth_bytes
         self._memory_limit_bytes = memory_limit_bytes
         self.on_event = on_event or (lambda event: None)
         self._child: Child | None = None
@@ -170,7 +164,6 @@ class TrialRunner:
         answer, watch = self._ask(self._child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
             tenure = self._tenure
-            tenure.trials += 1
             tenure.last_bytes = self._child.memory_bytes()
             tenure.first_bytes = tenure.first_bytes or tenure.last_bytes
         # Both can have a build phase: the session when it is made, and again for new settings.
@@ -192,12 +185,11 @@ class TrialRunner:
         return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
 
     def _must_replace(self, child: Child, settings: Hashable) -> bool:
-        tenure, policy = self._tenure, self.recycling
+        tenure = self._tenure
         return (
             not child.is_alive()
-            or tenure.trials >= policy.trials
             or (None not in (settings, tenure.settings) and settings != tenure.settings)
-            or tenure.last_bytes - tenure.first_bytes > policy.growth_bytes
+            or tenure.last_bytes - tenure.first_bytes > self._growth_bytes
         )
 
     def _ask(
