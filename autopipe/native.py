@@ -14,7 +14,9 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import math
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Sequence
@@ -31,7 +33,7 @@ _DIGEST: Final = _FILE.with_suffix(".digest")
 _SOURCES: Final = Path(__file__).parents[1] / "native"  # of a checkout
 
 DECODE, CROP, CROP_RANDOM_SIZE, RESIZE, FIT, PAD, FLIP = range(7)
-BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, ERASE, CLASSES, TABLE = range(7, 15)
+BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, ERASE, CLASSES, LINEAR = range(7, 15)
 HOW: Final = {"bilinear": 0, "nearest": 1, "area": 2}
 
 
@@ -44,12 +46,14 @@ class Instruction:
         whole: whole numbers, at most six.
         real: other numbers, at most six.
         table: a table that it looks up.
+        is_wide: whether it takes values of the dtype that it was made for; other instructions take bytes alone.
     """
 
     code: int
     whole: tuple[int, ...] = ()
     real: tuple[float, ...] = ()
     table: NDArray[Any] | None = None
+    is_wide: bool = False
 
 
 class _Instruction(ctypes.Structure):
@@ -69,7 +73,6 @@ class _Program(ctypes.Structure):
         ("height", ctypes.c_int64),
         ("width", ctypes.c_int64),
         ("channels", ctypes.c_int64),
-        ("item_bytes", ctypes.c_int64),
     )
 
 
@@ -81,7 +84,9 @@ SPAN: Final = np.dtype([
     ("path", np.uint64), ("data", np.uint64), ("file", np.int64), ("offset", np.int64), ("size", np.int64),
     ("height", np.int64), ("width", np.int64), ("channels", np.int64),
 ])  # fmt: skip
-"""A file (the address of its name), a part of one or of an open one, encoded bytes (their address) or pixels."""
+"""A file (the address of its name), a part of one or of an open one, encoded bytes (their address) or pixels, of which
+`channels` are the bytes of one.
+"""
 
 # -------------------- loading
 
@@ -104,8 +109,10 @@ def _loaded() -> ctypes.CDLL | str:
     found.autopipe_scratch_free.argtypes = [ctypes.c_void_p]
     found.autopipe_scratch_free.restype = None
     found.autopipe_fill.restype = ctypes.c_int64
+    found.autopipe_uniforms.restype = None
     found.autopipe_features.restype = None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
+    found.autopipe_uniforms.argtypes = [pointer, number, pointer, number, pointer]
     found.autopipe_features.argtypes = [pointer, number, pointer, number, pointer, pointer]
     found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
     return found
@@ -200,7 +207,9 @@ class Program:
         *,
         simd: int = 2,
     ) -> None:
-        """Make rows of `shape` (height, width) or (height, width, channels): by plain C if `simd` is 0, SSSE3 if 1."""
+        """Make rows of `shape`, which of an image is (height, width) or (height, width, channels): by plain C if `simd`
+        is 0, SSSE3 if 1.
+        """
         found = _loaded()
         assert not isinstance(found, str), found
         self._library, self._simd = found, simd
@@ -210,8 +219,7 @@ class Program:
             to.code, to.draw = each.code, draw
             to.whole[: len(each.whole)], to.real[: len(each.real)] = each.whole, each.real
             to.table = None if each.table is None else each.table.ctypes.data
-        height, width, channels = (*shape, 1)[:3]
-        self._program = _Program(self._code, len(instructions), height, width, channels, dtype.itemsize)
+        self._program = _Program(self._code, len(instructions), *sizes(shape, dtype.itemsize))
 
     def fill(self, spans: NDArray[Any], draws: NDArray[np.float64], out: NDArray[Any]) -> NDArray[np.uint8]:
         """Write the rows of `out`, each from a span, and return a verdict for each: 0, or else the row holds anything.
@@ -220,10 +228,22 @@ class Program:
         """
         verdicts = np.empty(len(spans), np.uint8)
         self._library.autopipe_fill(
-            ctypes.byref(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
+            ctypes.addressof(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
             out.ctypes.data, out.strides[0], _scratch(self._library, self._simd), verdicts.ctypes.data,
         )  # fmt: skip
         return verdicts
+
+
+def uniforms(columns: NDArray[np.uint64], indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the random numbers of `autopipe.workload.order`, shape (samples, draws).
+
+    `columns` has the hash state of each draw, then the mixed counter of each. Call it only if the library is there.
+    """
+    library = _loaded()
+    assert not isinstance(library, str), library
+    out = np.empty((len(indices), columns.shape[1]))
+    library.autopipe_uniforms(columns.ctypes.data, columns.shape[1], indices.ctypes.data, len(indices), out.ctypes.data)
+    return out
 
 
 def files_at(paths: Sequence[bytes]) -> tuple[NDArray[Any], Any]:
@@ -261,15 +281,6 @@ def features_at(
     return [spans["offset"] if is_number else spans for spans, is_number in zip(found, numbers, strict=True)]
 
 
-def copied(spans: NDArray[Any], out: NDArray[Any]) -> bool:
-    """Copy what each span holds, of 1 x `size` pixels, to a row of a contiguous array; return False if one cannot be
-    read, or has not the size of a row.
-    """
-    rows = out.reshape(len(out), -1).view(np.uint8)
-    copy = Program([], (1, rows.shape[1], 1), rows.dtype)
-    return not copy.fill(spans, np.empty((len(rows), 0)), rows).any()
-
-
 def bytes_at(parts: Sequence[bytes | memoryview]) -> NDArray[Any]:
     """Return the spans of encoded images in memory."""
     spans = np.zeros(len(parts), SPAN)
@@ -278,10 +289,31 @@ def bytes_at(parts: Sequence[bytes | memoryview]) -> NDArray[Any]:
     return spans
 
 
-def pixels_at(arrays: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
+def sizes(shape: tuple[int, ...], item_bytes: int) -> tuple[int, int, int]:
+    """Return the height, width and bytes of a pixel of an array; one that is no image is a single pixel."""
+    if len(shape) not in (2, 3):
+        return 1, 1, math.prod(shape) * item_bytes
+    height, width, channels = (*shape, 1)[:3]
+    return height, width, channels * item_bytes
+
+
+def pixels_at(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return the spans of images in memory, each contiguous, shape (height, width) or (height, width, channels)."""
     spans = np.zeros(len(arrays), SPAN)
     spans["data"] = [array.ctypes.data for array in arrays]
-    for number, name in enumerate(("height", "width", "channels")):
-        spans[name] = [(*array.shape, 1)[number] for array in arrays]
+    found = zip(*(sizes(array.shape, array.itemsize) for array in arrays), strict=True)
+    spans["height"], spans["width"], spans["channels"] = found
     return spans
+
+
+def rows_at(addresses: NDArray[np.integer], shape: tuple[int, ...], item_bytes: int) -> NDArray[Any]:
+    """Return the spans of arrays of one shape in memory, each contiguous."""
+    spans = np.zeros(len(addresses), SPAN)
+    spans["data"] = addresses
+    spans["height"], spans["width"], spans["channels"] = sizes(shape, item_bytes)
+    return spans
+
+
+def in_memory(values: NDArray[Any]) -> tuple[int, ...]:
+    """Return whole numbers that begin with the bytes of values, each of at most eight."""
+    return tuple(int.from_bytes(value.tobytes().ljust(8, b"\0"), sys.byteorder, signed=True) for value in values.flat)

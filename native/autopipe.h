@@ -41,7 +41,7 @@ enum { /* codes; what the numbers of each mean stands at its function */
   GREY,
   ERASE,
   CLASSES,
-  TABLE
+  LINEAR
 };
 
 enum { BILINEAR, NEAREST, AREA };
@@ -56,7 +56,7 @@ struct autopipe_instruction {
 
 struct autopipe_span {
   const char *path;    /* NULL: the bytes are at `data`, or in the open file `file` */
-  const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0; so are those in `file` */
+  const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0, row behind row; so are those in `file` */
   int64_t file;
   int64_t offset;      /* of the first byte in the file */
   int64_t size;        /* bytes; of a file, 0 is all of it */
@@ -73,8 +73,9 @@ struct autopipe_program {
   const struct autopipe_instruction *instructions;
   int64_t count;
   int64_t height, width, channels; /* of a row */
-  int64_t item_bytes;
 };
+
+/* `channels` are the bytes of a pixel, here and below: three of 8 bits, or twelve of three floats. */
 
 /* -------------------- shared by the files; the rest is of no use outside */
 
@@ -83,7 +84,7 @@ struct room { /* memory that grows, and is used again */
   size_t size;
 };
 
-struct image { /* 8-bit pixels, or after TABLE any; a row follows the other after `stride` bytes */
+struct image { /* a row follows the other after `stride` bytes */
   uint8_t *pixels;
   ptrdiff_t stride;
   int64_t height, width, channels;
@@ -135,6 +136,7 @@ int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width
                  uint8_t *out, struct image *image);
 int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws,
                const struct autopipe_program *program, uint8_t *out, struct image *image);
-int own_pixels(struct autopipe_scratch *scratch, struct image *image);
+void put_mirrored(const uint8_t *from, int64_t width, int64_t channels, uint8_t *to);
+uint8_t *place_of(const struct autopipe_program *program, uint8_t *out, int64_t height, int64_t width, int64_t channels);
 
 #endif

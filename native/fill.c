@@ -129,29 +129,27 @@ static int is_crop(const struct autopipe_instruction *each) {
 
 /* Whether an instruction changes pixels where they lie, so that those before it may write to the row itself. */
 static int stays(const struct autopipe_instruction *each) {
-  return each->code == FLIP || (each->code >= BRIGHTNESS && each->code <= ERASE);
+  return each->code >= BRIGHTNESS && each->code <= ERASE;
 }
 
-static void mirror(struct image *image, int across, int down) {
+/* Return `out`, the row, for the result of an instruction if it is of the row's size; else NULL. */
+uint8_t *place_of(const struct autopipe_program *program, uint8_t *out, int64_t height, int64_t width, int64_t channels) {
+  return height == program->height && width == program->width && channels == program->channels ? out : NULL;
+}
+
+static int mirror(struct autopipe_scratch *scratch, int across, int down, uint8_t *out, struct image *image) {
   size_t count = (size_t)(image->width * image->channels);
-  for (int64_t row = 0; down && row < image->height / 2; row++) {
-    uint8_t *upper = image->pixels + row * image->stride;
-    uint8_t *lower = image->pixels + (image->height - 1 - row) * image->stride;
-    for (size_t at = 0; at < count; at++) {
-      uint8_t kept = upper[at];
-      upper[at] = lower[at];
-      lower[at] = kept;
-    }
+  if (out == NULL) out = next_pixels(scratch, count * (size_t)image->height);
+  if (out == NULL) return NO_MEMORY;
+  for (int64_t row = 0; row < image->height; row++) {
+    const uint8_t *from = image->pixels + (down ? image->height - 1 - row : row) * image->stride;
+    if (across)
+      put_mirrored(from, image->width, image->channels, out + (size_t)row * count);
+    else
+      memcpy(out + (size_t)row * count, from, count);
   }
-  for (int64_t row = 0; across && row < image->height; row++) {
-    uint8_t *left = image->pixels + row * image->stride, *right = left + (image->width - 1) * image->channels;
-    for (; left < right; left += image->channels, right -= image->channels)
-      for (int64_t channel = 0; channel < image->channels; channel++) {
-        uint8_t kept = left[channel];
-        left[channel] = right[channel];
-        right[channel] = kept;
-      }
-  }
+  *image = (struct image){out, (ptrdiff_t)count, image->height, image->width, image->channels, 1};
+  return FINE;
 }
 
 /* FLIP: whole = {horizontal, vertical}. */
@@ -216,9 +214,8 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
   while (last > each && stays(last - 1)) last--; /* what comes before `last` may write to `out` */
   if (span->path == NULL && span->data == NULL && span->height != 0) {
     const struct autopipe_instruction *crop = each < end && is_crop(each) ? each : NULL;
-    int is_whole = span->height == program->height && span->width == program->width &&
-                   span->channels == program->channels && program->item_bytes == 1;
-    int verdict = read_pixels(scratch, span, crop, draws, each == last && is_whole && crop == NULL ? out : NULL, &image);
+    uint8_t *to = place_of(program, each == last && crop == NULL ? out : NULL, span->height, span->width, span->channels);
+    int verdict = read_pixels(scratch, span, crop, draws, to, &image);
     if (verdict != FINE) return verdict;
     each += crop != NULL;
   }
@@ -234,26 +231,25 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
       verdict = cut(each, draws, &image);
     } else if (each->code == RESIZE || each->code == FIT) {
       int how = (int)each->whole[2];
-      if (each->code == FIT) {
-        fitted(each, &image, &height, &width);
-        place = NULL;
-      } else if (height != program->height || width != program->width || image.channels != program->channels) {
-        place = NULL;
+      if (each->code == FIT) fitted(each, &image, &height, &width);
+      if (each + 1 < end && each[1].code == FLIP) {
+        flips(++each, draws, &across, &down);
+        place = each + 1 >= last ? out : NULL;
       }
-      if (each + 1 < end && each[1].code == FLIP) flips(++each, draws, &across, &down);
+      place = place_of(program, place, height, width, image.channels);
       verdict = resize_image(scratch, height, width, how, across, down, place, &image);
     } else if (each->code == FLIP) {
       flips(each, draws, &across, &down);
-      if (across || down) verdict = own_pixels(scratch, &image);
-      if (verdict == FINE) mirror(&image, across, down);
+      place = place_of(program, place, image.height, image.width, image.channels);
+      if (across || down) verdict = mirror(scratch, across, down, place, &image);
     } else {
-      verdict = run_pixels(scratch, each, draws, program, out, &image);
+      verdict = run_pixels(scratch, each, draws, program, place, &image);
     }
     if (verdict != FINE) return verdict;
   }
   if (image.height != program->height || image.width != program->width || image.channels != program->channels)
     return OTHER_SHAPE;
-  size_t count = (size_t)(image.width * image.channels * program->item_bytes);
+  size_t count = (size_t)(image.width * image.channels);
   if (image.pixels != out)
     for (int64_t row = 0; row < image.height; row++)
       memcpy(out + (size_t)row * count, image.pixels + row * image.stride, count);
@@ -295,4 +291,26 @@ AUTOPIPE_API int64_t autopipe_fill(const struct autopipe_program *program, const
   drop_large(&scratch->pixels[0]);
   drop_large(&scratch->pixels[1]);
   return left;
+}
+
+/* -------------------- random numbers */
+
+static uint64_t mixed(uint64_t z) { /* of SplitMix64 (Steele, Lea and Flood, 2014) */
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+/* Write the random numbers of some samples, `count` a row, as `autopipe/workload/order.py` defines them: `columns` has
+ * the hash state of each, then the mixed counter of each. */
+AUTOPIPE_API void autopipe_uniforms(const uint64_t *columns, int64_t count, const int64_t *indices, int64_t rows,
+                                    double *out) {
+  const uint64_t gamma = 0x9E3779B97F4A7C15u;
+  for (int64_t row = 0; row < rows; row++) {
+    uint64_t sample = mixed((uint64_t)indices[row] + gamma);
+    for (int64_t column = 0; column < count; column++) {
+      uint64_t state = mixed((columns[column] ^ sample) + gamma);
+      *out++ = (double)(mixed((state ^ columns[count + column]) + gamma) >> 11) * 0x1p-53;
+    }
+  }
 }

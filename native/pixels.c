@@ -1,17 +1,16 @@
-/* What is done to pixels where they lie: padding, colours, erasing, classes of a mask, and tables of values.
+/* What is done to pixels where they lie: padding, colours, erasing, classes of a mask, and arithmetic on values.
  *
- * Reproduced to the bit: the ops of `autopipe/workload/ops` on 8-bit images. Each is IEEE arithmetic in single precision
- * in the order of the op, rounded half to even. A change of levels is a table of 256, or one for each channel; so is any
- * chain of Rescale, Normalize and Cast, whose table Python makes by the ops themselves. */
+ * Reproduced to the bit: the ops of `autopipe/workload/ops` on 8-bit images, and some of them on floats. Each is IEEE
+ * arithmetic in single precision in the order of the op, rounded half to even to a byte. */
 #include "autopipe.h"
 
 #include <string.h>
 
-
-int own_pixels(struct autopipe_scratch *scratch, struct image *image) {
+/* Have the pixels lie in memory of ours, in `out` if it is given. */
+static int own_pixels(struct autopipe_scratch *scratch, uint8_t *out, struct image *image) {
   if (image->is_own) return FINE;
   size_t count = (size_t)(image->width * image->channels);
-  uint8_t *out = next_pixels(scratch, count * (size_t)image->height);
+  if (out == NULL) out = next_pixels(scratch, count * (size_t)image->height);
   if (out == NULL) return NO_MEMORY;
   for (int64_t row = 0; row < image->height; row++)
     memcpy(out + (size_t)row * count, image->pixels + row * image->stride, count);
@@ -21,16 +20,59 @@ int own_pixels(struct autopipe_scratch *scratch, struct image *image) {
   return FINE;
 }
 
-/* PAD: whole = {height, width, level}. */
-static int pad(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, struct image *image) {
+/* Put the bytes of a row in the opposite order: eight at a time, at the end some of them once more. */
+static void put_bytes_mirrored(const uint8_t *from, int64_t width, uint8_t *to) {
+  uint64_t some;
+  for (int64_t at = 0; width >= 8 && at < width; at += 8) {
+    int64_t begin = at + 8 <= width ? at : width - 8;
+    memcpy(&some, from + begin, sizeof some);
+    some = __builtin_bswap64(some);
+    memcpy(to + width - 8 - begin, &some, sizeof some);
+  }
+  for (int64_t at = 0; width < 8 && at < width; at++) to[width - 1 - at] = from[at];
+}
+
+/* Put pixels of three bytes in the opposite order: four bytes at a time, of which the next pixel covers the last. */
+static void put_colours_mirrored(const uint8_t *from, int64_t width, uint8_t *to) {
+  memcpy(to, from + 3 * (width - 1), 3);
+  for (int64_t column = 1; column < width - 1; column++) memcpy(to + 3 * column, from + 3 * (width - 1 - column), 4);
+  memcpy(to + 3 * (width - 1), from, 3);
+}
+
+/* Put the pixels of a row in the opposite order. */
+void put_mirrored(const uint8_t *from, int64_t width, int64_t channels, uint8_t *to) {
+  if (channels == 1) {
+    put_bytes_mirrored(from, width, to);
+  } else if (channels == 3 && width > 0) {
+    put_colours_mirrored(from, width, to);
+  } else if (channels == 12) {
+    for (int64_t column = 0; column < width; column++) memcpy(to + 12 * column, from + 12 * (width - 1 - column), 12);
+  } else {
+    size_t size = (size_t)channels;
+    for (int64_t column = width - 1; column >= 0; column--, from += channels) memcpy(to + column * channels, from, size);
+  }
+}
+
+/* Repeat a value of `size` bytes, at most eight. */
+static void put_values(uint8_t *to, size_t bytes, const void *value, size_t size) {
+  if (size == 1)
+    memset(to, *(const uint8_t *)value, bytes);
+  else
+    for (size_t at = 0; at + size <= bytes; at += size) memcpy(to + at, value, size);
+}
+
+/* PAD: whole = {height, width, the bytes of a value, how many these are}. */
+static int pad(struct autopipe_scratch *scratch, const struct autopipe_instruction *each,
+               const struct autopipe_program *program, uint8_t *out, struct image *image) {
   int64_t height = each->whole[0] > image->height ? each->whole[0] : image->height;
   int64_t width = each->whole[1] > image->width ? each->whole[1] : image->width;
   if (height == image->height && width == image->width) return FINE;
   size_t count = (size_t)(width * image->channels), held = (size_t)(image->width * image->channels);
-  uint8_t *out = next_pixels(scratch, count * (size_t)height);
+  out = place_of(program, out, height, width, image->channels);
+  if (out == NULL) out = next_pixels(scratch, count * (size_t)height);
   if (out == NULL) return NO_MEMORY;
   int64_t top = (height - image->height) / 2, left = (width - image->width) / 2;
-  memset(out, (int)each->whole[2], count * (size_t)height);
+  put_values(out, count * (size_t)height, &each->whole[2], (size_t)each->whole[3]);
   for (int64_t row = 0; row < image->height; row++)
     memcpy(out + (size_t)(top + row) * count + (size_t)(left * image->channels), image->pixels + row * image->stride, held);
   *image = (struct image){out, (ptrdiff_t)count, height, width, image->channels, 1};
@@ -54,15 +96,20 @@ static void mapped(struct image *image, uint8_t (*tables)[256], int count) {
   }
 }
 
-/* BRIGHTNESS: real = {delta}, or with whole = {1} {factor from, to}. */
+/* BRIGHTNESS: real = {delta}, or, if whole[0], {factor from, to}; whole[1]: whether pixels are floats and not bytes. */
 static void brighten(const struct autopipe_instruction *each, double number, struct image *image) {
   float gain = 1, shift = 0;
   uint8_t table[1][256];
   if (each->whole[0])
     gain = (float)(each->real[0] + (each->real[1] - each->real[0]) * number);
   else
-    shift = (float)((2 * number - 1) * each->real[0]) * 255.0f;
-  for (int level = 0; level < 256; level++) table[0][level] = level_of((float)level * gain + shift);
+    shift = (float)((2 * number - 1) * each->real[0]);
+  for (int64_t row = 0; each->whole[1] && row < image->height; row++) {
+    float *values = (float *)(void *)(image->pixels + row * image->stride);
+    for (int64_t at = 0; at < image->width * image->channels / 4; at++) values[at] = values[at] * gain + shift;
+  }
+  if (each->whole[1]) return;
+  for (int level = 0; level < 256; level++) table[0][level] = level_of((float)level * gain + shift * 255.0f);
   mapped(image, table, 1);
 }
 
@@ -191,19 +238,24 @@ static void grey(struct image *image) {
   }
 }
 
-/* ERASE: real = {area from, to, ratio from, to, probability}; whole = {levels of the channels}. */
-static void erase(const struct autopipe_instruction *each, const double *draws, struct image *image) {
+/* ERASE: real = {area from, to, ratio from, to, probability}; whole = {the bytes of the value of each channel, at most
+ * four; in the last place how many bytes a value has}. */
+static int erase(const struct autopipe_instruction *each, const double *draws, struct image *image) {
   struct autopipe_instruction drawn = {.code = CROP_RANDOM_SIZE, .draw = 1};
   struct box box;
+  uint8_t paint[32];
+  int64_t size = each->whole[5], channels = image->channels / size;
   memcpy(drawn.real, each->real, sizeof drawn.real);
-  if (box_of(&drawn, image->height, image->width, draws, &box) != FINE) return;
+  if (channels > 4 || box_of(&drawn, image->height, image->width, draws, &box) != FINE) return UNKNOWN;
+  for (int64_t channel = 0; channel < channels; channel++)
+    memcpy(paint + channel * size, &each->whole[channel], (size_t)size);
   for (int64_t row = box.top; row < box.top + box.height; row++)
     for (int64_t column = box.left; column < box.left + box.width; column++)
-      for (int64_t channel = 0; channel < image->channels; channel++)
-        image->pixels[row * image->stride + column * image->channels + channel] = (uint8_t)each->whole[channel];
+      memcpy(image->pixels + row * image->stride + column * image->channels, paint, (size_t)image->channels);
+  return FINE;
 }
 
-/* -------------------- classes of a mask, tables of values */
+/* -------------------- classes of a mask, values */
 
 /* CLASSES: table = the class of every 24-bit colour; whole = {the class of unknown ones, or -1: they are DAMAGED}. */
 static int classes(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, struct image *image) {
@@ -224,58 +276,57 @@ static int classes(struct autopipe_scratch *scratch, const struct autopipe_instr
   return FINE;
 }
 
-/* The value of each level: `table` has 256 for each of `channels`, or for all. Writes to the row itself. */
-#define VALUES(type)                                                                            \
-  static void values_##type(const struct image *image, const type *table, int each, type *to) { \
-    int channels = (int)image->channels;                                                        \
-    for (int64_t row = 0; row < image->height; row++) {                                         \
-      const uint8_t *from = image->pixels + row * image->stride;                                \
-      if (each && channels == 3)                                                                \
-        for (int64_t column = 0; column < image->width; column++, from += 3, to += 3) {         \
-          to[0] = table[from[0]];                                                               \
-          to[1] = table[256 + from[1]];                                                         \
-          to[2] = table[512 + from[2]];                                                         \
-        }                                                                                       \
-      else                                                                                      \
-        for (int64_t column = 0; column < image->width; column++)                               \
-          for (int channel = 0; channel < channels; channel++)                                  \
-            *to++ = table[(each ? 256 * channel : 0) + *from++];                                \
-    }                                                                                           \
+/* `of_row`: whether factor and others are an array, for each value, or one for all. */
+#define LINE(type, of_row)                                                                             \
+  for (size_t at = 0; at < count; at++) {                                                              \
+    size_t which = of_row ? at : 0;                                                                    \
+    to[at] = ((float)((const type *)from)[at] + line[0][which]) * line[1][which] + line[2][which]; \
   }
-VALUES(uint8_t)
-VALUES(uint16_t)
-VALUES(uint32_t)
-VALUES(uint64_t)
+WIDE static void linear_run(const void *from, int64_t size, const float *const line[3], int of_row, size_t count, float *to) {
+  if (size == 1 && of_row) {
+    LINE(uint8_t, 1)
+  } else if (size == 1) {
+    LINE(uint8_t, 0)
+  } else if (of_row) {
+    LINE(float, 1)
+  } else {
+    LINE(float, 0)
+  }
+}
 
-/* TABLE: whole = {bytes of a value, whether each channel has a table}; it is the last instruction. */
-static int values(const struct autopipe_instruction *each, uint8_t *out, struct image *image) {
-  int apart = (int)each->whole[1];
-  switch (each->whole[0]) {
-    case 1: values_uint8_t(image, each->table, apart, out); break;
-    case 2: values_uint16_t(image, each->table, apart, (uint16_t *)(void *)out); break;
-    case 4: values_uint32_t(image, each->table, apart, (uint32_t *)(void *)out); break;
-    case 8: values_uint64_t(image, each->table, apart, (uint64_t *)(void *)out); break;
-    default: return UNKNOWN;
-  }
-  image->pixels = out;
+/* LINEAR: table = what is added to each value first, the factor, and what is added behind, all floats; whole = {bytes of
+ * a value: 1, or 4 of floats; how many of these floats there are of each: one, or as many as values in a row}. */
+static int linear(struct autopipe_scratch *scratch, const struct autopipe_instruction *each,
+                  const struct autopipe_program *program, uint8_t *out, struct image *image) {
+  int64_t size = each->whole[0], count = each->whole[1], channels = image->channels / size * 4;
+  int64_t values = image->width * image->channels / size, rows = image->height;
+  if (count > 1 && values != count) return OTHER_SHAPE;
+  out = place_of(program, out, image->height, image->width, channels);
+  if (out == NULL) out = next_pixels(scratch, (size_t)(image->height * values) * sizeof(float));
+  if (out == NULL) return NO_MEMORY;
+  const float *table = each->table, *line[3] = {table, table + count, table + 2 * count};
+  float *to = (float *)(void *)out;
+  if (count == 1 && image->stride == values * size) values *= rows, rows = 1; /* all rows as one */
+  for (int64_t row = 0; row < rows; row++, to += values)
+    linear_run(image->pixels + row * image->stride, size, line, count > 1, (size_t)values, to);
+  *image = (struct image){out, image->width * channels, image->height, image->width, channels, 1};
   return FINE;
 }
 
 /* -------------------- dispatch */
 
+/* Run an instruction. `out` is NULL, or the row if no later instruction needs another place. */
 int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws,
                const struct autopipe_program *program, uint8_t *out, struct image *image) {
   int colours = image->channels == 3, verdict = FINE;
   draws += each->draw;
-  if (each->code == PAD) return pad(scratch, each, image);
+  if (each->code == PAD) return pad(scratch, each, program, out, image);
   if (each->code == CLASSES) return classes(scratch, each, image);
-  if (each->code == TABLE) {
-    int fits = image->height == program->height && image->width == program->width && image->channels == program->channels;
-    return fits ? values(each, out, image) : OTHER_SHAPE;
-  }
+  if (each->code == LINEAR) return linear(scratch, each, program, out, image);
   if ((each->code == SATURATION || each->code == HUE || each->code == GREY) && !colours) return FINE;
   if ((each->code == GREY && draws[0] >= each->real[0]) || (each->code == ERASE && draws[0] >= each->real[4])) return FINE;
-  verdict = own_pixels(scratch, image);
+  out = place_of(program, out, image->height, image->width, image->channels);
+  verdict = own_pixels(scratch, out, image);
   if (verdict != FINE) return verdict;
   switch (each->code) {
     case BRIGHTNESS: brighten(each, draws[0], image); break;
@@ -283,7 +334,7 @@ int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instructi
     case SATURATION: saturate(each, draws[0], image); break;
     case HUE: turn_hues(each, draws[0], image); break;
     case GREY: grey(image); break;
-    case ERASE: erase(each, draws, image); break;
+    case ERASE: return erase(each, draws, image);
     default: return UNKNOWN;
   }
   return FINE;

@@ -305,11 +305,6 @@ static void summed(const struct job *job, int64_t row, const struct cell *column
     summed_plain(pixels, columns + column, channels, line + (size_t)column * channels);
 }
 
-static void put_mirrored(const uint8_t *from, int64_t width, int64_t channels, uint8_t *to) {
-  for (int64_t column = width - 1; column >= 0; column--, from += channels)
-    for (int64_t channel = 0; channel < channels; channel++) to[column * channels + channel] = from[channel];
-}
-
 static int area(const struct job *job, double scale_down, double scale_across) {
   const struct image *image = job->image;
   size_t count = (size_t)(job->width * image->channels), most = (size_t)(image->height + image->width + 3 * job->width + 3);

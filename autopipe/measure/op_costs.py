@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import AutopipeError, BadSampleError
 from autopipe.hardware import machine, processes
 from autopipe.measure.costs import BATCHING, READ
@@ -220,8 +221,8 @@ def _name(op: Op) -> str:
 
 def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
     """Yield True for the read, and for each op, that one call does for a whole batch, without Python's lock."""
-    count, at_once = _native_count(plan), data_source.batch_half(workload.data) is not None
-    yield at_once or (count > 0 and data_source.spans_half(workload.data) is not None)
+    count = _native_count(plan)
+    yield (count > 0 or not plan.steps) and data_source.spans_half(workload.data) is not None
     mixes = False
     for number, step in enumerate(plan.steps):
         mixes = mixes or step.op.mixes
@@ -229,8 +230,7 @@ def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
 
 
 def _native_count(plan: Plan) -> int:
-    done = programs(plan.steps)
-    return 0 if done is None else done.count
+    return programs(plan.source, plan.steps).count if native.why_not() is None else 0
 
 
 def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:

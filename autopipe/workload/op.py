@@ -1,4 +1,4 @@
-"""`Op`, a pure function of a sample and the sample's own random numbers; the array functions of its batch half; `Plan`.
+"""`Op`, a pure function of a sample and the sample's own random numbers; the array functions of batchable ones; `Plan`.
 
 Concrete ops, and the function that makes a plan, live in `autopipe.workload.ops`.
 """
@@ -61,22 +61,20 @@ _MASKS = frozenset({FieldKind.MASK, FieldKind.ENCODED})
 class Op(abc.ABC):
     """One step from a sample as it is read to a sample as it is trained on.
 
-    Besides `apply`, for one sample, an op may have a batch half, `takes_batches` and `apply_many`: then a batch of
-    small samples of one shape is made by a few calls of NumPy, without a visit to Python for each. It gives the bits of
-    `apply`, which `tests/contract/test_ops.py` checks. A `batchable` op has one by `finish`.
+    `apply` is the reference. If an op is also `instructions` of the native library, a batch is made by one call of it,
+    with the bits of `apply`, which `tests/contract/test_ops.py` checks.
 
     Class attributes:
         draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
         batchable: True if it acts on each value or pixel alone, so that it can run on a whole batch, also on the
             device.
         mixes: True if it combines samples of one batch. It then comes after all ops on single samples, and runs by
-            `apply_many`; `apply` leaves a sample alone.
+            `mix`; `apply` leaves a sample alone.
         revision: raised when the op gives other values for the same settings, so that digests of ops differ.
     """
 
     draws: ClassVar[int] = 0
     batchable: ClassVar[bool] = False
-    by_value: ClassVar[bool] = False  # whether `values(array, xp)` is all it does: each value is changed by itself
     mixes: ClassVar[bool] = False
     revision: ClassVar[int] = 1
 
@@ -148,22 +146,12 @@ class Op(abc.ABC):
                 sample's x, so a y that is made of x must have memory of its own.
         """
 
-    def takes_batches(self, spec: SampleSpec) -> bool:
-        """Return True if `apply_many` takes batches of samples of `spec`, all of one shape."""
-        return self.batchable
+    def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:
+        """Return a batch (x, y) with its samples combined; it may be overwritten. Only for ops that mix.
 
-    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        """Return a whole batch after the op, to the bit equal to `apply` of each sample.
-
-        If it raises an error, the batch is made again sample by sample, so that the error names its sample.
-
-        Args:
-            batch: `(x, y)`, whose first axis counts the samples; the op may overwrite and return it.
-            spec: one sample before the op.
-            random: the samples' own numbers, shape (samples, draws).
-            out: an array for x, as for `apply`; the op may ignore it.
+        `random` are the samples' own numbers, shape (samples, draws).
         """
-        return self.finish(batch, spec, NUMPY)
+        raise NotImplementedError
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         """Return a batch after the op, in the array library `xp`. Only for `batchable` ops."""
@@ -179,8 +167,8 @@ class Op(abc.ABC):
         return number > 0
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        """Return instructions of the native library with the bits of `apply`, for a part that is `field` before the op,
-        8-bit or encoded; None if Python does it.
+        """Return instructions of the native library with the bits of `apply`, for a part that is `field` before the op;
+        None if Python does it. Those that are not `is_wide` are taken of encoded and of 8-bit parts alone.
         """
         return None
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import ConfigError
 
 # -------------------- randomness
@@ -41,11 +43,6 @@ def _absorb(state: NDArray[np.uint64], mixed: NDArray[np.uint64]) -> NDArray[np.
     return _mix(state)
 
 
-@functools.lru_cache(maxsize=16)
-def _mixed_counters(draws: int) -> NDArray[np.uint64]:
-    return _mix(np.arange(draws, dtype=np.uint64)[None, :] + _GAMMA)
-
-
 @functools.lru_cache(maxsize=64)  # an epoch's batches begin with the same words, which take longer than their numbers
 def _words(*values: int) -> NDArray[np.uint64]:
     """Return the hash state, shape (1,), of integers (modulo 2**64). The array is shared: do not write to it."""
@@ -55,16 +52,39 @@ def _words(*values: int) -> NDArray[np.uint64]:
     return state
 
 
+@functools.lru_cache(maxsize=64)
+def _columns(seed: int, epoch: int, draws: tuple[tuple[int, int], ...]) -> NDArray[np.uint64]:
+    """Return the hash state of each column of numbers, and the mixed counter of each. The array is shared."""
+    words = [np.repeat(_words(seed, epoch, stream), count) for stream, count in draws]
+    counters = [_mix(np.arange(count, dtype=np.uint64) + _GAMMA) for _, count in draws]
+    return np.stack([np.concatenate(words), np.concatenate(counters)])
+
+
 def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, draws: int) -> NDArray[np.float64]:
     """Return the random numbers of one op for some samples of one epoch: in [0, 1), shape (samples, draws), float64.
 
     They are a function of the arguments alone; `stream` is the op's position in the op list, so that two ops never
     share numbers.
     """
-    state = _absorb(_words(seed, epoch, stream), _mix(np.asarray(indices).astype(np.uint64) + _GAMMA))
-    bits = _absorb(state[:, None], _mixed_counters(draws))
+    words, counters = _columns(seed, epoch, ((stream, draws),))
+    state = _absorb(words, _mix(np.asarray(indices).astype(np.uint64) + _GAMMA)[:, None])
+    bits = _absorb(state, counters)
     bits >>= _11
     return bits.astype(np.float64) * 2.0**-53
+
+
+def uniforms_of(
+    seed: int, epoch: int, indices: NDArray[np.int64], draws: Sequence[tuple[int, int]]
+) -> NDArray[np.float64]:
+    """Return the random numbers of several ops, side by side: `draws` has the stream of each and how many it takes.
+
+    The native library makes them, if it is there, by one call.
+    """
+    if not draws:
+        return np.empty((len(indices), 0))
+    if native.why_not() is None:
+        return native.uniforms(_columns(seed, epoch, tuple(draws)), np.ascontiguousarray(indices, np.int64))
+    return np.concatenate([uniforms(seed, epoch, indices, *each) for each in draws], axis=1)
 
 
 def generator(random: NDArray[np.float64]) -> np.random.Generator:

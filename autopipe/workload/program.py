@@ -1,7 +1,8 @@
-"""The steps of a plan as programs of the native library: one for each part of a sample that is an image or a mask.
+"""The steps of a plan as what makes a batch at once: programs of the native library, one for each part of a sample that
+is an image or a mask, and behind them ops that NumPy does to the whole batch.
 
-A program ends before the first step that has no instructions, such as `Map`; Python goes on there. Which samples are
-made natively, and what becomes of the rows that the library leaves, is the kernel's business.
+It ends before the first step that is neither, such as `Map`; Python goes on there, sample by sample. Which samples are
+made at once, and what becomes of the rows that the library leaves, is the kernel's business.
 """
 
 from __future__ import annotations
@@ -20,143 +21,209 @@ from autopipe.workload.op import NUMPY, Op, Step
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 
-_IMAGES: Final = (FieldKind.IMAGE, FieldKind.ENCODED, FieldKind.MASK)
-_OWN: Final = frozenset(("apply", "pixels", "values", "values_into", "box", "finished", "touches", "finish"))
-_LEVELS: Final = np.arange(256, dtype=np.uint8)
-_BYTE: Final = np.dtype(np.uint8)
+_IMAGES: Final = (FieldKind.IMAGE, FieldKind.MASK)
+_RANKS: Final = (2, 3)  # of images and masks
+_MOST_BYTES: Final = 8  # of a value
+_NATIVE: Final = frozenset(("instructions", "line"))
+_OWN: Final = frozenset(("apply", "pixels", "values", "box", "finished", "touches", "finish"))
+_BLOCK_BYTES: Final = 1 << 18  # of samples that NumPy finishes at a time, so that they stay in the processor's cache
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Programs:
-    """The programs of a sample's parts, which do the first `count` of some steps."""
+    """What does the first `count` of some steps to a batch: a program to each image or mask, and then NumPy.
+
+    Attributes:
+        parts: the programs of the parts, of which most do nothing but copy a label, say; None: there is no such part.
+        has_code: of each part, whether its program does something.
+        before: a sample before all.
+        made: a sample behind the programs.
+        after: a sample after all.
+        finish: the steps behind the programs.
+        finished: of each part, whether these do something to it.
+        is_native: whether there is a program that does something.
+    """
 
     count: int
-    parts: tuple[native.Program | None, ...]  # None: Python has that part already, a label
+    parts: tuple[native.Program | None, ...]
+    has_code: tuple[bool, ...]
     before: SampleSpec
+    made: SampleSpec
     after: SampleSpec
-    labels: tuple[Step, ...]  # steps on a label alone, which act on the whole batch
+    finish: tuple[Step, ...]
+    finished: tuple[bool, ...]
+    is_native: bool
 
-    def fill(self, spans: Sequence[NDArray[Any] | None], drawn: NDArray[np.float64], out: Batch) -> NDArray[np.uint8]:
-        """Write rows of images and masks in `out`; return a verdict for each, 0 if both are made.
+    def room(self, out: Batch) -> Batch:
+        """Return arrays for the parts behind the programs; those of `out`, a batch after all, if NumPy leaves them."""
+        if not self.finish:
+            return out
+        return tuple(
+            np.empty((len(to), *(field.shape or ())), field.dtype) if field is not None and is_finished else to
+            for field, to, is_finished in zip(self.made.columns, out, self.finished, strict=True)
+        )
+
+    def fill(self, spans: Sequence[NDArray[Any] | None], drawn: NDArray[np.float64], made: Batch) -> NDArray[np.uint8]:
+        """Write rows of the parts that have spans; return a verdict for each, 0 if all parts of a row are made.
 
         `drawn` are the random numbers of all steps, side by side.
         """
         verdicts = np.zeros(len(drawn), np.uint8)
-        for program, of_part, to in zip(self.parts, spans, out, strict=True):
+        for number, of_part in enumerate(spans):
+            program = self.parts[number]
             if program is not None and of_part is not None:
-                verdicts |= program.fill(of_part, drawn, to)
+                verdicts |= program.fill(of_part, drawn, made[number])
         return verdicts
 
+    def put_finished(self, made: Batch, out: Batch) -> None:
+        """Write what NumPy makes of the parts behind the programs to `out`; raise ValueError if it has another form."""
+        if not self.finish:
+            return
+        at_once = max(1, _BLOCK_BYTES // max(1, self.made.bytes + self.after.bytes))
+        for first in range(0, len(out[0]), at_once):
+            rows = slice(first, first + at_once)
+            batch: Batch = tuple(None if part is None else part[rows] for part in made)
+            for step in self.finish:
+                batch = step.op.finish(batch, step.before, NUMPY)
+            for part, to, is_finished in zip(batch, out, self.finished, strict=True):
+                if not is_finished or to is None:
+                    continue
+                if part.shape != to[rows].shape or part.dtype != to.dtype:
+                    raise ValueError(f"{part.dtype} {part.shape} is not {to.dtype} {to[rows].shape}")
+                to[rows] = part
 
-def programs(steps: Sequence[Step], *, simd: int = 2) -> Programs | None:
-    """Return programs of as many of the steps as they can do; None if that is none, or no library is there."""
-    if not steps or native.why_not() is not None:
-        return None
-    before = steps[0].before
-    parts = [_Part(number, field) for number, field in enumerate(before.columns) if field and field.kind in _IMAGES]
-    if not parts or parts[0].number != 0 or not all(part.is_bytes for part in parts):
-        return None
-    labels: list[Step] = []
+
+def programs(before: SampleSpec, steps: Sequence[Step], *, simd: int = 2) -> Programs:
+    """Return what does as many of the steps, on samples of `before`, as can be done to a batch at once."""
+    each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
+    parts = {part.number: part for part in each if part.is_known}
+    finish: list[tuple[int, Step]] = []
     draw, done = 0, 0
     for number, step in enumerate(steps, start=1):
-        touched = step.op.touches(step.before)
-        if not any(touched[part.number] for part in parts):
-            if before.structure is not None or not (step.op.batchable and step.op.draws == 0):
-                break
-            labels.append(step)
+        touched = {place for place, is_on in enumerate(step.op.touches(step.before)) if is_on}
+        on = [parts[place] for place in touched & parts.keys()]
+        found = [part.found(step) for part in on] if touched <= parts.keys() and _alike(step, touched) else [None]
+        if on and None not in found:
+            for part, code in zip(on, found, strict=True):
+                part.add(number, draw, code or ())
+        elif step.op.batchable and not step.op.draws and not any(part.is_encoded for part in on):
+            finish.append((number, step))
+            for part in on:
+                part.is_closed = True
         else:
-            on = [part for part in parts if touched[part.number]]
-            if not _alike(step, touched) or not all(part.takes(step, draw, number) for part in on):
-                break
+            break
         draw += step.op.draws
-        if all(part.is_there(step.after) for part in parts):
+        for part in parts.values():
+            part.go_on(number, step)
+        if not any(part.is_encoded for part in parts.values()) and step.after.is_fixed:
             done = number
-    if done == 0:
+    return _programs(before, steps[:done], parts, tuple(step for number, step in finish if number <= done), simd=simd)
+
+
+def _programs(
+    before: SampleSpec, steps: Sequence[Step], parts: dict[int, _Part], finish: tuple[Step, ...], *, simd: int
+) -> Programs:
+    count = len(steps)
+    fields, code = list(before.columns), list[Sequence[tuple[Instruction, int]]]([()] * len(before.columns))
+    for number, part in parts.items():
+        fields[number], code[number] = part.field(count), part.code(count)
+    touched = [step.op.touches(step.before) for step in finish]
+    has_code = tuple(map(bool, code))
+    return Programs(
+        count=count,
+        parts=tuple(_program(each, field, simd=simd) for each, field in zip(code, fields, strict=True)),
+        has_code=has_code,
+        before=before,
+        made=SampleSpec.of(fields, before.structure),
+        after=steps[-1].after if steps else before,
+        finish=finish,
+        finished=tuple(any(on[number] for on in touched) for number in range(len(fields))),
+        is_native=any(has_code),
+    )
+
+
+def _program(code: Sequence[tuple[Instruction, int]], field: Field | None, *, simd: int) -> native.Program | None:
+    if field is None or field.shape is None or field.dtype is None:
         return None
-    after = steps[done - 1].after
-    made = {part.number: part.program(done, after, simd=simd) for part in parts}
-    of_parts = tuple(made.get(number) for number in range(len(before.columns)))
-    return Programs(done, of_parts, before, after, tuple(step for step in labels if step in steps[:done]))
+    return native.Program(code, field.shape, field.dtype, simd=simd)
 
 
-def _alike(step: Step, touched: Sequence[bool]) -> bool:
+def _alike(step: Step, touched: set[int]) -> bool:
     """Return False if an op would have to look whether the images that it changes together are of one size."""
     if not (isinstance(step.op.acting, PixelOp) and step.op.acting.in_pixels):
         return True
-    shapes = [
-        field.shape for field, is_touched in zip(step.before.columns, touched, strict=True) if field and is_touched
-    ]
+    shapes = [field.shape for number in touched if (field := step.before.columns[number]) is not None]
     return len(shapes) < 2 or (None not in shapes and len({shape[:2] for shape in shapes if shape}) == 1)
 
 
 class _Part:
-    """The instructions of one part, as far as they are found."""
+    """The instructions of one part, as far as they are found.
+
+    Attributes:
+        is_closed: whether NumPy has gone on with it, so that no instruction can follow.
+    """
 
     def __init__(self, number: int, field: Field) -> None:
-        self.number = number
-        self._field = field
-        self._code: list[tuple[int, Instruction, int]] = []
-        self._values: list[tuple[int, Op]] = []  # each with the number of its step
+        self.number, self.is_closed = number, False
+        self._fields = [(0, field)]  # each with the number of the step before it
+        self._code: list[tuple[int, int, Instruction]] = []  # each with the numbers of its step and its first draw
 
     @property
-    def is_bytes(self) -> bool:
-        return self._field.kind is FieldKind.ENCODED or self._field.dtype == _BYTE
+    def _now(self) -> Field:
+        return self._fields[-1][1]
 
-    def takes(self, step: Step, draw: int, number: int) -> bool:
-        """Add a step; return False if it has no instructions."""
-        field, op = self._field, step.op.acting
-        if op.by_value and _is_its_own(op, "values") and field.shape is not None:
-            self._values.append((number, op))
-        elif self._values or not self.is_bytes:
-            return False
-        else:
-            found = self._instructions(op, field, is_mask=step.op.is_mask(self.number))
-            if found is None:
-                return False
-            self._code.extend((number, each, draw) for each in found)
-        after = step.after.columns[self.number]
-        assert after is not None
-        self._field = after
-        return True
+    @property
+    def is_encoded(self) -> bool:
+        return self._now.kind is FieldKind.ENCODED
 
-    def _instructions(self, op: Op, field: Field, *, is_mask: bool) -> tuple[Instruction, ...] | None:
-        if not _is_its_own(op, "instructions"):
+    @property
+    def is_known(self) -> bool:
+        """Whether it is of a kind that the library has instructions for."""
+        field = self._now
+        is_small = field.dtype is not None and field.dtype.itemsize <= _MOST_BYTES
+        return self.is_encoded or (field.kind in _IMAGES and field.rank in _RANKS and is_small)
+
+    @property
+    def _is_bytes(self) -> bool:
+        return self.is_encoded or self._now.dtype == np.uint8
+
+    def found(self, step: Step) -> tuple[Instruction, ...] | None:
+        """Return the instructions of a step; None if Python does it."""
+        op, after = step.op.acting, step.after.columns[self.number]
+        if self.is_closed or not _is_its_own(op):
             return None
         try:
-            return op.mask_instructions(field) if is_mask else op.instructions(field)
-        except AutopipeError:  # Python raises it again, with the sample's name
+            instructions = op.mask_instructions if step.op.is_mask(self.number) else op.instructions
+            code = instructions(self._now)
+        except (AutopipeError, ValueError, OverflowError):  # Python raises it again, with the sample's name
             return None
+        if code is None or not (self._is_bytes or all(each.is_wide for each in code)):
+            return None
+        makes_floats = code[-1:] and code[-1].code == native.LINEAR
+        is_kept = makes_floats or not self._is_bytes or after is None or after.dtype in (None, np.uint8)
+        return code if is_kept else None
 
-    def is_there(self, after: SampleSpec) -> bool:
-        """Return True if rows may be written now: of one shape, and no longer encoded."""
-        field = after.columns[self.number]
-        return field is not None and field.shape is not None and field.kind is not FieldKind.ENCODED
+    def add(self, number: int, draw: int, code: Sequence[Instruction]) -> None:
+        self._code.extend((number, draw, each) for each in code)
 
-    def program(self, count: int, after: SampleSpec, *, simd: int) -> native.Program:
-        field = after.columns[self.number]
-        assert field is not None
-        assert field.shape is not None
-        assert field.dtype is not None
-        code = [(each, draw) for number, each, draw in self._code if number <= count]
-        changes = [op for number, op in self._values if number <= count]
-        if changes:
-            code.append((_table(changes, field.shape), 0))
-        return native.Program(code, field.shape, field.dtype, simd=simd)
+    def go_on(self, number: int, step: Step) -> None:
+        after = step.after.columns[self.number]
+        assert after is not None
+        if not self.is_closed:
+            self._fields.append((number, after))
 
+    def field(self, count: int) -> Field:
+        return next(field for number, field in reversed(self._fields) if number <= count)
 
-def _table(ops: Sequence[Op], shape: tuple[int, ...]) -> Instruction:
-    """Return the instruction that does ops on values by a table of all levels, which the ops themselves make."""
-    levels: Any = _LEVELS if len(shape) == 2 else np.repeat(_LEVELS[:, None], shape[2], axis=1)
-    for op in ops:
-        levels = op.values(levels, NUMPY)  # type: ignore[attr-defined]
-    table = np.ascontiguousarray(np.asarray(levels).T)
-    return Instruction(native.TABLE, (table.dtype.itemsize, len(shape) == 3), table=table)
+    def code(self, count: int) -> list[tuple[Instruction, int]]:
+        """Return the instructions of the first `count` steps."""
+        return [(each, draw) for number, draw, each in self._code if number <= count]
 
 
-def _is_its_own(op: Op, name: str) -> bool:
-    """Return True if no class below that of a method, somebody's own, changes what the op does."""
+def _is_its_own(op: Op) -> bool:
+    """Return True if no class below that of an op's instructions, somebody's own, changes what the op does."""
     for kind in type(op).__mro__:
-        if name in vars(kind):
+        if _NATIVE & vars(kind).keys():
             return True
         if _OWN & vars(kind).keys():
             return False

@@ -301,11 +301,6 @@ class Source(Protocol):
 
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of parts; `x_kind` and `y_kind`,
     if given, have the same form. A third part weights the sample in the loss.
-
-    `read_many(indices, out)`, also optional, reads a batch of samples of one shape: it writes the samples of `indices`,
-    an array of whole numbers from 0 to the length less one, to the arrays `out` = (x, y), of a row each (y is None
-    without a target; further parts follow as in `Structure.paths`), without a visit to Python for each sample. It gives
-    the bits of `read`. If it raises an error, the batch is read again by `read`.
     """
 
     def __len__(self) -> int: ...
@@ -343,12 +338,23 @@ def is_int64(number: int) -> bool:
 Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None without a target
 
 
-# -------------------- gather
+# -------------------- rows
 
 
-def gather(rows: NDArray[Any], indices: NDArray[np.integer], out: NDArray[Any]) -> None:
-    """Write the rows `indices` of an array, each from 0 to its length less one, to `out`, in one call."""
-    if rows.dtype == out.dtype and rows.flags.c_contiguous and rows.flags.aligned and out.flags.c_contiguous:
-        rows.take(indices, axis=0, out=out, mode="clip")  # any other mode goes through a copy
-    else:  # `take` would copy the whole array first
-        out[...] = rows[indices]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rows:
+    """Parts of samples that are rows of one array, each from 0 to its length less one, and were not gathered yet."""
+
+    array: NDArray[Any]
+    numbers: NDArray[np.integer]
+
+    @property
+    def addresses(self) -> NDArray[np.integer]:
+        return self.array.ctypes.data + self.numbers * self.array.strides[0]
+
+    def gathered(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return the rows as an array of their own, `out` if that is given and fits."""
+        if out is None or self.array.dtype != out.dtype or not self.array.flags.c_contiguous:
+            gathered: NDArray[Any] = self.array[self.numbers]  # `take` would copy the whole array first
+            return gathered
+        return self.array.take(self.numbers, axis=0, out=out, mode="clip")  # any other mode goes through a copy

@@ -1,4 +1,4 @@
-/* Hostile files and records through every instruction that reads them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+/* Hostile files and records, and arrays, through every instruction that reads them, under AddressSanitizer and UndefinedBehaviorSanitizer.
  *
  * With clang, `-fsanitize=fuzzer,address,undefined` makes a libFuzzer target of it. With -DMUTATE it is a program of its
  * own, `fuzz ROUNDS FILE...`, that changes, cuts and joins the given files at random, always in the same way. */
@@ -29,13 +29,47 @@ static const struct autopipe_instruction grey[] = {DECODED(1, 0), {CROP, 0, {SID
 static const struct autopipe_instruction mask[] = {DECODED(0, 0), {RESIZE, 0, {SIDE, SIDE, NEAREST}, {0}, NULL}};
 static const struct autopipe_instruction coloured[] = { /* on images of any size */
     DECODED(3, 0), {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.2, 3}, NULL}, {SATURATION, 2, {0}, {0, 4}, NULL},
-    {HUE, 3, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3}, {0.02, 0.4, 0.3, 3.3, 1}, NULL}, {GREY, 5, {0}, {0.5}, NULL},
-    {FIT, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL}, {PAD, 0, {SIDE, SIDE, 7}, {0}, NULL}};
+    {HUE, 3, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.4, 0.3, 3.3, 1}, NULL}, {GREY, 5, {0}, {0.5}, NULL},
+    {FIT, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL}, {PAD, 0, {SIDE, SIDE, 7, 1}, {0}, NULL}};
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof *(array)))
 static const struct autopipe_program programs[] = {
-    {cropped, COUNT(cropped), SIDE, SIDE, 3, 1}, {reduced, COUNT(reduced), SIDE, SIDE, 3, 1},
-    {coloured, COUNT(coloured), SIDE, SIDE, 3, 1}, {grey, COUNT(grey), SIDE, SIDE, 1, 1}, {mask, COUNT(mask), SIDE, SIDE, 1, 1},
-    {mask, COUNT(mask), SIDE, SIDE, 3, 1}};
+    {cropped, COUNT(cropped), SIDE, SIDE, 3}, {reduced, COUNT(reduced), SIDE, SIDE, 3},
+    {coloured, COUNT(coloured), SIDE, SIDE, 3}, {grey, COUNT(grey), SIDE, SIDE, 1}, {mask, COUNT(mask), SIDE, SIDE, 1},
+    {mask, COUNT(mask), SIDE, SIDE, 3}};
+
+/* Arrays of bytes and of floats, of one pixel upwards. */
+#define EDGE 6
+static const float line[3 * EDGE * 3] = {-1, 2, -3};
+static const struct autopipe_instruction colours[] = {
+    {PAD, 0, {EDGE + 2, EDGE + 1, 7, 1}, {0}, NULL}, {CROP, 0, {EDGE, EDGE, 1}, {0}, NULL}, {FLIP, 2, {1, 1}, {0}, NULL},
+    {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.5, 2}, NULL}, {SATURATION, 2, {0}, {0.5, 2}, NULL},
+    {HUE, 3, {0}, {0.5}, NULL}, {GREY, 4, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.9, 0.3, 3.3, 0.9}, NULL},
+    {LINEAR, 0, {1, 3 * EDGE}, {0}, line}};
+static const struct autopipe_instruction floats[] = {
+    {PAD, 0, {EDGE, EDGE + 2, 7, 4}, {0}, NULL}, {CROP, 0, {EDGE, EDGE, 1}, {0}, NULL}, {FLIP, 2, {1, 1}, {0}, NULL},
+    {BRIGHTNESS, 0, {1, 1}, {0.5, 2}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 4}, {0.02, 0.9, 0.3, 3.3, 0.9}, NULL},
+    {LINEAR, 0, {4, 1}, {0}, line}};
+static const struct autopipe_program of_arrays[] = {
+    {colours, COUNT(colours), EDGE, EDGE, 12}, {floats, COUNT(floats), EDGE, EDGE, 12},
+    {colours, 3, EDGE, EDGE, 3}, {floats, 3, EDGE, EDGE, 12}, {floats, 3, EDGE, EDGE, 8}, {colours, 3, EDGE, EDGE, 1}};
+static const int64_t shapes[][2] = {{1, 1}, {1, 9}, {9, 1}, {5, 7}, {8, 8}};
+
+/* Fill arrays of all shapes with some bytes, again and again, and run the programs of arrays on them. */
+static void run_on_arrays(const uint8_t *data, size_t size, const double *draws, struct autopipe_scratch *scratch) {
+  for (int64_t shape = 0; size > 0 && shape < COUNT(shapes); shape++)
+    for (int64_t each = 0; each < COUNT(of_arrays); each++) {
+      int64_t height = shapes[shape][0], width = shapes[shape][1];
+      int64_t channels = each == 0 ? 3 : of_arrays[each].channels;
+      size_t count = (size_t)(height * width * channels);
+      uint8_t *pixels = malloc(count), verdict;
+      float out[EDGE * EDGE * 3];
+      for (size_t at = 0; pixels != NULL && at < count; at++) pixels[at] = data[at % size];
+      const struct autopipe_span span = {.data = pixels, .height = height, .width = width, .channels = channels};
+      autopipe_fill(&of_arrays[each], &span, 1, draws, 0, (uint8_t *)out, sizeof out, scratch, &verdict);
+      if (pixels != NULL && verdict != FINE) abort();
+      free(pixels);
+    }
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -49,6 +83,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static uint8_t out[3][COUNT(programs)][2][SIDE * SIDE * 3], verdicts[3][COUNT(programs)][2];
   for (int simd = 0; simd < 3; simd++) {
     if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
+    run_on_arrays(bytes, size, draws[size % 2], scratches[simd]);
     autopipe_features(spans, 1, features, 2, spans + 1, scratches[simd]);
     for (int64_t each = 0; each < COUNT(programs); each++)
       autopipe_fill(&programs[each], spans, 2, draws[size % 2], 0, out[simd][each][0], sizeof *out[simd][each],

@@ -244,8 +244,8 @@ def test_samples_of_a_batch_are_mixed_alike_by_every_loader(photos: Path, loader
             for number, batch in enumerate(expected_batches(exact_workload(photos, ops=single), epoch)):
                 for stream, op in enumerate(workload.ops[4:6], start=4):
                     indices = order[number * BATCH : (number + 1) * BATCH]
-                    batch = op.apply_many(batch, None, randomness.uniforms(7, epoch, indices, stream, op.draws))  # type: ignore[arg-type]  # it does not look at the kinds
-                mixed.append(workload.ops[6].finish(batch, None, NUMPY))  # type: ignore[arg-type]  # nor does this
+                    batch = op.mix(batch, randomness.uniforms(7, epoch, indices, stream, op.draws))
+                mixed.append(workload.ops[6].finish(batch, None, NUMPY))  # type: ignore[arg-type]  # it does not look at the kinds
             assert digest(mixed) == digest(finished(made, made.batches(epoch)))
 
 

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, PlainCodeError
+from autopipe import native
+from autopipe.errors import BadSampleError, OpError, PlainCodeError
 from autopipe.workload import ops
 from autopipe.workload import order as randomness
 from autopipe.workload.op import NUMPY, Op, Step
@@ -29,7 +30,8 @@ from autopipe.workload.ops import on_parts
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.plain_code import Library
-from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
+from autopipe.workload.program import programs
+from autopipe.workload.sample import Field, FieldKind, Rows, Sample, SampleSpec
 from tests.contract.op_references import CASES, COLOURS, Case
 
 RNG = np.random.default_rng(0)
@@ -292,32 +294,66 @@ def stacked(samples: list[Sample]) -> Sample:
     return np.stack(xs), None if ys[0] is None else np.stack(ys)
 
 
-def has_half(case: Case, sample: Sample) -> bool:  # batches of ops that mix are in tests/unit/workload/ops/test_mix.py
-    return not isinstance(sample[0], bytes) and not case.op.mixes and case.op.takes_batches(spec_of(sample))
+def spec_after(case: Case, before: SampleSpec, after: Sample) -> SampleSpec:
+    parts = [None if part is None else np.asarray(part) for part in after]
+    kinds = case.op.kinds(before)
+    fields = [
+        None if part is None or kind is None else Field(kind, part.shape, part.dtype, part.ndim)
+        for kind, part in zip(kinds, parts, strict=True)
+    ]
+    return SampleSpec.of(fields)
 
 
+def spans_of(array: NDArray[Any]) -> NDArray[Any]:
+    rows = Rows(array, np.arange(len(array)))
+    return native.rows_at(rows.addresses, array.shape[1:], array.itemsize)
+
+
+def made_at_once(case: Case, x: Any, y: Any) -> bool:
+    """Compare a batch that is made at once with its samples one by one; return False if it is not made so."""
+    spec, generator = spec_of((x, y)), np.random.default_rng(5)
+    random = np.concatenate([np.array(RANDOM)[:, : case.op.draws], generator.random((7, case.op.draws))])
+    order = np.arange(x.size)
+    xs = np.stack([x, *(x.flat[generator.permutation(order)].reshape(x.shape) for _ in random[1:])])
+    ys = None if y is None else np.stack([y] * len(random))
+    try:
+        alone = [case.op.apply((one, y), spec, drawn) for one, drawn in zip(xs, random, strict=True)]
+    except (BadSampleError, OpError):
+        return False
+    after = spec_after(case, spec, alone[0])
+    for simd in (2, 0):
+        found = programs(spec, [Step(case.op, 0, spec, after)], simd=simd)
+        if not found.count:
+            return False
+        out = after.empty(len(xs))
+        made = found.room(out)
+        spans = [None if each is None else spans_of(each) for each in (xs, ys)]
+        assert not found.fill(spans, random, made).any()
+        found.put_finished(made, out)
+        assert_same(stacked(alone), out)
+    return True
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 @each_case
-def test_its_batch_half_gives_the_same_bits_as_sample_by_sample(case: Case) -> None:
-    for x, y in filter(functools.partial(has_half, case), samples_of(case)):
-        spec, generator = spec_of((x, y)), np.random.default_rng(5)
-        random = np.concatenate([np.array(RANDOM)[:, : case.op.draws], generator.random((7, case.op.draws))])
-        order = np.arange(x.size)
-        xs = np.stack([x, *(x.flat[generator.permutation(order)].reshape(x.shape) for _ in random[1:])])
-        ys = None if y is None else np.stack([y] * len(random))
-        wanted = stacked([case.op.apply((one, y), spec, drawn) for one, drawn in zip(xs, random, strict=True)])
-        own = xs.copy()
-        outs = [None, np.full_like(wanted[0], 77)]
-        outs += [own] if wanted[0].shape == xs.shape and wanted[0].dtype == xs.dtype else []  # in place
-        for out in outs:
-            given = own if out is own else xs.copy(), None if ys is None else ys.copy()
-            assert_same(wanted, case.op.apply_many(given, spec, random, out))
+def test_a_batch_of_arrays_that_is_made_at_once_has_the_bits_of_its_samples(case: Case) -> None:
+    for x, y in () if case.op.mixes else samples_of(case):
+        if not isinstance(x, bytes):
+            made_at_once(case, x, y)
 
 
-def test_what_small_arrays_are_augmented_by_has_a_batch_half() -> None:
-    found = {type(case.op).__name__ for case in CASES for sample in samples_of(case) if has_half(case, sample)}
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+def test_batches_of_what_arrays_are_augmented_by_are_made_at_once() -> None:
+    found = {
+        type(case.op).__name__
+        for case in CASES
+        for x, y in samples_of(case)
+        if not isinstance(x, bytes) and not case.op.mixes and made_at_once(case, x, y)
+    }
     assert found >= {
-        "CenterCrop", "RandomCrop", "RandomFlip", "RandomBrightness", "RandomContrast", "Pad", "OneHot", "Rescale",
-        "Normalize", "Cast",
+        "CenterCrop", "RandomCrop", "RandomResizedCrop", "Resize", "ResizeKeepingAspect", "RandomFlip", "RandomErasing",
+        "RandomBrightness", "RandomContrast", "RandomSaturation", "RandomHue", "RandomGrayscale", "Pad", "MaskToClass",
+        "OneHot", "Rescale", "Normalize", "Cast",
     }  # fmt: skip
 
 

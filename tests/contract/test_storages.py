@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
@@ -22,6 +23,7 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.storage.layout import StoredSource, open_set, verify
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan, normalise
+from autopipe.workload.program import programs
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 from tests.fakes import damage
 from tests.fakes.sources import Made
@@ -186,24 +188,21 @@ def test_many_threads_read_at_once(case: Case) -> None:
         assert_same(sample[0], case.conversion.sample(index)[0])
 
 
-def test_whole_batches_hold_what_is_read_one_by_one(case: Case) -> None:
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+def test_whole_batches_hold_what_is_read_one_by_one_and_bad_samples_are_left(case: Case) -> None:
     spec = case.plan.cut(case.conversion.cut)
-    if case.stored.read_many is None or not spec.is_fixed:
+    if case.stored.spans is None or not spec.is_fixed:
         return
-    indices = np.random.default_rng(0).permutation(good(case))
-    batch = spec.empty(len(indices))
-    case.stored.read_many(indices, batch)
+    bad, indices = [*case.stored.record.bad], np.random.default_rng(0).permutation(good(case))
+    batch = spec.empty(len(indices) + len(bad))
+    columns = case.stored.spans(np.array([*indices, *bad]))
+    spans = [column[0] if isinstance(column, tuple) else None for column in columns]
+    left = programs(spec, []).fill(spans, np.empty((len(batch[0]), 0)), batch) != 0
+    assert np.flatnonzero(left).tolist() == [*range(len(indices), len(left))]
     for row, index in enumerate(indices.tolist()):
-        for part, one in zip(batch, read(case, index), strict=True):
-            np.testing.assert_array_equal(None if part is None else part[row], one)
-
-
-def test_whole_batches_with_a_bad_sample_are_refused(case: Case) -> None:
-    bad = [*case.stored.record.bad]
-    if case.stored.read_many is None or not bad:
-        return
-    with pytest.raises(BadSampleError):
-        case.stored.read_many(np.array([0, *bad]), (np.zeros(0), np.zeros(0)))
+        for part, column, one in zip(batch, columns, read(case, index), strict=True):
+            found = part[row] if isinstance(column, tuple) else None if column is None else column[row]
+            np.testing.assert_array_equal(found, one)
 
 
 def test_arrays_cannot_be_written_to(case: Case) -> None:

@@ -160,7 +160,6 @@ def test_loaders_of_a_converted_set_share_its_cache(tmp_path: Path, monkeypatch:
         reads.append(index)
         return read(source, index)
 
-    monkeypatch.setattr(StoredSource, "read_many", None)
     monkeypatch.setattr(StoredSource, "read", counted)
     opened = assembly.opener(converted)
     kept = [ap.PipelineConfig(loader=each, keep="array+memory") for each in (ap.Threads(workers=1), ap.TfData())]

@@ -227,8 +227,6 @@ class DaliFiller:
 class _AtHand(Around):
     """A source with one batch that is read already, and in part decoded."""
 
-    read_many = None
-
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.at_hand: dict[int, Sample | BaseException] = {}  # samples as the source returned them, or its errors

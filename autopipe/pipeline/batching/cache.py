@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, gather, has_room
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, has_room
 
 # -------------------- slots
 # A block is an anonymous file in memory: it has no name, so it is gone when the last process that maps it is gone,
@@ -357,9 +357,11 @@ class MemoryCache:
         row = index if self._rows is None else self._rows[index]
         return bool(row >= 0 and self._filled[row])
 
-    def holds_all(self, indices: NDArray[np.int64]) -> bool:
+    def rows_of(self, indices: NDArray[np.int64]) -> NDArray[np.integer] | None:
+        """Return where samples are in `rows`; None unless the cache holds all of them."""
         rows = indices if self._places is None else self._places[indices]
-        return bool(self._filled.take(rows, mode="clip").all() and (self._places is None or rows.min() >= 0))
+        is_full = self._filled.take(rows, mode="clip").all() and (self._places is None or rows.min() >= 0)
+        return rows if is_full else None
 
     def put(self, index: int, *sample: Part) -> None:
         """Keep a sample if it is one to keep and has the common form; another one is read again each time."""
@@ -375,26 +377,6 @@ class MemoryCache:
         row = index if self._rows is None else self._rows[index]
         if row >= 0:
             self._filled[row] = True
-
-    def get_many(self, indices: NDArray[np.int64], out: Batch) -> bool:
-        """Write samples to the arrays of a batch and return True, if the cache has all of them. They have one shape."""
-        if not self.holds_all(indices):
-            return False
-        assert isinstance(self._room, _Rows)
-        rows = indices if self._places is None else self._places[indices]
-        for part, room in zip(self._room.parts, out, strict=True):
-            if part is not None and room is not None:
-                gather(part, rows, room)
-        return True
-
-    def put_many(self, indices: NDArray[np.int64], batch: Batch) -> None:
-        assert isinstance(self._room, _Rows)
-        rows = indices if self._places is None else self._places[indices]
-        kept = slice(None) if self._places is None else np.flatnonzero(rows >= 0)
-        for part, made in zip(self._room.parts, batch, strict=True):
-            if part is not None and made is not None:
-                part[rows[kept]] = made[kept]
-        self._filled[rows[kept]] = True
 
     @property
     def filled(self) -> int:

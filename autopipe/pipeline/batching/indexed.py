@@ -227,7 +227,7 @@ def kernel_of(recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0
 class _ByIndex(Kernel):
     """Fills batches by calls of `dataset[i]`."""
 
-    reads_at_once = fills_at_once = makes_several = False
+    makes_several = False
 
     def __init__(self, recipe: Recipe, source: Indexed) -> None:
         self._recipe, self._batches, self._ahead, self.undo = recipe, source, None, contextlib.ExitStack()

@@ -1,20 +1,21 @@
 """The kernel: fills a whole batch, at once or row by row, into existing memory; and the ledger of bad samples.
 
 Every loader makes its samples here, so all give the same batches. The kernel runs in many threads and processes at
-once. Its state is the given cache, and the samples that it reads ahead. A visit to Python for each small sample takes
-longer than its ops, so small samples are gathered by one call and taken through the ops' batch halves. That gives the
-same bits as row by row, which the kernel repeats after a failure, to name the bad sample.
+once. Its state is the given cache, and the samples that it reads ahead. A visit to Python for each sample takes longer
+than the ops on a small one, so `rows` makes as many rows at once as it can. That gives the same bits as row by row,
+which is how the kernel makes all others, and names a bad sample.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,41 +24,22 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
-from autopipe.pipeline.batching.rows import NativeRows
+from autopipe.pipeline.batching.rows import RowsAtOnce
 from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
-from autopipe.workload.op import Step
+from autopipe.workload.op import NUMPY, Step
 from autopipe.workload.ops.planner import read_sample, run, sample_place
 from autopipe.workload.sample import Batch, Sample, SampleSpec, Source, has_room
 
 _log = logging.getLogger(__name__)
 _NO_NUMBERS = np.empty(0)
 _ATTEMPTS = 100  # samples tried in place of a bad one
-_MOST_BYTES = 1 << 16  # of a sample: one that an op has to be taken through leaves the processor's cache in a batch
 
 
-def _all_take_batches(steps: Sequence[Step], otherwise: SampleSpec) -> bool:
-    """Return True if these steps, and samples before and after them, work on whole batches."""
-    specs = [otherwise, *(spec for step in steps for spec in (step.before, step.after))]
-    if not all(spec.is_fixed for spec in specs):
-        return False
-    is_small = all(field.bytes <= _MOST_BYTES for spec in specs for field in spec.fields)
-    return not steps or (is_small and all(step.op.takes_batches(step.before) for step in steps))
-
-
-def _written(made: NDArray[Any] | None, out: NDArray[Any] | None) -> bool:
-    if made is None or out is None or made is out:
-        return made is out
-    if made.shape != out.shape:
-        return False
-    out[...] = made
-    return True
-
-
-def _run_many(step: Step, made: Batch, random: NDArray[np.float64], out: NDArray[Any] | None = None) -> Batch:
-    return step.op.apply_many(made, step.before, random, out)
+def _run_on_batch(step: Step, made: Batch, random: NDArray[np.float64]) -> Batch:
+    return step.op.mix(made, random) if step.op.mixes else step.op.finish(made, step.before, NUMPY)
 
 
 def _op_name(step: Step, *_: object) -> str:
@@ -102,37 +84,30 @@ class Kernel:
         # Each step, and True if its result may be written to its final place at once.
         self._fixed = [(step, step.after.x == self._single.x) for step in recipe.steps[:kept]]
         self._rest = [(step, step.after.x == self._single.x) for step in recipe.steps[kept:singles]]
-        self._rows = NativeRows.of(recipe, cache, recipe.steps[:singles], kept)
-        self._run, self._run_many, self._read_sample = run, _run_many, read_sample
+        ends = [0, *itertools.accumulate(step.op.draws for step, _ in self._rest)]
+        self._draws = list(itertools.starmap(slice, itertools.pairwise(ends)))  # of each step in a row of numbers
+        singles_alone = recipe.steps[:singles]
+        before = singles_alone[0].before if singles_alone else self._single
+        self._rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
+        self._run, self._run_on_batch, self._read_sample = run, _run_on_batch, read_sample
         self._make_rows = None if self._rows is None else self._rows.make
         self._source, self._count = recipe.source, len(recipe.source)
-        self._read_many: Callable[[NDArray[np.int64], Batch], None] | None = None
-        if _all_take_batches(recipe.steps, recipe.fixed_spec):
-            self._read_many = data_source.batch_half(recipe.source)
         if trace is not None:
             self._note(trace)
-        # Whether a few calls of NumPy make a batch: once the cache is full, if there is one; and without the cache.
-        self.reads_at_once = self._read_many is not None
-        self.fills_at_once = self.reads_at_once or (
-            cache is not None and _all_take_batches(recipe.steps[recipe.fixed_steps :], recipe.fixed_spec)
-        )
-        # Whether they make several batches as one. Not if a batch is more than its samples one by one.
-        self.makes_several = self.fills_at_once and not self._tail and (self.reads_at_once or recipe.cached == 1.0)
+        gathers = self._rows is not None and self._rows.gathers
+        # Whether several batches are made as one. Not if a batch is more than its samples one by one.
+        self.makes_several = gathers and not self._tail and (cache is None or recipe.cached == 1.0)
 
     def _note(self, trace: Trace) -> None:
-        """Have reads and ops noted, and what the native library makes, a batch at a time."""
-        self._run, self._run_many = trace.noted(run, _op_name), trace.noted(_run_many, _op_name)
+        """Have reads and ops noted, and rows that are made at once, a batch at a time."""
+        self._run, self._run_on_batch = trace.noted(run, _op_name), trace.noted(_run_on_batch, _op_name)
         self._read_sample = trace.noted(read_sample, "read")
-        if self._read_many is not None:
-            self._read_many = trace.noted(self._read_many, "read")
         if self._make_rows is not None:
             self._make_rows = trace.noted(self._make_rows, "native batch")
 
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
-        """Return True if a few calls of NumPy make these samples now, without single reads."""
-        if not self.makes_several or self.reads_at_once:
-            return self.makes_several
-        return self._cache is not None and self._cache.holds_all(indices)
+        """Return True if these samples are made at once now, without single reads."""
+        return self.makes_several and (self._cache is None or self._cache.rows_of(indices) is not None)
 
     @property
     def spec(self) -> SampleSpec:
@@ -171,84 +146,40 @@ class Kernel:
             return self._fill(epoch, indices, batch)
 
     def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        if self.fills_at_once and self._fill_at_once(epoch, indices, batch):
-            return []
         if not self._tail:
             return self._fill_rows(epoch, indices, batch)
         made = self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
-            made = self._run_many(step, made, self._numbers(step, epoch, indices))
+            made = self._run_on_batch(step, made, self._drawn([step], epoch, indices))
         for part, out in zip(made, batch, strict=True):
             if part is not None and out is not None:
                 out[...] = part
         return bad
 
-    def _numbers(self, step: Step, epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the random numbers that an op takes for some samples of an epoch, shape (samples, draws)."""
-        if step.op.draws == 0:
-            return np.empty((len(indices), 0))
-        return order.uniforms(self._recipe.seed, epoch, indices, step.stream, step.op.draws)
-
-    def _fill_at_once(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> bool:
-        """Write a batch by a few calls of NumPy; return False if that failed, so that `batch` holds anything."""
-        try:
-            made = self._fixed_at_once(indices, batch)
-            if made is None:
-                return False
-            for step in self._recipe.steps[self._recipe.fixed_steps :]:
-                made = self._run_at_once(step, made, self._numbers(step, epoch, indices), batch)
-            return all(map(_written, made, batch))
-        except Exception as error:  # noqa: BLE001  # row by row it is raised again, with op and sample, or skipped
-            _log.debug("A batch is made row by row, because at once it failed: %r", error)
-            return False
-
-    def _fixed_at_once(self, indices: NDArray[np.int64], batch: Batch) -> Batch | None:
-        if self._cache is not None:
-            made = self._room(self._recipe.fixed_spec, batch)
-            if self._cache.get_many(indices, made):
-                return made
-        if self._read_many is None:
-            return None
-        steps = self._recipe.steps[: self._recipe.fixed_steps]
-        made = self._room(steps[0].before if steps else self._recipe.fixed_spec, batch)
-        self._read_many(indices, made)
-        for step in steps:
-            made = self._run_at_once(step, made, np.empty((len(indices), 0)), batch)
-        if self._cache is not None:
-            self._cache.put_many(indices, made)
-        return made
-
-    def _run_at_once(self, step: Step, made: Batch, random: NDArray[np.float64], batch: Batch) -> Batch:
-        return self._run_many(step, made, random, batch[0] if step.after.x == self._recipe.spec.x else None)
-
-    def _room(self, spec: SampleSpec, batch: Batch) -> Batch:
-        """Return arrays for samples of `spec`: those of the batch if they have its form."""
-        return tuple(
-            array
-            if array is None or field is None or field == last
-            else np.empty((len(batch[0]), *(field.shape or ())), field.dtype)
-            for field, last, array in zip(spec.columns, self._recipe.spec.columns, batch, strict=True)
-        )
+    def _drawn(self, steps: Sequence[Step], epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the random numbers of some steps and samples of an epoch, those of a sample in a row."""
+        draws = [(step.stream, step.op.draws) for step in steps if step.op.draws]
+        return order.uniforms_of(self._recipe.seed, epoch, indices, draws)
 
     def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         x, rest = batch[0], batch[1:]
-        numbers = [self._numbers(step, epoch, indices) for step, _ in self._rest]
+        numbers = self._drawn([step for step, _ in self._rest], epoch, indices)
         bad: list[BadSample] = []
-        rows, begun = self._rows, None
-        if self._make_rows is not None:
-            begun = self._make_rows(indices.tolist(), numbers, batch, self._fixed_part, self._as_read)
+        begun, count = None, 0
+        if self._rows is not None and self._make_rows is not None:
+            begun, count = self._make_rows(indices, numbers, batch, self._fixed_part, self._as_read), self._rows.count
+        if begun is not None and count == len(self._rest) and begun[0].all():
+            return bad
         for row, index in enumerate(indices.tolist()):
-            is_begun = begun is not None and begun[0][row]
-            if is_begun and rows is not None and rows.count == len(numbers):
-                continue
-            drawn = [column[row] for column in numbers]
-            out = x[row, ...]  # a view, even if a sample is one number
-            if is_begun and begun is not None and rows is not None:
+            sample = None
+            if begun is not None and begun[0][row]:
+                if count == len(self._rest):
+                    continue
                 sample = tuple(None if part is None else part[row] for part in begun[1])
-                made = self._make(index, drawn, out, sample, rows.count)
-            else:
-                made = self._make(index, drawn, out)
+            drawn = [numbers[row, part] for part in self._draws]
+            out = x[row, ...]  # a view, even if a sample is one number
+            made = self._make(index, drawn, out, sample, 0 if sample is None else count)
             if isinstance(made, BadSampleError):
                 index, made = self._replacement(index, drawn, out, made, bad)
             self._write(made, out, rest, row, index)

@@ -71,8 +71,6 @@ class ReadAhead(Around):
     the source says `idempotent = False`. That is done to one read in 20 at most, on average.
     """
 
-    read_many = None  # samples are read ahead one by one
-
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
         """Start `readers` threads that read from `source` whatever is not in `there` (the cache) already. Raise
         LoaderError if the system does not allow so many.

@@ -1,7 +1,9 @@
-"""Rows of a batch by the native library: one call for each part of all samples, from files, caches and sources.
+"""Rows of a batch at once: by one call of the native library for each part of all samples, from arrays, caches, files
+and sources, and by NumPy behind it.
 
 A row that the library leaves, of a file that is missing or damaged, say, is made again by the kernel in Python, which
-raises the error or replaces the sample. Ops that have no instructions, and all after them, are the kernel's, too.
+raises the error or replaces the sample. Ops that can only be done sample by sample, and all after them, are the
+kernel's, too.
 """
 
 from __future__ import annotations
@@ -19,74 +21,106 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
 from autopipe.workload.program import Programs, programs
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
 
 _log = logging.getLogger(__name__)
 _Read: TypeAlias = Callable[[int], Sample]
-_Columns: TypeAlias = Sequence[Sequence[Part] | None]  # of x, y and others: a part of each of some rows
+_Left: TypeAlias = dict[int, list[Part]]  # by the number of a part: that of each row, as it was read
 
 
-class NativeRows:
-    """Makes rows of batches by some steps, from the first one to the first that has no instructions.
+class RowsAtOnce:
+    """Makes rows of batches by some steps, from the first one to the first that is done sample by sample.
 
     Attributes:
         count: how many steps behind the cache it does.
+        gathers: whether it does all, on samples that lie in memory: in a cache, once it is full, or in arrays.
     """
 
-    def __init__(self, rest: Programs, whole: Programs, recipe: Recipe, cache: MemoryCache | None) -> None:
-        """Do `rest` behind the cache, and the `whole` on samples that it does not keep."""
-        self.count = rest.count
+    def __init__(
+        self, rest: Programs, whole: Programs | None, recipe: Recipe, cache: MemoryCache | None, *, does_all: bool
+    ) -> None:
+        """Do `rest` behind the cache, and the `whole` on samples that it does not keep; None: these are left."""
+        self.count, self._does_all = rest.count, does_all
         self._rest, self._whole, self._cache = rest, whole, cache
-        self._source = recipe.source
         self._spans = data_source.spans_half(recipe.source)
-        # Which parts no program makes: labels, and what else a sample holds beside its images.
-        fields = zip(rest.parts, rest.before.columns, strict=True)
-        self._others = [number for number, (program, field) in enumerate(fields) if program is None and field]
+        self.gathers = does_all and rest.before.is_fixed and (cache is not None or self._spans is not None)
 
     @classmethod
-    def of(cls, recipe: Recipe, cache: MemoryCache | None, steps: Sequence[Step], kept: int) -> Self | None:
-        """Return the rows of `steps`, of which the cache holds the first `kept`; None if Python makes them."""
-        rest = programs(steps[kept:])
-        whole = programs(steps) if kept else rest
-        if rest is None or whole is None or whole.count != kept + rest.count:
+    def of(
+        cls, recipe: Recipe, cache: MemoryCache | None, before: SampleSpec, steps: Sequence[Step], kept: int
+    ) -> Self | None:
+        """Return the rows of `steps` on samples of `before`, of which the cache holds the first `kept`; None if Python
+        makes them.
+        """
+        if native.why_not() is not None:
             return None
-        return cls(rest, whole, recipe, cache)
+        rest = whole = programs(steps[kept - 1].after if kept else before, steps[kept:])
+        if kept:
+            whole = programs(before, steps)
+        is_alike = whole.count == kept + rest.count and (whole.made, whole.finish) == (rest.made, rest.finish)
+        made = cls(rest, whole if is_alike else None, recipe, cache, does_all=rest.count == len(steps) - kept)
+        return made if made.gathers or rest.is_native else None
 
     def make(
-        self, indices: Sequence[int], numbers: Sequence[NDArray[np.float64]], out: Batch, fixed: _Read, read: _Read
+        self, indices: NDArray[np.int64], drawn: NDArray[np.float64], out: Batch, fixed: _Read, read: _Read
     ) -> tuple[NDArray[np.bool_], Batch] | None:
         """Return which rows are made, and the rows, which are `out` if no step is left; None: none is made.
 
         Args:
             indices: of the samples.
-            numbers: the random numbers of each step behind the cache, a row for each sample.
+            drawn: the random numbers of all steps behind the cache, side by side, a row for each sample.
             out: arrays with a row for each sample.
             fixed: returns a sample as the cache holds it, after putting it there.
             read: returns a sample as the source has it.
         """
-        made = out if len(numbers) == self.count else self._rest.after.empty(len(indices))
-        others: dict[int, list[Part]] = {number: [None] * len(indices) for number in self._others}
-        drawn = [np.empty((len(indices), 0)), *numbers[: self.count]]
-        all_drawn = np.concatenate(drawn, axis=1)
+        rest, left = self._rest, None if self._does_all else _Left()
+        to = out if self._does_all else rest.after.empty(len(indices))
+        try:
+            made, columns = rest.room(to), self._in_memory(indices)
+            if columns is not None:
+                done = _made(rest, columns, None, drawn, made, left)
+            elif rest.is_native:
+                done = self._one_by_one(indices.tolist(), drawn, made, left, fixed, read)
+            else:
+                return None
+            if rest.finish and not done.all():
+                for part in made:
+                    if part is not None:
+                        part[~done] = 0  # which held anything
+            rest.put_finished(made, to)
+        except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
+            _log.debug("A batch is made in Python, because at once it failed: %r", error)
+            return None
+        if left is not None:  # what no program and no step changed comes as it was read, for the steps that follow
+            to = tuple(part if rest.finished[number] else left.get(number, part) for number, part in enumerate(to))
+        return done, to
+
+    def _in_memory(self, indices: NDArray[np.int64]) -> Sequence[Any] | None:
+        """Return the parts of samples from a cache that holds all of them, or as the source names them; or None."""
+        if self._cache is None:
+            return None if self._spans is None else self._spans(indices)
+        rows = self._cache.rows_of(indices) if self._rest.before.is_fixed else None
+        return None if rows is None else [None if each is None else Rows(each, rows) for each in self._cache.rows]
+
+    def _one_by_one(
+        self,
+        indices: Sequence[int],
+        drawn: NDArray[np.float64],
+        made: Batch,
+        left: _Left | None,
+        fixed: _Read,
+        read: _Read,
+    ) -> NDArray[np.bool_]:
+        """Make the rows of samples that the cache holds, or comes to hold, and of those that the source has."""
         cached, direct = self._begun(indices, fixed)
         done = np.zeros(len(indices), np.bool_)
-        try:
-            for found, rows, columns, are_spans in (
-                (self._rest, [*cached], _columns([*cached.values()], len(out)), False),
-                (self._whole, *self._direct(direct, indices, read, len(out))),
-            ):
-                if rows:
-                    spans, alive = _spans(found, rows, columns, len(indices), are_spans=are_spans)
-                    done |= found.fill(spans, all_drawn, made) == 0
-                    del alive  # only now: the spans point into it
-                    _put(others, rows, columns)
-            is_made = all(self._put_others(number, others[number], done, made) for number in self._others)
-        except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
-            _log.debug("A batch is made in Python, because the library could not: %r", error)
-            return None
-        if made is not out and not self._rest.labels:  # as they were read, for the steps that follow
-            made = tuple(others.get(number, part) for number, part in enumerate(made))
-        return (done, made) if is_made else None
+        for found, rows, columns in (
+            (self._rest, [*cached], _columns([*cached.values()], len(made))),
+            (self._whole, *self._direct(direct, indices, read, len(made))),
+        ):
+            if rows and found is not None:
+                done |= _made(found, columns, rows if len(rows) < len(indices) else None, drawn, made, left)
+        return done
 
     def _begun(self, indices: Sequence[int], fixed: _Read) -> tuple[dict[int, Sample], list[int]]:
         """Return the samples that the cache holds, or comes to hold, by their rows; and the rows of all others."""
@@ -100,35 +134,16 @@ class NativeRows:
                 direct.append(row)
             elif sample is not None or (sample := _tried(fixed, index)) is not None:
                 cached[row] = sample
-        return cached, direct
+        return cached, direct if self._whole is not None else []
 
     def _direct(
         self, rows: Sequence[int], indices: Sequence[int], read: _Read, parts: int
-    ) -> tuple[list[int], _Columns, bool]:
-        """Return rows that are read from the source, their parts, and whether those of images are spans."""
+    ) -> tuple[list[int], Sequence[Any]]:
+        """Return rows that are read from the source, and their parts."""
         if self._spans is not None and rows:
-            return [*rows], self._spans([indices[row] for row in rows]), True
+            return [*rows], self._spans(np.array([indices[row] for row in rows]))
         found = {row: sample for row in rows if (sample := _tried(read, indices[row])) is not None}
-        return [*found], _columns([*found.values()], parts), False
-
-    def _put_others(self, number: int, parts: Sequence[Part], done: NDArray[np.bool_], made: Batch) -> bool:
-        """Write parts that no program makes, after the steps on labels; return False if a batch does not hold them as
-        they are.
-        """
-        field, out = self._rest.before.columns[number], made[number]
-        if field is None or out is None:
-            return True
-        first = next((part for part, is_done in zip(parts, done, strict=True) if is_done), None)
-        column = np.asarray([part if is_done else first for part, is_done in zip(parts, done, strict=True)])
-        if first is None or column.dtype != field.dtype or column.shape[1:] != field.shape:
-            return not done.any()
-        batch: Batch = (made[0], column)
-        for step in self._rest.labels:
-            batch = step.op.apply_many(batch, step.before, np.empty((len(column), 0)))
-        if batch[1].shape != out.shape or batch[1].dtype != out.dtype:
-            return False
-        out[...] = batch[1]
-        return True
+        return [*found], _columns([*found.values()], parts)
 
 
 def _tried(read: _Read, index: int) -> Sample | None:
@@ -139,37 +154,63 @@ def _tried(read: _Read, index: int) -> Sample | None:
         return None
 
 
-def _columns(samples: Sequence[Sample], parts: int) -> _Columns:
+def _columns(samples: Sequence[Sample], parts: int) -> list[list[Part]]:
     return [[sample[number] for sample in samples] for number in range(parts)]
 
 
-def _put(others: dict[int, list[Part]], rows: Sequence[int], columns: _Columns) -> None:
-    for number, parts in others.items():
-        for row, part in zip(rows, columns[number], strict=True):  # type: ignore[arg-type]  # there is a field
-            parts[row] = part
-
-
-def _spans(
-    found: Programs, rows: Sequence[int], columns: _Columns, count: int, *, are_spans: bool
-) -> tuple[list[NDArray[Any] | None], list[Any]]:
-    """Return a span for each of `count` rows, empty but for some; and what must live as long as they are used."""
-    spans: list[NDArray[Any] | None] = []
+def _made(
+    found: Programs,
+    columns: Sequence[Any],
+    rows: Sequence[int] | None,
+    drawn: NDArray[np.float64],
+    made: Batch,
+    left: _Left | None,
+) -> NDArray[np.bool_]:
+    """Make rows of all parts, those of `rows` or all, and return which are made. `columns` has each part of them: spans
+    and what they point into, rows of an array, or a list of parts.
+    """
+    spans: list[NDArray[Any] | None] = [None] * len(made)
     alive: list[Any] = [columns]
-    for program, field, column in zip(found.parts, found.before.columns, columns, strict=True):
-        if program is None or field is None or column is None:
-            spans.append(None)
+    chosen = slice(None) if rows is None else rows
+    for number, (field, column, to) in enumerate(zip(found.before.columns, columns, made, strict=True)):
+        if field is None or column is None:
             continue
-        if are_spans:
-            of_rows, names = column
-            alive.append(names)
+        if isinstance(column, tuple):
+            of_rows = column[0]
+        elif not found.has_code[number]:
+            _put(column, chosen, to, None if left is None else left.setdefault(number, [None] * len(to)))
+            continue
+        elif isinstance(column, Rows):
+            of_rows = native.rows_at(column.addresses, column.array.shape[1:], column.array.itemsize)
         else:
             of_rows = _memory(column, field, alive)
-        if len(rows) < count:
-            of_all = np.zeros(count, native.SPAN)
+        if rows is not None:
+            of_all = np.zeros(len(to), native.SPAN)
             of_all[rows] = of_rows
             of_rows = of_all
-        spans.append(of_rows)
-    return spans, alive
+        spans[number] = of_rows
+    done: NDArray[np.bool_] = found.fill(spans, drawn, made) == 0
+    del alive  # only now: the spans point into it
+    if rows is not None:  # of other rows, there is nothing to fail
+        others = np.ones(len(done), np.bool_)
+        others[rows] = False
+        done[others] = False
+    return done
+
+
+def _put(column: Any, rows: Any, out: NDArray[Any], left: list[Part] | None) -> None:
+    """Write parts that no program makes; raise ValueError if an array of them would not hold them as they are."""
+    parts = column
+    if isinstance(column, Rows):
+        parts = column.gathered(out if isinstance(rows, slice) else None)
+    array = np.asarray(parts)
+    if array.dtype != out.dtype or array.shape[1:] != out.shape[1:]:
+        raise ValueError(f"{array.dtype} {array.shape} is not {out.dtype} {out.shape}")
+    if array is not out:
+        out[rows] = array
+    if left is not None:
+        for row, part in zip(range(len(out))[rows] if isinstance(rows, slice) else rows, parts, strict=True):
+            left[row] = part
 
 
 _NOTHING = np.empty((0, 0), np.uint8)
@@ -181,7 +222,7 @@ def _memory(column: Sequence[Part], field: Field, alive: list[Any]) -> NDArray[A
         return native.bytes_at([part if isinstance(part, bytes | memoryview) else b"" for part in column])
     arrays = [
         np.ascontiguousarray(part)
-        if isinstance(part, np.ndarray) and part.dtype == np.uint8 and part.ndim == field.rank
+        if isinstance(part, np.ndarray) and part.dtype == field.dtype and part.ndim == field.rank
         else _NOTHING
         for part in column
     ]

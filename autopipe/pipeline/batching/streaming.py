@@ -276,7 +276,7 @@ class Worker:
         """Yield tasks; the filler is told of `ahead` more before each."""
         told: collections.deque[Task] = collections.deque()
         kernel = self.kernel if self.at_a_time > 1 else None
-        most = self.at_a_time if kernel is not None and kernel.reads_at_once else 1
+        most = self.at_a_time if kernel is not None and kernel.has_at_hand(np.zeros(1, np.int64)) else 1
         while True:
             while len(told) <= self.ahead and (task := self.stream.next_task(wait=not told, most=most)) is not None:
                 if self.ahead:

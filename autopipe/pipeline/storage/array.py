@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
+from autopipe import native
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.form import Column, Folder, Storage, shard_file
 from autopipe.workload.data.paths import OpenFile
@@ -85,7 +86,8 @@ class _Rows(Column):
             self._values = values.data if field.kind is FieldKind.LABEL else values  # which gives Python integers
             return
         self._first, self._shape = first, tuple(shape)
-        self._size, self._pixels = math.prod(shape) * self._dtype.itemsize, (*shape, 1, 1, 1)[:3]
+        self._size = math.prod(shape) * self._dtype.itemsize
+        self._pixels = native.sizes(tuple(shape), self._dtype.itemsize)
         self._shapes: list[tuple[int, ...]] | None = None
         if shapes.exists():
             table = np.load(shapes, allow_pickle=False).tolist()
@@ -103,7 +105,7 @@ class _Rows(Column):
         if self._shapes is None:  # in one step, as it is done for each sample of a batch
             return (0, 0, self._file.descriptor, self._first + row * self._size, self._size, *self._pixels)
         start, size, shape = self._range(row)
-        return (0, 0, self._file.descriptor, start, size, *(*shape, 1, 1, 1)[:3])
+        return (0, 0, self._file.descriptor, start, size, *native.sizes(shape, self._dtype.itemsize))
 
     def _range(self, row: int) -> tuple[int, int, tuple[int, ...]]:
         """Return the first byte of a row, their number, and its shape."""

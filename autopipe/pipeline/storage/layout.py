@@ -27,7 +27,7 @@ from autopipe.pipeline.storage.form import Conversion, Folder, Shard, Storage, W
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.ops.planner import normalise
-from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
 
 # -------------------- record
 
@@ -334,40 +334,17 @@ class StoredSource:
         return self._spec.packed([None if column is None else column.part(row) for column in shard])
 
     @property
-    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        return self._read_many if self._storage.holds_arrays else None
-
-    def _read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
-        if self.record.bad and not self.record.bad.keys().isdisjoint(indices.tolist()):
-            raise BadSampleError("A sample of the batch could not be read when the set was made.")
-        found = self._found(indices.tolist())
-        for number, (field, to) in enumerate(zip(self._spec.columns, out, strict=True)):
-            if field is None or to is None:
-                continue
-            if (
-                field.shape == ()
-                or native.why_not() is not None
-                or not to.flags.c_contiguous
-                or to.dtype != field.dtype
-            ):
-                for at, (shard, row) in enumerate(found):
-                    to[at] = shard[number].part(row)
-                continue
-            spans = np.array([shard[number].place(row) for shard, row in found], native.SPAN)
-            spans["height"], spans["width"], spans["channels"] = 1, spans["size"], 1
-            if not native.copied(spans, to):
-                raise BadSampleError("A sample of the batch cannot be read, or has another shape.")
-
-    @property
     def spans(self) -> data_source.Spans | None:
         return None if self.remote is not None else self._spans
 
-    def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
-        found = self._found(indices)
-        bad = [at for at, index in enumerate(indices) if index in self.record.bad]
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        chosen = indices.tolist()
+        found = self._found(chosen)
+        bad = [at for at, index in enumerate(chosen) if index in self.record.bad]
         columns: list[Any] = []
         for number, field in enumerate(self._spec.columns):
-            if field is None or field.kind in (FieldKind.LABEL, FieldKind.ARRAY):
+            has_place = field is not None and field.kind is not FieldKind.LABEL and field.shape != ()
+            if field is None or not has_place or (field.kind is FieldKind.ARRAY and field.shape is None):
                 columns.append(None if field is None else [shard[number].part(row) for shard, row in found])
                 continue
             spans = np.array([shard[number].place(row) for shard, row in found], native.SPAN)

@@ -9,7 +9,7 @@ Archives are in `columns`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,7 +21,7 @@ from autopipe.errors import DataError, shortened
 from autopipe.workload.data import source
 from autopipe.workload.data.paths import OpenFile, Place, is_url, located, short_digest, shown, spread
 from autopipe.workload.plain_code import Library, PlainSource, columns, names, quoted
-from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Structure, gather, label, part_at, paths_of, triple
+from autopipe.workload.sample import FieldKind, Rows, SampleSpec, Structure, label, part_at, paths_of, triple
 from autopipe.workload.sample import Path as PartPath
 
 ArrayLike: TypeAlias = NDArray[Any] | Place
@@ -29,6 +29,7 @@ Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 
 _CHANNELS = (1, 3, 4)
 _PIXELS = (FieldKind.IMAGE, FieldKind.MASK)
+_SMALL_BYTES = 1 << 16  # of a row of a file, which is taken where the file is mapped
 _HASH_WHOLE_BYTES = 1 << 20
 _PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 
@@ -103,24 +104,13 @@ class Arrays:
         slots = self._structure.packed(row)
         return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
 
-    def read_many(self, indices: NDArray[np.integer], out: Batch) -> None:
-        for rows, room in zip(self._columns, out, strict=True):
-            if rows is not None and room is not None:
-                gather(rows.whole(), indices, room)
-
     @property
     def spans(self) -> source.Spans | None:
-        images = [rows for rows, kind in zip(self._columns, self._kinds, strict=True) if rows and kind in _PIXELS]
-        return self._spans if all(rows.array.flags.c_contiguous for rows in images) else None
+        return self._spans if all(rows is None or rows.is_plain for rows in self._columns) else None
 
-    def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
-        chosen = np.asarray(indices)
-        return tuple(
-            [
-                None if rows is None else (rows.spans(chosen), None) if kind in _PIXELS else rows.whole()[chosen]
-                for rows, kind in zip(self._columns, self._kinds, strict=True)
-            ]
-        )
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        columns = zip(self._columns, self._kinds, strict=True)
+        return tuple([None if rows is None else rows.at(indices, kind) for rows, kind in columns])
 
     def name(self, index: int) -> str:
         return f"row {index} of {next(iter(self._rows.values()))!r}"
@@ -216,6 +206,12 @@ class _Rows:
             self._open.require(self._first + self.array.nbytes)
         return self.array
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each row lies in memory, or in the file, as one piece, in this machine's byte order."""
+        piece = self.array[0] if self._open is None else self.array
+        return piece.flags.c_contiguous and self.array.flags.aligned and self.array.dtype.isnative
+
     def row(self, index: int) -> Any:
         """Return a row, in the byte order of this machine, that cannot be written to."""
         if self._open is None or self.array.ndim == 1 or not self.array.flags.c_contiguous:
@@ -226,16 +222,15 @@ class _Rows:
             row = row.reshape(self.array.shape[1:])
         return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
 
-    def spans(self, indices: NDArray[np.integer]) -> NDArray[Any]:
-        """Return where images lie, in memory or in the open file."""
+    def at(self, indices: NDArray[np.int64], kind: FieldKind | None) -> Any:
+        """Return some rows as they lie in memory; of large images in a file, spans of the open file."""
+        if self._open is None or kind not in _PIXELS or self._row_bytes <= _SMALL_BYTES:
+            return Rows(self.whole(), indices)
         spans = np.zeros(len(indices), native.SPAN)
-        if self._open is None:
-            spans["data"] = self.array.ctypes.data + indices * self._row_bytes
-        else:
-            spans["file"], spans["size"] = self._open.descriptor, self._row_bytes
-            spans["offset"] = self._first + indices * self._row_bytes
-        spans["height"], spans["width"], spans["channels"] = (*self.array.shape[1:], 1)[:3]
-        return spans
+        spans["file"], spans["size"] = self._open.descriptor, self._row_bytes
+        spans["offset"] = self._first + indices * self._row_bytes
+        spans["height"], spans["width"], spans["channels"] = native.sizes(self.array.shape[1:], self.array.itemsize)
+        return spans, None
 
     def digest(self) -> tuple[str, ...]:
         shape = "x".join(map(str, self.array.shape))

@@ -96,8 +96,8 @@ class ImagePairs:
         if self.remote is not None:
             return None
         return lambda indices: (
-            native.files_at([*map(self._images.path, indices)]),
-            native.files_at([*map(self._masks.path, indices)]),
+            native.files_at([*map(self._images.path, indices.tolist())]),
+            native.files_at([*map(self._masks.path, indices.tolist())]),
         )
 
     def name(self, index: int) -> str:
@@ -365,8 +365,8 @@ class ImageFolder:
         if self.remote is not None:
             return None
         return lambda indices: (
-            native.files_at([*map(self._paths.path, indices)]),
-            None if self._mode is None else [*map(self._label, indices)],
+            native.files_at([*map(self._paths.path, indices.tolist())]),
+            None if self._mode is None else [*map(self._label, indices.tolist())],
         )
 
     def name(self, index: int) -> str:

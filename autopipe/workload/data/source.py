@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autopipe.errors import PlainCodeError
 from autopipe.workload.data.paths import spread
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, through_python, unpacked
-from autopipe.workload.sample import Batch, FieldKind, SampleSpec, Source, leaves
+from autopipe.workload.sample import FieldKind, SampleSpec, Source, leaves
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
 _PLAIN_READ: Final = '''
@@ -33,7 +33,7 @@ def read(source: Any, index: int) -> Any:
 '''
 # As `Arrays` has it of each part, and sources of files and of masks; a user's own "exposure_time" is of the data.
 _TIME_OF_FILES: Final = re.compile(r"(?:(?:x|y|sample_weight)(?:\.\S*)?_)?time|(?:mask_)?times")
-Spans: TypeAlias = Callable[[Sequence[int]], tuple[Any, ...]]
+Spans: TypeAlias = Callable[[NDArray[np.int64]], tuple[Any, ...]]
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()
 
 
@@ -69,14 +69,9 @@ class Subset(Around):
         return self.source.read(self._place(index))
 
     @property
-    def read_many(self) -> Callable[[NDArray[np.integer], Batch], None] | None:
-        read_many = batch_half(self.source)
-        return None if read_many is None else lambda indices, out: read_many(self._place(indices), out)
-
-    @property
     def spans(self) -> Spans | None:
         spans = spans_half(self.source)
-        return None if spans is None else lambda indices: spans([self._place(index) for index in indices])
+        return None if spans is None else lambda indices: spans(self._place(indices))
 
     def name(self, index: int) -> str:
         name = getattr(self.source, "name", None)
@@ -226,17 +221,12 @@ def plain_from_files(
 
 
 def spans_half(source: Source) -> Spans | None:
-    """Return the source's `spans`, which gives columns (x, y) of some samples. Of encoded images and masks they are
-    spans as `native.files_at` returns them, in place of the content. None if the source has none, or if a subclass or
-    wrapper replaces `read`.
+    """Return the source's `spans`, which gives columns (x, y) of some samples: of encoded images and masks spans as
+    `native.files_at` returns them, in place of the content, and of arrays `Rows`. None if the source has none, or if a
+    subclass or wrapper replaces `read`.
     """
     spans = _beside_read(source, "spans")
     return spans if callable(spans) else None
-
-
-def batch_half(source: Source) -> Callable[[NDArray[np.integer], Batch], None] | None:
-    """Return the source's `read_many`; None if it has none, or if a subclass or wrapper replaces `read`."""
-    return _beside_read(source, "read_many")  # type: ignore[no-any-return]
 
 
 def _beside_read(source: Source, method: str) -> Any:

@@ -220,8 +220,8 @@ class Table:
         if self.remote is not None or self._features is not None or self._weights is not None:
             return None
         return lambda indices: (
-            native.files_at([*map(self._paths.path, indices)]),
-            None if self._labels is None else [self._labels[index] for index in indices],
+            native.files_at([*map(self._paths.path, indices.tolist())]),
+            None if self._labels is None else [self._labels[index] for index in indices.tolist()],
         )
 
     def name(self, index: int) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import BadSampleError, DataError
@@ -105,11 +106,10 @@ class TFRecords:
     def spans(self) -> source.Spans | None:
         return self._spans if self.remote is None else None
 
-    def _spans(self, indices: Sequence[int]) -> tuple[Any, ...]:
-        chosen = np.asarray(indices)
-        files = np.searchsorted(self._firsts, chosen, side="right") - 1
+    def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        files = np.searchsorted(self._firsts, indices, side="right") - 1
         offsets = np.frombuffer(self._offsets, np.uint64)
-        places = chosen + files  # each file has one offset more than records
+        places = indices + files  # each file has one offset more than records
         found, names = native.files_at(list(map(self._files.path, files.tolist())))
         found["offset"] = offsets[places] + records.HEADER_BYTES
         found["size"] = offsets[places + 1] - offsets[places] - records.HEADER_BYTES

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -39,8 +38,6 @@ from autopipe.workload.ops.pixels import (
 from autopipe.workload.plain_code import Library, drawn_tensorflow, parts
 from autopipe.workload.sample import Field, FieldKind, Part
 
-_EXACT = 1 << 24  # whole numbers up to here are float32's own
-_PART_VALUES = 1 << 16
 _NEAR_HALF = 1e-3  # of a level: far more than 32-bit floats round off
 
 
@@ -73,23 +70,9 @@ class RandomBrightness(ImageOp):
         return to_levels(array * gain + shift * np.float32(largest(array.dtype)), array.dtype)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.BRIGHTNESS, (self.factor is not None,), self.factor or (self.delta,)),)
-
-    def batches_of(self, field: Field) -> bool:
-        return field.dtype is not None and (field.dtype == np.uint8 or field.dtype.kind == "f")
-
-    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        gain, shift = (
-            _for_each(np.broadcast_to(number, len(arrays)).astype(np.float32), arrays)
-            for number in self._change(random[:, 0])
-        )
-        if arrays.dtype != np.uint8:
-            changed: NDArray[Any] = arrays * gain.astype(arrays.dtype) + shift.astype(arrays.dtype)
-            return changed
-        shift *= np.float32(255)
-        for part in _parts(arrays):
-            _put_levels(arrays[part].astype(np.float32) * gain[part] + shift[part], arrays[part])
-        return arrays
+        is_float, limits = field.dtype == np.float32, self.factor or (self.delta,)
+        whole = self.factor is not None, is_float
+        return (native.Instruction(native.BRIGHTNESS, whole, limits, is_wide=is_float),)
 
     def _change(self, number: Any) -> tuple[Any, Any]:
         """Return the factor of the levels, and the share of the range to add."""
@@ -154,25 +137,6 @@ class RandomContrast(ImageOp):
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction(native.CONTRAST, real=(self.lower, self.upper)),)
 
-    def batches_of(self, field: Field) -> bool:  # of others, a sum rounds by the order of its numbers
-        return field.dtype == np.uint8 and field.rank == 3 and 255 * math.prod((field.shape or ())[:2]) < _EXACT
-
-    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        factor = _for_each((self.lower + (self.upper - self.lower) * random[:, 0]).astype(np.float32), arrays)
-        for part in _parts(arrays):
-            levels = arrays[part].astype(np.float32)
-            count, height, width, channels = levels.shape
-            rows = levels.reshape(count, height, width * channels).sum(axis=1)  # whole numbers, so exact in any order
-            total = rows.reshape(count, width, channels).sum(axis=1)
-            mean = (total.astype(np.float64) / (height * width)).astype(np.float32)
-            means = np.tile(mean, width)[:, None]  # whole rows: NumPy's loop over three channels takes ten times longer
-            lines = levels.reshape(count, height, width * channels)
-            lines -= means
-            lines *= factor[part, ..., 0]
-            lines += means
-            _put_levels(levels, arrays[part])
-        return arrays
-
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         if library == "tf":
             drawn = drawn_tensorflow(step, "contrast", self.lower, self.upper)
@@ -203,22 +167,6 @@ def _planes(array: NDArray[np.uint8]) -> Sequence[NDArray[Any]]:
     """Return the channels of an image as arrays of their own."""
     room = np.empty((array.shape[2] if array.ndim == 3 else 1, *array.shape[:2]), np.uint8)
     return cv2.split(array, [*room])  # with room a third of its time without
-
-
-def _for_each(values: NDArray[Any], arrays: NDArray[Any]) -> NDArray[Any]:
-    return values.reshape(-1, *[1] * (arrays.ndim - 1))
-
-
-def _parts(arrays: NDArray[Any]) -> list[slice]:
-    """Cut arrays into parts that stay in the processor's cache as float32."""
-    at_once = max(1, _PART_VALUES // max(1, math.prod(arrays.shape[1:])))
-    return [slice(first, first + at_once) for first in range(0, len(arrays), at_once)]
-
-
-def _put_levels(levels: NDArray[np.float32], out: NDArray[np.uint8]) -> None:
-    np.rint(levels, out=levels)
-    np.clip(levels, 0, 255, out=levels)
-    out[...] = levels
 
 
 @dataclasses.dataclass(frozen=True)

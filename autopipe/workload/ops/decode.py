@@ -27,7 +27,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeE
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec
 
 Size: TypeAlias = tuple[int, int]  # height, width
 
@@ -158,12 +158,6 @@ class Decode(Op):
         with contextlib.suppress(struct.error, IndexError):
             return data[:2] == _JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
         return False
-
-    def takes_batches(self, spec: SampleSpec) -> bool:
-        return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
-
-    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        return batch
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample

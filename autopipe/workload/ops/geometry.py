@@ -67,7 +67,7 @@ class RandomFlip(PixelOp):
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.FLIP, (self.horizontal, self.vertical)),)
+        return (native.Instruction(native.FLIP, (self.horizontal, self.vertical), is_wide=True),)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         if type(self) is not RandomFlip:  # a class of somebody's own may do more
@@ -78,20 +78,6 @@ class RandomFlip(PixelOp):
             np.where(mirrored[:, 1:] & self.vertical, rows[::-1], rows),
             np.where(mirrored[:, :1] & self.horizontal, columns[::-1], columns),
         )
-
-    def batches_of(self, field: Field) -> bool:
-        return True
-
-    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        if self.horizontal and len(across := np.flatnonzero(random[:, 0] < 0.5)):
-            chosen = arrays.take(across, axis=0)
-            if arrays.dtype in MOVED:  # rows of all images, as if they were one high image
-                arrays[across] = cv2.flip(chosen.reshape(-1, *chosen.shape[2:]), 1).reshape(chosen.shape)
-            else:
-                arrays[across] = chosen[:, :, ::-1]
-        if self.vertical and len(down := np.flatnonzero(random[:, 1] < 0.5)):
-            arrays[down] = arrays.take(down, axis=0)[:, ::-1]
-        return arrays
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         ways = [("[:, ::-1]", "flip_left_right")] * self.horizontal + [("[::-1]", "flip_up_down")] * self.vertical
@@ -302,16 +288,15 @@ class RandomErasing(ImageOp):
         return erased
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        if field.shape is None or (field.rank == 3 and field.shape[2] > 4):
+        dtype = field.dtype
+        if field.shape is None or dtype is None or (field.rank == 3 and field.shape[2] > 4):
             return None
-        dtype = np.dtype(np.uint8)
-        value = filling(self, field.kind, dtype)
         if field.kind is not FieldKind.MASK:
             self._check_levels(dtype)
-        paint = np.empty(field.shape[2:], dtype)
-        paint[...] = value
+        paint = np.full(field.shape[2:], filling(self, field.kind, dtype), dtype)
+        levels = (*native.in_memory(paint), 0, 0, 0, 0)[:5]
         chance = (*self.area, *self.ratio, self.probability)
-        return (native.Instruction(native.ERASE, tuple(paint.ravel().tolist()), chance),)
+        return (native.Instruction(native.ERASE, (*levels, dtype.itemsize), chance, is_wide=True),)
 
     def _check_levels(self, dtype: np.dtype[Any]) -> None:
         if dtype.kind not in "iu":

@@ -62,10 +62,7 @@ class _Mixing(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         return sample
 
-    def takes_batches(self, spec: SampleSpec) -> bool:
-        return True
-
-    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
+    def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:
         x, y = batch
         order = np.argsort(random[:, 0], kind="stable")
         others = x[order], None if y is None else y[order]

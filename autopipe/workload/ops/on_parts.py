@@ -215,18 +215,6 @@ class OnParts(_Around):
             _put(made, lane, self.op.apply(_of(sample, lane), each, random, room))
         return tuple(made)
 
-    def takes_batches(self, spec: SampleSpec) -> bool:
-        return all(self.op.takes_batches(each) for _, each in self._lanes(spec))
-
-    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        made = list(batch)
-        for number, (lane, each) in enumerate(self._lanes(spec)):
-            given, room = _of(batch, lane), out if lane[0] == 0 else None
-            if not self._is_last(number):  # the op may write to it, and it is wanted once more
-                given, room = (given[0].copy(), *given[1:]), None
-            _put(made, lane, self.op.apply_many(given, each, random, room))
-        return tuple(made)
-
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         made = list(batch)
         for lane, each in self._lanes(spec):

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
 from autopipe.workload.op import Op, Step
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
 
 LEVELS: Final = np.arange(256, dtype=np.float32)
 """All that a byte can hold."""
@@ -214,28 +214,6 @@ class PixelOp(Op):
                 DataWarning,
                 stacklevel=3,
             )
-
-    def takes_batches(self, spec: SampleSpec) -> bool:
-        fields = [field for field, on in zip((spec.x, spec.y), self.touches(spec), strict=True) if on and field]
-        return all(field.kind is not FieldKind.ENCODED and self.batches_of(field) for field in fields)
-
-    def batches_of(self, field: Field) -> bool:
-        return False
-
-    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        """Return arrays of one shape after the op, to the bit equal to `pixels` of each. They may be overwritten; the
-        first axis counts them, and their random numbers, shape (arrays, draws).
-        """
-        raise NotImplementedError
-
-    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        x, y = batch
-        on_x, on_y = self.touches(spec)
-        if on_x:
-            x = self.pixels_many(x, spec.x.kind, random)
-        if on_y and spec.y is not None and y is not None:
-            y = self.pixels_many(y, spec.y.kind, random)
-        return x, y
 
     @abc.abstractmethod
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:

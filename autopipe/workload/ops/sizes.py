@@ -181,20 +181,6 @@ class Pad(_Sized):
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (_padded_natively(self, field),)
 
-    def batches_of(self, field: Field) -> bool:
-        return field.dtype in MOVED
-
-    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        count, height, width = arrays.shape[:3]
-        down, right = max(0, self.height - height), max(0, self.width - width)
-        value = filling(self, kind, arrays.dtype)  # refused alike, whether or not there is anything to fill
-        if not down and not right:
-            return arrays
-        rounded = cv2.copyMakeBorder(arrays[0, :1, :1], 0, 1, 0, 0, cv2.BORDER_CONSTANT, value=(value,) * 4)[1].flat[0]
-        padded = np.full((count, height + down, width + right, *arrays.shape[3:]), rounded, arrays.dtype)
-        padded[:, down // 2 : down // 2 + height, right // 2 : right // 2 + width] = arrays
-        return padded
-
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         for part in parts(step):
             value = plain_filling(self, part)
@@ -210,8 +196,9 @@ class Pad(_Sized):
 
 
 def _padded_natively(op: Any, field: Field) -> native.Instruction:
-    pixel = padded(np.empty((0, 1), np.uint8), (1, 1), filling(op, field.kind, np.dtype(np.uint8)))
-    return native.Instruction(native.PAD, (op.height, op.width, int(pixel[0, 0])))
+    dtype = field.dtype or np.dtype(np.uint8)
+    pixel = padded(np.empty((0, 1), dtype), (1, 1), filling(op, field.kind, dtype))
+    return native.Instruction(native.PAD, (op.height, op.width, *native.in_memory(pixel), dtype.itemsize), is_wide=True)
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
@@ -296,35 +283,15 @@ class _Crop(Cutting):
         return top, left, self.height, self.width
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.CROP, (self.height, self.width, self.is_random)),)
+        return (native.Instruction(native.CROP, (self.height, self.width, self.is_random), is_wide=True),)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         if type(self) not in (CenterCrop, RandomCrop):  # a class of somebody's own may do more
             return None
-        tops, lefts = self._corners(size, random)
-        return tops[:, None] + np.arange(self.height), lefts[:, None] + np.arange(self.width)
-
-    def _corners(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places:
-        """Return the top row and the left column of each sample's crop."""
         free, count = (size[0] - self.height + 1, size[1] - self.width + 1), len(random)
         down, right = (np.broadcast_to(at * most, count) for at, most in zip(self._place(random.T), free, strict=True))
-        return down.astype(np.int64), right.astype(np.int64)
-
-    def batches_of(self, field: Field) -> bool:
-        return field.shape is not None and field.shape[0] >= self.height and field.shape[1] >= self.width
-
-    def pixels_many(self, arrays: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        count, height, width = arrays.shape[:3]
-        tops, lefts = self._corners((height, width), random)
-        # All cuts that there are, as views: a sample, its top row and left column choose one, which is copied at once.
-        cuts = np.lib.stride_tricks.as_strided(
-            arrays,
-            (count, height - self.height + 1, width - self.width + 1, self.height, self.width, *arrays.shape[3:]),
-            (*arrays.strides[:3], *arrays.strides[1:]),
-            writeable=False,
-        )
-        chosen: NDArray[Any] = cuts[np.arange(count), tops, lefts]
-        return chosen
+        tops, lefts = down.astype(np.int64)[:, None], right.astype(np.int64)[:, None]
+        return tops + np.arange(self.height), lefts + np.arange(self.width)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         named = parts(step)

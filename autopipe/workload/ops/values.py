@@ -26,6 +26,7 @@ from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
 from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
+_NONE: Final = -0.0  # which added to any number gives that number; 0.0 added to -0.0 does not
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
 
 
@@ -39,7 +40,6 @@ class _ValueOp(Op):
 
     dtype: str = dataclasses.field(default="float32", kw_only=True)
     batchable: ClassVar[bool] = True
-    by_value: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.dtype not in _DTYPES:
@@ -50,21 +50,23 @@ class _ValueOp(Op):
         """Return the array after the op; the channel axis is the last."""
         raise NotImplementedError
 
-    def values_into(self, array: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write the result to `out`, with the same roundings as `values` and without a temporary array."""
-        out[...] = self.values(array, NUMPY)
+    def line(self) -> tuple[Any, Any, Any]:
+        """Return what `values` adds first, the factor, and what it adds behind, for each channel or all, in float32."""
+        raise NotImplementedError
+
+    def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
+        if self.dtype != "float32" or field.dtype not in (np.uint8, np.float32) or field.shape is None:
+            return None
+        line = np.broadcast_arrays(*self.line())
+        table = np.array([np.broadcast_to(each, field.shape[1:] if each.ndim else ()) for each in line], np.float32)
+        size = field.dtype.itemsize, table[0].size
+        return (native.Instruction(native.LINEAR, size, table=table, is_wide=field.dtype == np.float32),)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
         if not isinstance(x, np.ndarray | np.generic):
             raise not_decoded(x, self)
-        if out is None:
-            return self.values(x, NUMPY), y
-        self.values_into(np.asarray(x), out)
-        return out, y
-
-    def apply_many(self, batch: Batch, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Batch:
-        return self.apply(batch, spec, random, out)  # values do not know whose they are
+        return self.values(x, NUMPY), y
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         return self.values(batch[0], xp), batch[1]
@@ -93,12 +95,8 @@ class Rescale(_ValueOp):
         scaled = xp.cast(array, self.dtype) * xp.constant(self.scale, self.dtype)
         return scaled + xp.constant(self.offset, self.dtype) if self.offset else scaled
 
-    def values_into(self, array: NDArray[Any], out: NDArray[Any]) -> None:
-        if out is not array:
-            out[...] = array
-        out *= out.dtype.type(self.scale)
-        if self.offset:
-            out += out.dtype.type(self.offset)
+    def line(self) -> tuple[Any, Any, Any]:
+        return _NONE, NUMPY.constant(self.scale, self.dtype), self.offset or _NONE
 
     def plain(self, step: Step, library: Library) -> Lines:
         change = f" * {self.scale!r}" + (f" + {self.offset!r}" if self.offset else "")
@@ -132,19 +130,16 @@ class Normalize(_ValueOp):
 
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
         mean, reciprocal = self._constants(xp)
+        if xp is NUMPY and array.ndim > 2:  # whole rows: its loop over three channels takes six times as long
+            mean, reciprocal = (
+                np.ascontiguousarray(np.broadcast_to(each, array.shape[-2:])) if each.ndim else each
+                for each in (mean, reciprocal)
+            )
         return (xp.cast(array, self.dtype) - mean) * reciprocal
 
-    def values_into(self, array: NDArray[Any], out: NDArray[Any]) -> None:
+    def line(self) -> tuple[Any, Any, Any]:
         mean, reciprocal = self._constants(NUMPY)
-        if out is not array:
-            out[...] = array
-        if mean.ndim + reciprocal.ndim and out.ndim > 2 and out.flags.c_contiguous:
-            # Whole rows: NumPy's loop over three channels takes six times as long.
-            width, channels = out.shape[-2:]
-            mean, reciprocal = (np.tile(np.broadcast_to(each, channels), width) for each in (mean, reciprocal))
-            out = out.reshape(*out.shape[:-2], width * channels)
-        out -= mean
-        out *= reciprocal
+        return -mean, reciprocal, _NONE
 
     def plain(self, step: Step, library: Library) -> Lines:
         mean, std = repr(self.mean), repr(self.std)
@@ -167,6 +162,9 @@ class Cast(_ValueOp):
 
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
         return xp.cast(array, self.dtype)
+
+    def line(self) -> tuple[Any, Any, Any]:
+        return _NONE, 1, _NONE
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         return self.finish(sample, spec, NUMPY)

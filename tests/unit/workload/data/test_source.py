@@ -94,12 +94,12 @@ class Around:
         return getattr(self._inner, name)
 
 
-def test_a_batch_half_counts_only_beside_the_read_that_it_speaks_of() -> None:
+def test_spans_count_only_beside_the_read_that_they_speak_of() -> None:
     arrays = np.zeros((4, 2, 2, 3), np.uint8), np.arange(4)
-    assert source.batch_half(Arrays(*arrays)) is not None
-    assert source.batch_half(Shifted(*arrays)) is None
-    assert source.batch_half(Around(Arrays(*arrays))) is None
-    assert source.batch_half(Own()) is None
+    assert source.spans_half(Arrays(*arrays)) is not None
+    assert source.spans_half(Shifted(*arrays)) is None
+    assert source.spans_half(Around(Arrays(*arrays))) is None
+    assert source.spans_half(Own()) is None
 
 
 def write(path: Path, content: bytes = b"image") -> None:
