@@ -23,6 +23,7 @@ from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.rows import made_at_once
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
@@ -396,14 +397,14 @@ def conversion_of(
     if not cuts:
         raise ConfigError(f"The form {storage.name} cannot keep these samples after any of the first ops.")
     if cut == "deepest":
-        return Conversion.of(workload, plan, cuts[-1])
+        cut = cuts[-1]
     if cut not in cuts:
         raise ConfigError(
             f"The form {storage.name} keeps these samples after {' or '.join(map(str, cuts))} of the first ops, "
             f"but got {cut}.",
             hint=f"Use one of these, or `{storage.name}` alone for as many as it can.",
         )
-    return Conversion.of(workload, plan, cut)
+    return dataclasses.replace(Conversion.of(workload, plan, cut), at_once=made_at_once)
 
 
 def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:

@@ -8,6 +8,7 @@ kernel's, too.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeAlias
@@ -18,8 +19,10 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.loader import Recipe
+from autopipe.pipeline.storage.form import AtOnce, Conversion
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
+from autopipe.workload.ops.planner import read_sample
 from autopipe.workload.program import Programs, programs
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
 
@@ -37,12 +40,22 @@ class RowsAtOnce:
     """
 
     def __init__(
-        self, rest: Programs, whole: Programs | None, recipe: Recipe, cache: MemoryCache | None, *, does_all: bool
+        self,
+        rest: Programs,
+        whole: Programs | None,
+        recipe: Recipe,
+        cache: MemoryCache | None,
+        filler: Self | None = None,
+        *,
+        does_all: bool,
     ) -> None:
-        """Do `rest` behind the cache, and the `whole` on samples that it does not keep; None: these are left."""
-        self.count, self._does_all = rest.count, does_all
+        """Do `rest` behind the cache, and the `whole` on samples that it does not keep; None: these are left. The
+        `filler` makes those that it keeps; None: Python does.
+        """
+        self.count, self._does_all, self._filler = rest.count, does_all, filler
         self._rest, self._whole, self._cache = rest, whole, cache
         self._spans = data_source.spans_half(recipe.source)
+        self._is_native = rest.is_native or (whole is not None and whole.is_native)
         self.gathers = does_all and rest.before.is_fixed and (cache is not None or self._spans is not None)
 
     @classmethod
@@ -55,11 +68,14 @@ class RowsAtOnce:
         if native.why_not() is not None:
             return None
         rest = whole = programs(steps[kept - 1].after if kept else before, steps[kept:])
+        filler = None
         if kept:
-            whole = programs(before, steps)
+            whole, first = programs(before, steps), programs(before, steps[:kept])
+            if first.is_native and first.count == kept:
+                filler = cls(first, first, recipe, None, does_all=True)
         is_alike = whole.count == kept + rest.count and (whole.made, whole.finish) == (rest.made, rest.finish)
-        made = cls(rest, whole if is_alike else None, recipe, cache, does_all=rest.count == len(steps) - kept)
-        return made if made.gathers or rest.is_native else None
+        made = cls(rest, whole if is_alike else None, recipe, cache, filler, does_all=rest.count == len(steps) - kept)
+        return made if made.gathers or made._is_native or filler is not None else None
 
     def make(
         self, indices: NDArray[np.int64], drawn: NDArray[np.float64], out: Batch, fixed: _Read, read: _Read
@@ -76,10 +92,14 @@ class RowsAtOnce:
         rest, left = self._rest, None if self._does_all else _Left()
         to = out if self._does_all else rest.after.empty(len(indices))
         try:
+            if self._filler is not None:
+                self._fill_cache(self._filler, indices, read)
             made, columns = rest.room(to), self._in_memory(indices)
+            if not (self.gathers or self._is_native):
+                return None
             if columns is not None:
                 done = _made(rest, columns, None, drawn, made, left)
-            elif rest.is_native:
+            elif self._is_native:
                 done = self._one_by_one(indices.tolist(), drawn, made, left, fixed, read)
             else:
                 return None
@@ -94,6 +114,18 @@ class RowsAtOnce:
         if left is not None:  # what no program and no step changed comes as it was read, for the steps that follow
             to = tuple(part if rest.finished[number] else left.get(number, part) for number, part in enumerate(to))
         return done, to
+
+    def _fill_cache(self, filler: Self, indices: NDArray[np.int64], read: _Read) -> None:
+        """Put samples that the cache is to keep into it, as far as they are made at once."""
+        cache = self._cache
+        if cache is None or cache.rows_of(indices) is not None:
+            return
+        missing = [index for index in indices.tolist() if cache.keeps(index) and not cache.holds(index)]
+        out = filler._rest.after.empty(len(missing))
+        found = filler.make(np.array(missing), np.empty((len(missing), 0)), out, read, read) if missing else None
+        if found is not None:
+            for row in np.flatnonzero(found[0]).tolist():
+                cache.put(missing[row], *(None if part is None else part[row] for part in found[1]))
 
     def _in_memory(self, indices: NDArray[np.int64]) -> Sequence[Any] | None:
         """Return the parts of samples from a cache that holds all of them, or as the source names them; or None."""
@@ -144,6 +176,22 @@ class RowsAtOnce:
             return [*rows], self._spans(np.array([indices[row] for row in rows]))
         found = {row: sample for row in rows if (sample := _tried(read, indices[row])) is not None}
         return [*found], _columns([*found.values()], parts)
+
+
+def made_at_once(conversion: Conversion) -> AtOnce | None:
+    """Return what makes samples of a conversion by the native library; None if it has not all of their ops."""
+    steps, spec = conversion.steps, conversion.spec
+    recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
+    rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0) if steps else None
+    if rows is None or rows.count < len(steps):
+        return None
+    read = functools.partial(read_sample, conversion.source, structure=spec.structure)
+
+    def make(indices: NDArray[np.int64], out: Batch) -> NDArray[np.bool_] | None:
+        made = rows.make(indices, np.empty((len(indices), 0)), out, read, read)
+        return None if made is None else made[0]
+
+    return make
 
 
 def _tried(read: _Read, index: int) -> Sample | None:

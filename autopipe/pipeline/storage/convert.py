@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import filelock
+import numpy as np
 
 from autopipe.errors import BadSampleError, ConfigError, StorageError
 from autopipe.hardware import processes
@@ -42,6 +43,7 @@ _PROBES = 16
 _PROBES_UNDECODED = 256  # if a sample costs no more than reading its file
 _SPARE_BYTES = 1 << 20  # records, indexes and folders
 _UNFINISHED = ".shard-"  # how the name of the folder begins in which a shard is written
+_AT_ONCE, _AT_ONCE_BYTES = 64, 1 << 24  # samples that are made at once, at the most, and what they may take
 
 Progress = Callable[[int, int], None]
 
@@ -166,6 +168,7 @@ class _Run:
         self._numbers = [number for number in range(record.shard_count) if number % part[1] == part[0]]
         self._name = f"part-{part[0]}-of-{part[1]}.json"
         self._saving = threading.Lock()
+        self._at_once = None if conversion.at_once is None else conversion.at_once(conversion)
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.kept = 0
@@ -258,16 +261,35 @@ class _Run:
         return files
 
     def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
-        for position in self._record.positions(number):
-            if self._stop.is_set():
-                raise StorageError("The conversion was stopped.")
-            try:
-                yield self._conversion.sample(position)
-            except BadSampleError as error:
-                if not self._conversion.skip_bad:
-                    raise
-                bad[position] = error.message
-                yield None
+        positions, each = self._record.positions(number), self._conversion.spec.bytes
+        count = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(1, each)))
+        for start in range(0, len(positions), count):
+            some = positions[start : start + count]
+            for position, sample in zip(some, self._made_at_once(some), strict=True):
+                if self._stop.is_set():
+                    raise StorageError("The conversion was stopped.")
+                yield self._alone(position, bad) if sample is None else sample
+
+    def _made_at_once(self, positions: range) -> list[Sample | None]:
+        """Return some samples; None for each that has to be made alone."""
+        none: list[Sample | None] = [None] * len(positions)
+        if self._at_once is None or self._stop.is_set():
+            return none
+        batch = self._conversion.spec.empty(len(positions))
+        done = self._at_once(np.array(positions), batch)
+        if done is None:
+            return none
+        rows = (tuple(None if part is None else part[row] for part in batch) for row in range(len(positions)))
+        return [sample if is_done else None for sample, is_done in zip(rows, done.tolist(), strict=True)]
+
+    def _alone(self, position: int, bad: dict[int, str]) -> Sample | None:
+        try:
+            return self._conversion.sample(position)
+        except BadSampleError as error:
+            if not self._conversion.skip_bad:
+                raise
+            bad[position] = error.message
+            return None
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:

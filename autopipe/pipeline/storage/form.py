@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import disk
@@ -26,7 +27,7 @@ from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import is_url, located, require_text, scheme, shown
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, Source, cuts
+from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec, Source, cuts
 from autopipe.workload.workload import Workload
 
 # -------------------- folder
@@ -219,6 +220,9 @@ class Storage(abc.ABC):
 
 _NO_NUMBERS = np.empty(0)
 
+AtOnce: TypeAlias = Callable[[NDArray[np.int64], Batch], NDArray[np.bool_] | None]
+"""Writes samples of one shape to arrays, and returns which are written; None: none is."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
@@ -234,6 +238,8 @@ class Conversion:
     ops_digest: str  # tells whether the ops are still the same
     # the same for objects that their functions look up elsewhere, by name
     looked_up: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # what makes many samples at once, if anything does for this conversion; all others are made one by one
+    at_once: Callable[[Conversion], AtOnce | None] | None = None
 
     @classmethod
     def of(cls, workload: Workload, plan: Plan, cut: int) -> Conversion:

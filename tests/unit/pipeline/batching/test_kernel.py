@@ -179,14 +179,17 @@ def test_an_op_that_takes_single_samples_alone_is_run_sample_by_sample() -> None
 def test_a_cache_that_is_full_is_gathered_from_and_one_that_is_not_is_filled_first() -> None:
     source = data()
     made = recipe(source, [ap.Resize(3, 3), ap.RandomFlip()], cached=1.0)
-    kernel = Kernel(made, MemoryCache.of(made))
-    source.reads = 0
+    cache = MemoryCache.of(made)
+    assert cache is not None
+    kernel = Kernel(made, cache)
+    assert not kernel.has_at_hand(np.arange(5))
     first = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (0, 5, 10, 15)]
-    assert (source.reads, kernel.makes_several) == (20, True)
-    again = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (0, 5, 10, 15)]
-    assert source.reads == 20
+    assert kernel.has_at_hand(np.arange(20))
+    for rows in cache.rows:
+        rows[...] = rows[::-1]
+    again = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (15, 10, 5, 0)]
     for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1][::-1])
 
 
 def test_a_bad_sample_of_a_batch_is_named_or_replaced() -> None:

@@ -1,0 +1,146 @@
+"""Rows that are made at once: the native library fills a cache, and makes the samples of a conversion."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe import native
+from autopipe.errors import BadSampleError
+from autopipe.pipeline.assembly import conversion_of
+from autopipe.pipeline.batching import kernel
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.kernel import Kernel
+from autopipe.pipeline.batching.rows import made_at_once
+from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.loader import Recipe
+from autopipe.pipeline.storage.convert import convert
+from autopipe.pipeline.storage.form import Conversion
+from autopipe.workload.op import Op
+from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import FieldKind
+from tests.unit.native.test_program import jpeg, pixels
+
+pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+
+COUNT = 12
+KEPT = ap.Decode(), ap.Resize(9, 8)
+
+
+class Photographs:
+    """Encoded images of several sizes, of which one is damaged if that is asked for."""
+
+    x_kind, y_kind = FieldKind.ENCODED, FieldKind.LABEL
+
+    def __init__(self, damaged: int | None = None) -> None:
+        self.images = [jpeg(pixels((20 + number, 30))) for number in range(COUNT)]
+        if damaged is not None:
+            self.images[damaged] = self.images[damaged][:-300]
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def read(self, index: int) -> Any:
+        return self.images[index], index
+
+
+def recipe(source: Any, ops: Sequence[Op], cached: float, *, skips: bool = False) -> Recipe:
+    workload = ap.Workload(data=source, ops=ops, batch_size=4, on_bad_sample="skip" if skips else "error")
+    return dataclasses.replace(Recipe.of(workload, make_plan(workload)), cached=cached)
+
+
+def batches(made: Recipe, epochs: int = 2) -> list[Any]:
+    """Return the batches of some epochs, and how many samples the cache holds in the end."""
+    cache = MemoryCache.of(made)
+    filler, found = Kernel(made, cache), []
+    for epoch in range(epochs):
+        for start in range(0, COUNT, 4):
+            batch = made.spec.empty(4)
+            filler.fill(epoch, np.arange(start, start + 4), batch)
+            found.append([np.array(part) for part in batch])
+    return [found, 0 if cache is None else cache.filled]
+
+
+def same(one: Sequence[Any], other: Sequence[Any]) -> None:
+    for first, second in zip(one, other, strict=True):
+        for part, expected in zip(first, second, strict=True):
+            np.testing.assert_array_equal(part, expected)
+
+
+@pytest.mark.parametrize("cached", [1.0, 0.5])
+@pytest.mark.parametrize("rest", [(), (ap.RandomFlip(), ap.Rescale(1 / 255)), (ap.OneHot(COUNT),)])
+def test_the_library_fills_a_cache(monkeypatch: pytest.MonkeyPatch, cached: float, rest: tuple[Op, ...]) -> None:
+    source = Photographs()
+    expected, _ = batches(recipe(source, [*KEPT, *rest], 0.0))
+    made = recipe(source, [*KEPT, *rest], cached)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(kernel, "run", None)  # the kernel makes no sample by its ops
+        found, filled = batches(made)
+    same(found, expected)
+    assert filled == cached * COUNT
+
+
+def test_the_library_fills_a_cache_in_front_of_an_op_of_somebodys_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, ops = Photographs(), [*KEPT, ap.RandomFlip(), ap.Map(np.flipud)]
+    expected, _ = batches(recipe(source, ops, 0.0))
+    made, names = recipe(source, ops, 1.0), []
+    run = kernel.run
+
+    def noted(step: Any, *arguments: Any) -> Any:
+        names.append(step.op.name)
+        return run(step, *arguments)
+
+    monkeypatch.setattr(kernel, "run", noted)
+    found, filled = batches(made)
+    same(found, expected)
+    assert filled == COUNT
+    assert not {"Decode", "Resize"} & {*names}
+
+
+def test_a_damaged_sample_is_named_or_replaced_while_a_cache_is_filled() -> None:
+    source = Photographs(damaged=5)
+    expected, _ = batches(recipe(source, KEPT, 0.0, skips=True))
+    found, filled = batches(recipe(source, KEPT, 1.0, skips=True))
+    same(found, expected)
+    assert filled == COUNT - 1
+    with pytest.raises(BadSampleError, match="sample 5"):
+        batches(recipe(source, KEPT, 1.0))
+
+
+@pytest.mark.parametrize("rest", [(), (ap.OneHot(COUNT),)])
+def test_the_library_makes_the_samples_of_a_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rest: tuple[Op, ...]
+) -> None:
+    workload = ap.Workload(data=Photographs(damaged=5), ops=[*KEPT, *rest], batch_size=4, on_bad_sample="skip")
+    conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
+    expected = convert(dataclasses.replace(conversion, at_once=None), STORAGES["array"], tmp_path / "one by one")
+    alone: list[int] = []
+
+    def noted(made: Conversion, index: int) -> Any:
+        alone.append(index)
+        return sample(made, index)
+
+    sample = Conversion.sample
+    monkeypatch.setattr(Conversion, "sample", noted)
+    found = convert(conversion, STORAGES["array"], tmp_path / "at once")
+    assert {*alone} == {5}
+    assert found.record == expected.record  # which has the checksums of all files, and the bad samples
+
+
+def test_a_sample_of_another_dtype_ends_a_conversion() -> None:
+    class Mixed(Photographs):
+        def read(self, index: int) -> Any:
+            return self.images[index], np.array([index], np.float64 if index == 1 else np.float32)
+
+    Mixed.y_kind = FieldKind.ARRAY
+    workload = ap.Workload(data=Mixed(), ops=KEPT, batch_size=4)
+    conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
+    made, out = made_at_once(conversion), conversion.spec.empty(COUNT)
+    assert made is not None
+    assert made(np.arange(COUNT), out) is None
