@@ -101,7 +101,7 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
     read: list[int] = []
 
     class Slow:
-        """Has no batch half: each sample is read by itself."""
+        """Names no spans: each sample is read by itself."""
 
         def __len__(self) -> int:
             return 250

@@ -71,7 +71,7 @@ def test_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> No
 
 
 class Shifted(Arrays):
-    """A user's own reading of what has a batch half."""
+    """A user's own reading of what names spans."""
 
     def read(self, index: int) -> Any:
         sample: Any = super().read(index)
