@@ -1,4 +1,4 @@
-"""`autopipe tune` from beginning to end: a child is killed, it is interrupted, resumed, checked and retuned.
+"""`autopipe tune` from beginning to end: a child is killed, it is interrupted and ended, resumed, checked and retuned.
 
 Runs on JAX, which is imported in a second; few commands, because each starts a child that imports a framework.
 """
@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 from typing import Self
 
+import psutil
 import pytest
 
 from autopipe.artifact import artifact as files
+from autopipe.measure.trial import child
 from tests.fakes.commands import Done, autopipe, environment, python, succeeded
 from tests.fakes.images import in_classes
 from tests.fakes.profiles import of_this_machine
@@ -81,8 +83,12 @@ class Running:
         raise AssertionError(f"no line began with {label!r}:\n{self._said}")
 
     def interrupted(self) -> Done:
+        """Send Ctrl-C; what the command has started ends with it."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGINT)
         out, said = self.process.communicate()
+        assert family != []
+        assert psutil.wait_procs(family, timeout=20)[1] == []
         return Done(self.process.args, self.process.returncode, out, self._said + said)
 
     def __enter__(self) -> Self:
@@ -142,6 +148,25 @@ def test_ctrl_c_before_anything_is_measured_writes_nothing(home: Path) -> None:
     assert "interrupted before any configuration could be measured" in stopped.stderr.splitlines()[-1]
     assert not any("best" in line for line in stopped.stderr.splitlines())
     assert not list((home / "none").glob("*.json")) + list((home / "none").glob("*.py"))
+
+
+def test_sigterm_while_the_first_process_starts_is_an_end_in_order_that_says_how_to_go_on(tmp_path: Path) -> None:
+    """As a batch system sends it."""
+    ends = "import os, pathlib, signal\npathlib.Path('child').write_text(str(os.getpid()))\n"
+    ends += "os.kill(os.getppid(), signal.SIGTERM)\nos.kill(os.getppid(), signal.SIGTERM)\n"
+    (tmp_path / "train.py").write_text(f"{ends}{TRAIN}")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    line = ("tune", "train.py:workload", "--fresh", "--budget", "1m")
+    done = autopipe(*line, cwd=tmp_path, TMPDIR=str(temporary))
+    assert (done.returncode, done.stdout) == (130, ""), done.stderr
+    *_, how, last = done.stderr.splitlines()
+    assert how.startswith("to go on  ")
+    assert how.endswith(" tune train.py:workload --budget 1m")  # not a new study
+    assert last == "interrupted"
+    assert not psutil.pid_exists(int((tmp_path / "child").read_text()))
+    assert list(temporary.glob(f"{child.PREFIX}*")) == []
+    assert not (tmp_path / "tuned").exists()
 
 
 def test_a_workload_that_cannot_be_trained_is_told_before_anything_is_measured(home: Path) -> None:
