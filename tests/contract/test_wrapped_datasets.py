@@ -133,11 +133,15 @@ def test_each_epoch_has_an_order_of_its_own_that_the_seed_fixes(loader: LoaderCo
 
 
 @pytest.mark.parametrize("loader", ["Keras", pytest.param("Keras-processes", marks=pytest.mark.slow)])
-def test_keras_shuffles_as_fit_does(loader: str) -> None:
+def test_keras_shuffles_each_epoch_anew_as_fit_does(loader: str) -> None:
     with opened(wrapped(Numbered(20), shuffle=True), LOADERS[loader]) as made:
-        orders = [[index for index, *_ in read(made, epoch)] for epoch in range(2)]
-    assert [sorted(order) for order in orders] == [list(range(20))] * 2
-    assert orders[0] != orders[1]
+        orders = [[index for index, *_ in read(made, epoch)] for epoch in range(3)]
+    assert [sorted(order) for order in orders] == [list(range(20))] * 3
+    assert len(set(map(tuple, orders))) == 3
+    if loader == "Keras-processes" and frameworks.draws_by_epoch():
+        for epoch, order in enumerate(orders):
+            random.Random(epoch).shuffle(expected := list(range(20)))
+            assert order == expected
 
 
 @of_ours
@@ -284,18 +288,6 @@ def test_batches_are_shuffled_as_by_a_keras_that_draws_by_epoch(monkeypatch: pyt
         for epoch in (0, 2, 1):
             random.Random(epoch).shuffle(expected := list(range(7)))
             assert [index for index, *_ in read(made, epoch)] == expected
-
-
-@pytest.mark.slow
-def test_keras_own_processes_shuffle_each_epoch_anew() -> None:
-    with opened(wrapped(Numbered(), shuffle=True), by_keras(2, use_multiprocessing=True)) as made:
-        orders = [[index for index, *_ in read(made, epoch)] for epoch in range(3)]
-    assert len(set(map(tuple, orders))) == 3
-    assert [sorted(order) for order in orders] == [list(range(7))] * 3
-    if frameworks.draws_by_epoch():
-        for epoch, order in enumerate(orders):
-            random.Random(epoch).shuffle(expected := list(range(7)))
-            assert order == expected
 
 
 @pytest.mark.parametrize(("workers", "told"), [(1, False), (2, True)])

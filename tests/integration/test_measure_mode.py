@@ -1,4 +1,4 @@
-"""`autopipe measure` without a loader: the model's own step, other batch sizes, other formats of the images."""
+"""`autopipe measure` without a loader: the model's own step, other batch sizes, a dataset of the user's."""
 
 from __future__ import annotations
 
@@ -13,17 +13,38 @@ from rich.console import Console
 from autopipe.measure.outcome import Measurement
 from autopipe.reports import tables
 from tests.fakes.commands import autopipe, python, succeeded
-from tests.fakes.images import in_classes
 from tests.fakes.workload_script import TRAIN
 
 
 @pytest.mark.slow
-def test_the_model_alone_is_measured_in_another_mode(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("asked", "sizes"), [("--mode predict", [4]), ("--batch-sizes 2,4,8,16", [2, 4, 8, 16])], ids=["mode", "sizes"]
+)
+def test_the_model_alone_is_measured_in_another_mode_and_at_other_batch_sizes(
+    asked: str, sizes: list[int], tmp_path: Path
+) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    line = "measure train.py:workload --mode predict --json"
-    (row,) = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)["rows"]
-    assert row["batch_size"] == 4
-    assert row["images_per_second"]["value"] > 0
+    line = f"measure train.py:workload {asked} --json"
+    found = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
+    assert found["batch_size"] == 4
+    assert [row["batch_size"] for row in found["rows"]] == sizes
+    for row in found["rows"]:
+        assert row["failure"] is None
+        assert row["images_per_second"]["value"] > 0
+        assert row["peak_rss_bytes"] > 0
+
+
+@pytest.mark.slow
+def test_a_batch_size_that_the_model_does_not_take_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    of_four = "keras.layers.Lambda(lambda x: keras.ops.reshape(x, (4, 4))), keras.layers.Dense(1)"
+    (tmp_path / "train.py").write_text(TRAIN.replace("keras.layers.Dense(1)", of_four))
+    line = "measure train.py:workload --batch-sizes 8,4"
+    head, own, other, *_ = succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout.splitlines()
+    assert head.split()[0] == "batch"
+    assert own.rstrip().endswith("the workload's")
+    assert "build in warm up" in other
+    none = autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=tmp_path)
+    assert none.returncode == 3
 
 
 EXCHANGE = """
@@ -49,56 +70,6 @@ def test_two_virtual_devices_are_measured_and_their_exchange(backend: str, befor
     (tmp_path / "exchange.py").write_text(EXCHANGE)
     told = succeeded(python("exchange.py", cwd=tmp_path, backend=backend)).stdout
     assert told == "20 True\n"  # four weights and a bias, of four bytes
-
-
-PHOTOS = """
-import keras
-import autopipe as ap
-
-class OfFour(keras.layers.Layer):
-    def call(self, images):
-        return keras.ops.reshape(images, (4, 192))
-
-def build_model():
-    model = keras.Sequential([keras.Input((8, 8, 3), batch_size=4), OfFour(), keras.layers.Dense(2)])
-    model.compile(optimizer="sgd", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    return model
-
-workload = ap.Workload(
-    data=ap.ImageFolder("photos"), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=4, model=build_model
-)
-"""
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    in_classes(tmp_path / "photos", 12, (40, 60))
-    (tmp_path / "train.py").write_text(PHOTOS)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_the_model_alone_is_measured_at_other_batch_sizes(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(TRAIN)
-    line = "measure train.py:workload --batch-sizes 2,4,8,16 --json"
-    found = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
-    assert found["batch_size"] == 4
-    assert [row["batch_size"] for row in found["rows"]] == [2, 4, 8, 16]
-    for row in found["rows"]:
-        assert row["failure"] is None
-        assert row["images_per_second"]["value"] > 0
-        assert row["peak_rss_bytes"] > 0
-
-
-@pytest.mark.slow
-def test_a_batch_size_that_the_model_does_not_take_is_a_row_with_its_reason(photos: Path) -> None:
-    line = "measure train.py:workload --batch-sizes 8,4"
-    head, own, other, *_ = succeeded(autopipe(*line.split(), cwd=photos)).stdout.splitlines()
-    assert head.split()[0] == "batch"
-    assert own.rstrip().endswith("the workload's")
-    assert "build in warm up" in other
-    none = autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=photos)
-    assert none.returncode == 3
 
 
 WRAPPED = """
