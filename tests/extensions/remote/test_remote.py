@@ -1,11 +1,10 @@
-"""URLs on fsspec's own memory file system. What only a server can do is in tests/integration/test_s3.py."""
+"""URLs on fsspec's own memory file system. What only a server can do is in test_s3.py."""
 
 from __future__ import annotations
 
 import importlib
 import pickle
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,19 +32,15 @@ LEFT_OUT = ("cat/.hidden.jpg", "cat/.git/x.jpg", "dog/notes.txt", ".trash/x.jpg"
 
 
 @pytest.fixture
-def put() -> Iterator[Put]:
+def put(bucket: str) -> Put:
     """Write files into a bucket of the test's own, and return its URL."""
-    url = f"memory://{uuid.uuid4().hex}"
-    system = fsspec.filesystem("memory")
 
     def write(*names: str, content: bytes | None = None) -> str:
         for name in names:
-            system.pipe_file(f"{url}/{name}", name.encode() if content is None else content)
-        return url
+            fsspec.filesystem("memory").pipe_file(f"{bucket}/{name}", name.encode() if content is None else content)
+        return bucket
 
-    yield write
-    if system.exists(url):
-        system.rm(url, recursive=True)
+    return write
 
 
 def test_images_of_kinds_that_are_not_read_warn(put: Put) -> None:
