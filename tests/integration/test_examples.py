@@ -1,13 +1,20 @@
-"""Each example, run as its own docstring says: its demo data made, and its training run without the tuner."""
+"""Each example, run as its own docstring says: its demo data made, and its training run without the tuner.
+
+Of examples/migrate each script after its migration trains; those before it are what others wrote, and are not run.
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
+import runpy
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
+from autopipe.workload.data.records import frame, serialise
 from tests.fakes.commands import ROOT, python, succeeded
 
 ON_JAX = ("photos", "custom_source", "two_inputs")  # it is imported in a second
@@ -16,6 +23,8 @@ EXAMPLES = sorted(
     for path in (ROOT / "examples").glob("*/train.py")
     if path.parent.name != "branches"  # below
 )
+
+MIGRATED = sorted(path.stem.removesuffix("_before") for path in (ROOT / "examples" / "migrate").glob("*_before.py"))
 
 
 @pytest.mark.slow
@@ -44,22 +53,18 @@ def test_a_py_dataset_that_uses_multiprocessing_is_measured_beside_worker_proces
     assert re.search(r"processes\(workers=\d+\).* [\d.]+ \(", shown), shown
 
 
-def test_a_py_dataset_is_tuned_by_six_lines_of_its_script_at_most() -> None:
-    plain, tuned = (
-        (ROOT / "examples" / "existing_pydataset" / name).read_text().split('"""', 2)[2].splitlines()
-        for name in ("train.py", "train_tuned.py")
-    )
-    changed = [line for line in list(difflib.unified_diff(plain, tuned, n=0))[2:] if line[0] in "+-"]
-    assert 0 < len([line for line in changed if line[1:].strip()]) <= 6
-
-
-def test_a_model_of_two_inputs_takes_ten_lines_that_differ_from_plain_keras() -> None:
-    plain, with_autopipe = (
-        (ROOT / "examples" / "two_inputs" / name).read_text().split('"""', 2)[2].splitlines()
-        for name in ("by_keras.py", "train.py")
-    )
-    lines = list(difflib.unified_diff(plain, with_autopipe, n=0))[2:]
-    assert 0 < len([line for line in lines if line.startswith("+") and line.strip("+ ")]) <= 10
+@pytest.mark.parametrize(
+    ("plain", "changed", "most"),
+    [
+        ("existing_pydataset/train.py", "existing_pydataset/train_tuned.py", 3),
+        ("two_inputs/by_keras.py", "two_inputs/train.py", 10),
+        *((f"migrate/{name}_before.py", f"migrate/{name}_after.py", 10) for name in MIGRATED),
+    ],
+)
+def test_a_script_of_plain_keras_takes_few_more_lines(plain: str, changed: str, most: int) -> None:
+    before, after = ((ROOT / "examples" / name).read_text().split('"""', 2)[2] for name in (plain, changed))
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), n=0))[2:]
+    assert 0 < len([line for line in lines if line.startswith("+") and line.strip("+ ")]) <= most
 
 
 @pytest.mark.slow
@@ -72,6 +77,57 @@ def test_branches_stay_where_the_model_puts_them_and_train_the_same(tmp_path: Pa
         ("data parallel on two", "both"),
     ]
     assert len({round(float(loss), 3) for _, loss, _ in rows}) == 1
+
+
+RUN_ALL = """
+import os, runpy, sys
+for script, data in zip(sys.argv[1::2], sys.argv[2::2]):
+    os.environ["DATA"] = data
+    runpy.run_path(script, run_name="__main__")
+    print("trained", script)
+"""
+
+
+def photos(root: Path) -> Path:
+    runpy.run_path(str(ROOT / "examples" / "photos" / "make_demo.py"))["make"](root, per_class=3)
+    return root
+
+
+def pets(root: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for folder in ("images", "annotations/trimaps"):
+        (root / folder).mkdir(parents=True)
+    for number in range(8):
+        cv2.imwrite(str(root / "images" / f"{number}.jpg"), rng.integers(0, 256, (90, 120, 3), np.uint8))
+        cv2.imwrite(str(root / "annotations/trimaps" / f"{number}.png"), rng.integers(1, 4, (90, 120), np.uint8))
+    return root
+
+
+def records(root: Path, images: Path) -> Path:
+    root.mkdir()
+    values: list[dict[str, bytes | int]] = [
+        {"image/encoded": file.read_bytes(), "image/class/label": number % 8}
+        for number, file in enumerate(sorted(images.rglob("*.jpg")))
+    ]
+    (root / "0.tfrecord").write_bytes(b"".join(frame(serialise(value)) for value in values))
+    return root
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_every_script_trains_after_its_migration(tmp_path: Path) -> None:
+    classes = photos(tmp_path / "photos")
+    data = {"segmentation": pets(tmp_path / "pets"), "tfrecords": records(tmp_path / "records", classes)}
+    assert set(MIGRATED) == {"classification", "generator", "hugging_face", "segmentation", "tfrecords"}
+    scripts = [
+        (str(ROOT / "examples" / "migrate" / f"{name}_after.py"), str(data.get(name, classes))) for name in MIGRATED
+    ]
+    home = {name: str(tmp_path / "home") for name in ("HF_HOME", "XDG_CACHE_HOME")}
+    parts = [part for pair in scripts for part in pair]
+    done = succeeded(python("-c", RUN_ALL, *parts, HF_HUB_OFFLINE="1", **home))
+    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("trained")] == [
+        script for script, _ in scripts
+    ]
 
 
 def _with_demo(example: Path) -> Path:
