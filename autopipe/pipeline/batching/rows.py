@@ -237,7 +237,7 @@ def _made(
             of_all[rows] = of_rows
             of_rows = of_all
         spans[number] = of_rows
-    done: NDArray[np.bool_] = found.fill(spans, drawn, made) == 0
+    done = found.fill(spans, drawn, made) == 0 if any(found.has_code) else np.ones(len(drawn), np.bool_)
     del alive  # only now: the spans point into it
     if rows is not None:  # of other rows, there is nothing to fail
         others = np.ones(len(done), np.bool_)
