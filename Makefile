@@ -2,7 +2,7 @@
 # headers of libjpeg-turbo and libdeflate, which root gets by apt-get if they are missing. Nothing else is installed
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help test check coverage types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
+.PHONY: help fuzz test check coverage types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
 	test-torch test-oldest test-newest test-nightly tune lint format wheel bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
@@ -53,7 +53,8 @@ help:
 	@echo "make check   what CI runs beside it: the targets below, but for coverage, torch, newest and nightly"
 	@echo "make types   mypy on everything; make test reads the package only"
 	@echo "make test-native"
-	@echo "             20,000 damaged images and records through the native library, under sanitizers"
+	@echo "             20,000 damaged images and records, and images of all shapes, through the native library, under sanitizers"
+	@echo "make fuzz    the same inputs, and what libFuzzer makes of them until it is stopped; needs clang"
 	@echo "make test-wheel"
 	@echo "             a wheel in an environment without a compiler, and builds where something is missing"
 	@echo "make test-slow"
@@ -93,13 +94,21 @@ test: lint
 # The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
 check: types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
 
-# The same 20,000 files each time.
+# The same 20,000 files and 14,580 shapes each time.
 SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=all
 test-native: $(VENV)/dev.stamp
 	$(BIN)/python native/fuzz/seeds.py build/fuzz/seeds
 	cc -std=c11 -g -O1 -Wall -Wextra -Werror -ffp-contract=off $(SANITIZED) -DMUTATE -DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION \
 		-o build/fuzz/fuzz native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
 	build/fuzz/fuzz 20000 build/fuzz/seeds/*
+
+# Until it is stopped, where clang is: it keeps inputs that reach new code in build/fuzz/found.
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python native/fuzz/seeds.py build/fuzz/seeds
+	mkdir -p build/fuzz/found
+	clang -std=c11 -g -O1 -ffp-contract=off -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+		-DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION -o build/fuzz/libfuzzer native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
+	build/fuzz/libfuzzer $(FUZZ) build/fuzz/found build/fuzz/seeds
 
 test-wheel: wheel
 	$(BIN)/python -m pytest tests/wheel

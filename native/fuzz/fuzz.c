@@ -1,12 +1,19 @@
-/* Hostile files and records, and arrays, through every instruction that reads them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+/* Hostile files and records, and arrays, through every instruction that reads them, and images of any shape through programs of any
+ * instructions, under AddressSanitizer and UndefinedBehaviorSanitizer. Plain C and vector instructions have to agree.
  *
  * With clang, `-fsanitize=fuzzer,address,undefined` makes a libFuzzer target of it. With -DMUTATE it is a program of its
- * own, `fuzz ROUNDS FILE...`, that changes, cuts and joins the given files at random, always in the same way. */
+ * own, `fuzz ROUNDS FILE...`, that changes, cuts and joins the given files at random, always in the same way, and runs
+ * each instruction on each of many shapes. It prints a digest of what was made of whole files and of the shapes, which is
+ * the same on every kind of processor. Of damaged files it is not: coefficients that no image has overflow differently in
+ * libjpeg's vector instructions. */
+#define _GNU_SOURCE
 #include "../autopipe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define SIDE 24
 
@@ -54,50 +61,189 @@ static const struct autopipe_program of_arrays[] = {
     {colours, 3, EDGE, EDGE, 3}, {floats, 3, EDGE, EDGE, 12}, {floats, 3, EDGE, EDGE, 8}, {colours, 3, EDGE, EDGE, 1}};
 static const int64_t shapes[][2] = {{1, 1}, {1, 9}, {9, 1}, {5, 7}, {8, 8}};
 
+static uint64_t digest = 14695981039346656037u; /* FNV-1a, of words */
+static int is_damaged;
+
+static void note(const uint8_t *bytes, size_t size) {
+  for (size_t at = 0; !is_damaged && at < size; at += sizeof digest) {
+    uint64_t word = 0;
+    memcpy(&word, bytes + at, size - at < sizeof word ? size - at : sizeof word);
+    digest = (digest ^ word) * 1099511628211u;
+    digest ^= digest >> 29;
+  }
+}
+
+static struct autopipe_scratch *scratch_of(int simd) { /* 0: plain C, 1: SSSE3, 2: what the processor has */
+  static struct autopipe_scratch *scratches[3];
+  if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
+  if (scratches[simd] == NULL) abort();
+  return scratches[simd];
+}
+
+/* Run a program in each way; all have to give the same verdicts and the same rows. */
+static void run_in_each_way(const struct autopipe_program *program, const struct autopipe_span *spans, int64_t rows,
+                            const double *draws) {
+  size_t row_bytes = (size_t)(program->height * program->width * program->channels);
+  uint8_t verdicts[3][8], *out[3];
+  for (int simd = 0; simd < 3; simd++) {
+    out[simd] = malloc(row_bytes * (size_t)rows); /* of this very size, so that a write beyond it is seen */
+    if (out[simd] == NULL) abort();
+    autopipe_fill(program, spans, rows, draws, 0, out[simd], (int64_t)row_bytes, scratch_of(simd), verdicts[simd]);
+  }
+  for (int64_t row = 0; row < rows; row++) {
+    const uint8_t *made = out[0] + (size_t)row * row_bytes;
+    for (int simd = 1; simd < 3; simd++)
+      if (verdicts[simd][row] != verdicts[0][row] ||
+          (verdicts[0][row] == FINE && memcmp(out[simd] + (size_t)row * row_bytes, made, row_bytes) != 0)) {
+        fprintf(stderr, "vector instructions make something else than plain C, from code %d on\n",
+                program->count ? (int)program->instructions->code : -1);
+        abort();
+      }
+    note(&verdicts[0][row], 1);
+    if (verdicts[0][row] == FINE) note(made, row_bytes);
+  }
+  for (int simd = 0; simd < 3; simd++) free(out[simd]);
+}
+
+/* -------------------- encoded images and records, in memory and in files */
+
+/* Return an open file of these bytes, which is in memory. */
+static int file_of(const uint8_t *data, size_t size) {
+  static int file = -1;
+  if (file < 0) file = memfd_create("fuzz", 0);
+  if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != (ssize_t)size) abort();
+  return file;
+}
+
 /* Fill arrays of all shapes with some bytes, again and again, and run the programs of arrays on them. */
-static void run_on_arrays(const uint8_t *data, size_t size, const double *draws, struct autopipe_scratch *scratch) {
+static void run_arrays(const uint8_t *data, size_t size, const double *draws) {
   for (int64_t shape = 0; size > 0 && shape < COUNT(shapes); shape++)
     for (int64_t each = 0; each < COUNT(of_arrays); each++) {
       int64_t height = shapes[shape][0], width = shapes[shape][1];
       int64_t channels = each == 0 ? 3 : of_arrays[each].channels;
       size_t count = (size_t)(height * width * channels);
-      uint8_t *pixels = malloc(count), verdict;
-      float out[EDGE * EDGE * 3];
-      for (size_t at = 0; pixels != NULL && at < count; at++) pixels[at] = data[at % size];
+      uint8_t *pixels = malloc(count);
+      if (pixels == NULL) abort();
+      for (size_t at = 0; at < count; at++) pixels[at] = data[at % size];
       const struct autopipe_span span = {.data = pixels, .height = height, .width = width, .channels = channels};
-      autopipe_fill(&of_arrays[each], &span, 1, draws, 0, (uint8_t *)out, sizeof out, scratch, &verdict);
-      if (pixels != NULL && verdict != FINE) abort();
+      run_in_each_way(&of_arrays[each], &span, 1, draws);
       free(pixels);
     }
+}
+
+static void run_files(const uint8_t *data, size_t size) {
+  static const double draws[2][6] = {{0.3, 0.7, 0.1, 0.9, 0.2, 0.8}, {0.999, 0.001, 0.999, 0.999, 0.6, 0.4}};
+  run_arrays(data, size, draws[size % 2]);
+  int64_t all = (int64_t)size, first = size ? data[0] : 0, last = size ? data[size - 1] : 0;
+  char path[32];
+  int file = file_of(data, size);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  struct autopipe_span whole = {.path = path}, records[2] = {{.data = data, .size = all}, {.file = file, .size = all}};
+  struct autopipe_span part = {.file = file, .offset = first - 8, .size = all + 8 - last};
+  struct autopipe_span spans[5] = {records[0]};
+  autopipe_features(records, 2, features, 2, spans + 1, scratch_of(size % 3)); /* of both: the image, then the label */
+  spans[3] = whole;
+  spans[4] = part;
+  for (int64_t each = 0; each < COUNT(programs); each++) /* how files are read does not hang on what follows */
+    run_in_each_way(&programs[each], spans, each == all % COUNT(programs) ? 5 : 2, draws[size % 2]);
+}
+
+/* -------------------- pixels: the bytes of the input say what shape they have, and what is done to them */
+
+struct input {
+  const uint8_t *at, *end;
+};
+
+static int64_t next_of(struct input *from, int64_t limit) { return from->at < from->end ? *from->at++ % limit : 0; }
+
+#define MOST_PIXELS (1 << 17)
+static const int64_t sides[] = {1, 2, 3, 5, 8, 16, 17, 63, 65535};
+static const double numbers[] = {0, 0.25, 0.5, 0.75, 1 - 1.0 / (1 << 30)};
+
+static void next_size(struct input *from, int64_t *height, int64_t *width) {
+  *height = sides[next_of(from, COUNT(sides))];
+  *width = sides[next_of(from, COUNT(sides))];
+  if (*height * *width > MOST_PIXELS) *width = 1 + *width % 2;
+}
+
+/* Make the next instruction for images of at most this size, which it may change; return 0 if it would make it large. */
+static int next_instruction(struct input *from, struct autopipe_instruction *to, int64_t *height, int64_t *width,
+                            int64_t channels) {
+  static uint8_t colours[1 << 24]; /* the class of each colour */
+  static float lines[3 * 4 * 65535];
+  if (colours[0] == 0)
+    for (size_t at = 0; at < sizeof colours; at++) colours[at] = (uint8_t)(at * 7 + at / 1000 + 1);
+  for (size_t at = 0; lines[0] == 0 && at < sizeof lines / sizeof *lines; at++) lines[at] = (float)(at % 257) / 7 - 11;
+  int64_t kind = next_of(from, LINEAR + 1), down, across;
+  *to = (struct autopipe_instruction){.code = (int32_t)(kind == DECODE ? RESIZE : kind), .draw = (int32_t)next_of(from, 3)};
+  if (to->code == CROP || to->code == RESIZE || to->code == FIT || to->code == PAD) {
+    next_size(from, &down, &across);
+    if (to->code == PAD && (down > *height ? down : *height) * (across > *width ? across : *width) > MOST_PIXELS) return 0;
+    *height = to->code != PAD || down > *height ? down : *height;
+    *width = to->code != PAD || across > *width ? across : *width;
+    to->whole[0] = down;
+    to->whole[1] = across;
+    to->whole[2] = next_of(from, to->code == PAD ? 256 : 3) % (to->code == CROP ? 2 : 256);
+    to->whole[3] = to->code == PAD;
+  } else if (to->code == FLIP) {
+    to->whole[0] = next_of(from, 2);
+    to->whole[1] = next_of(from, 2);
+  } else if (to->code == CROP_RANDOM_SIZE || to->code == ERASE) {
+    double least = 0.01 + 0.24 * (double)next_of(from, 5), ratio = 0.05 + 0.5 * (double)next_of(from, 5);
+    memcpy(to->real, (double[]){least, least * 1.03, ratio, 1 / ratio, 0.9}, 5 * sizeof(double));
+    for (int channel = 0; to->code == ERASE && channel < 4; channel++) to->whole[channel] = 50 * channel;
+    to->whole[5] = to->code == ERASE;
+  } else if (to->code == CLASSES) {
+    to->whole[0] = next_of(from, 2) ? 254 : -1;
+    to->table = colours;
+  } else if (to->code == LINEAR) {
+    to->whole[0] = 1;
+    to->whole[1] = next_of(from, 2) ? *width * channels : 1;
+    to->table = lines;
+  } else { /* colours */
+    to->whole[0] = next_of(from, 2);
+    to->real[0] = 0.25 * (double)next_of(from, 5);
+    to->real[1] = to->real[0] + 0.5 * (double)next_of(from, 5);
+    if (to->code == HUE) to->real[0] /= 2;
+  }
+  return 1;
+}
+
+static void run_pixels_of(struct input from) {
+  static uint8_t noise[2 * MOST_PIXELS * 4];
+  struct autopipe_instruction code[4];
+  struct autopipe_span span = {.channels = next_of(&from, 4) + 1};
+  double draws[8];
+  for (size_t at = 1; noise[1] == 0 && at < sizeof noise; at++) noise[at] = (uint8_t)(noise[at - 1] * 181 + 1 + at / 77);
+  next_size(&from, &span.height, &span.width);
+  for (int each = 0; each < 8; each++) draws[each] = numbers[next_of(&from, COUNT(numbers))];
+  int64_t height = span.height, width = span.width, channels = span.channels, count = 1 + next_of(&from, 4);
+  for (int64_t each = 0; each < count; each++) {
+    if (!next_instruction(&from, &code[each], &height, &width, channels)) return;
+    if (code[each].code == CLASSES) channels = 1;
+    if (code[each].code == LINEAR) { /* always the last one: it makes floats */
+      channels *= sizeof(float);
+      count = each + 1;
+    }
+  }
+  struct autopipe_program program = {code, count, height, width, channels};
+  size_t bytes = (size_t)(span.height * span.width * span.channels);
+  uint8_t *pixels = malloc(bytes); /* of this very size, so that a read beyond it is seen */
+  if (pixels == NULL) abort();
+  memcpy(pixels, noise + 4 * next_of(&from, 64), bytes);
+  span.data = pixels;
+  run_in_each_way(&program, &span, 1, draws);
+  free(pixels);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static struct autopipe_scratch *scratches[3]; /* plain C, SSSE3, what the processor has */
-  static const double draws[2][6] = {{0.3, 0.7, 0.1, 0.9, 0.2, 0.8}, {0.999, 0.001, 0.999, 0.999, 0.6, 0.4}};
-  uint8_t *bytes = malloc(size ? size : 1); /* of this very size, so that a read beyond it is seen */
+  uint8_t *bytes = calloc(1, size ? size : 1); /* of this very size, so that a read beyond it is seen */
   if (bytes == NULL) return 0;
   if (size) memcpy(bytes, data, size);
-  struct autopipe_span spans[3] = {{.data = bytes, .size = (int64_t)size}}; /* and the features of a record in it */
-  static uint8_t out[3][COUNT(programs)][2][SIDE * SIDE * 3], verdicts[3][COUNT(programs)][2];
-  for (int simd = 0; simd < 3; simd++) {
-    if (scratches[simd] == NULL) scratches[simd] = autopipe_scratch_new(simd);
-    run_on_arrays(bytes, size, draws[size % 2], scratches[simd]);
-    autopipe_features(spans, 1, features, 2, spans + 1, scratches[simd]);
-    for (int64_t each = 0; each < COUNT(programs); each++)
-      autopipe_fill(&programs[each], spans, 2, draws[size % 2], 0, out[simd][each][0], sizeof *out[simd][each],
-                    scratches[simd], verdicts[simd][each]);
-  }
-  for (int64_t at = 0; at < 4 * COUNT(programs); at++) {
-    int64_t each = at / 4, row = at / 2 % 2, simd = at % 2 + 1;
-    size_t row_bytes = (size_t)(SIDE * SIDE * programs[each].channels);
-    int verdict = verdicts[0][each][row];
-    if (verdicts[simd][each][row] != verdict || (verdict == 0 && memcmp(out[simd][each][row], out[0][each][row], row_bytes))) {
-      fprintf(stderr, "program %d: vector instructions make something else than plain C\n", (int)each);
-      abort();
-    }
-  }
+  run_files(bytes, size);
+  run_pixels_of((struct input){bytes + (size > 40 ? size - 40 : 0), bytes + size}); /* headers are much alike */
   free(bytes);
   return 0;
 }
@@ -134,6 +280,25 @@ static size_t mutated(uint8_t *bytes, size_t size) {
   return size;
 }
 
+/* Each instruction on images of each shape, with the smallest, a middle and the largest random numbers. */
+static long run_shapes(void) {
+  long done = 0;
+  uint8_t bytes[24];
+  for (int64_t at = 0; at < 4 * COUNT(sides) * COUNT(sides) * (LINEAR + 1) * 3; at++, done++) {
+    int64_t left = at;
+    for (size_t each = 0; each < sizeof bytes; each++) bytes[each] = (uint8_t)below(256);
+    bytes[0] = (uint8_t)(left % 4); /* channels */
+    bytes[1] = (uint8_t)((left /= 4) % COUNT(sides));
+    bytes[2] = (uint8_t)((left /= COUNT(sides)) % COUNT(sides));
+    bytes[12] = (uint8_t)((left /= COUNT(sides)) % (LINEAR + 1));
+    left /= LINEAR + 1;
+    memset(bytes + 3, (int)(2 * left), 8); /* random numbers */
+    bytes[11] = left == 1; /* instructions, less one */
+    run_pixels_of((struct input){bytes, bytes + sizeof bytes});
+  }
+  return done;
+}
+
 int main(int count, char **arguments) {
   static uint8_t whole[MOST], bytes[MOST];
   long rounds = count > 2 ? strtol(arguments[1], NULL, 10) : 0;
@@ -145,9 +310,12 @@ int main(int count, char **arguments) {
     size_t size = fread(whole, 1, MOST, file);
     fclose(file);
     memcpy(bytes, whole, size);
-    LLVMFuzzerTestOneInput(bytes, round < count - 2 ? size : mutated(bytes, size));
+    is_damaged = round >= count - 2;
+    LLVMFuzzerTestOneInput(bytes, is_damaged ? mutated(bytes, size) : size);
   }
-  printf("%ld mutated files: nothing to report\n", rounds);
+  is_damaged = 0;
+  long shapes = run_shapes();
+  printf("%ld mutated files, %ld images: nothing to report, digest %016llx\n", rounds, shapes, (unsigned long long)digest);
   return 0;
 }
 
