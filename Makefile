@@ -2,7 +2,7 @@
 # headers of libjpeg-turbo and libdeflate, which root gets by apt-get if they are missing. Nothing else is installed
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help fuzz test check coverage types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
+.PHONY: help fuzz test check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
 	test-torch test-oldest test-newest test-nightly tune lint format wheel bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
@@ -55,6 +55,8 @@ help:
 	@echo "make test-native"
 	@echo "             20,000 damaged images and records, and images of all shapes, through the native library, under sanitizers"
 	@echo "make fuzz    the same inputs, and what libFuzzer makes of them until it is stopped; needs clang"
+	@echo "make test-aarch64"
+	@echo "             the native library compiled for aarch64, and run by qemu: to the bit what it makes here"
 	@echo "make test-wheel"
 	@echo "             a wheel in an environment without a compiler, and builds where something is missing"
 	@echo "make test-slow"
@@ -92,7 +94,7 @@ test: lint
 	$(PYTEST) -m "not slow"
 
 # The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
-check: types test-native test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
+check: types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali test-oldest
 
 # The same 20,000 files and 14,580 shapes each time.
 SANITIZED := -fsanitize=address,undefined -fno-sanitize-recover=all
@@ -109,6 +111,10 @@ fuzz: $(VENV)/dev.stamp
 	clang -std=c11 -g -O1 -ffp-contract=off -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 		-DFUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION -o build/fuzz/libfuzzer native/*.c native/fuzz/fuzz.c -ljpeg -ldeflate -lm
 	build/fuzz/libfuzzer $(FUZZ) build/fuzz/found build/fuzz/seeds
+
+test-aarch64: $(VENV)/dev.stamp
+	$(BIN)/python native/fuzz/seeds.py build/fuzz/seeds
+	sh native/fuzz/aarch64.sh
 
 test-wheel: wheel
 	$(BIN)/python -m pytest tests/wheel
