@@ -54,13 +54,13 @@ class Slow(Surface):
 
 
 @functools.cache
-def searched(*, epochs: int | None = 20, cores: int = 4, trials: int = 24, model_rate: float = 6000.0) -> Searched:
-    """Return what a search over the surface found; the same for the same arguments."""
-    surface = Slow(cores=cores, model_rate=model_rate, model_core_seconds=0.0002, noise=0.03, seed=3, quirks=2)
-    space = library.parse(SPACE, {"cores": cores, "gpus": 0})
+def searched(*, epochs: int | None = 20) -> Searched:
+    """Return what a search over the surface found; the same for the same epochs."""
+    surface = Slow(model_rate=6000.0, model_core_seconds=0.0002, noise=0.03, seed=3, quirks=2)
+    space = library.parse(SPACE, {"cores": surface.cores, "gpus": 0})
     settings = Settings(
         clock=surface.clock,
-        trials=trials,
+        trials=24,
         epochs=epochs,
         limits=Limits(convert=epochs is not None),
         command="autopipe tune train.py:workload --epochs 20",

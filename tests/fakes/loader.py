@@ -29,7 +29,6 @@ class ArrayLoader(Loader):
         y: NDArray[Any] | None,
         batch_size: int,
         *,
-        finish: Finish | None = None,
         drop: bool = False,
         shuffle: bool = True,
     ) -> None:
@@ -37,7 +36,7 @@ class ArrayLoader(Loader):
         self.batch_size = batch_size
         self.last_batch_samples = len(x) % batch_size or batch_size
         self.buffered_batches = 0
-        self.finish = finish or Finish()
+        self.finish = Finish()
         label = None if y is None else Field(FieldKind.LABEL if y.ndim == 1 else FieldKind.ARRAY, y.shape[1:], y.dtype)
         self.spec = SampleSpec(Field(FieldKind.IMAGE, x.shape[1:], x.dtype), label)
         self.order = BatchOrder(count=len(x), batch_size=batch_size, seed=0, shuffle=shuffle, drop_remainder=drop)

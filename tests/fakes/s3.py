@@ -100,9 +100,6 @@ class Proxy:
         self.requests.clear()
         self.fault = lambda handler: False
 
-    def reads(self) -> list[str]:
-        return [path for method, path in self.requests if method == "GET" and "list-type" not in path]
-
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """One connection of a client."""

@@ -12,7 +12,6 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.data.records import serialise
 from autopipe.workload.data.tfrecords import TFRecords
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
@@ -32,15 +31,6 @@ def test_what_tensorflow_wrote_is_read(tmp_path: Path) -> None:
             writer.write(tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString())
     data = TFRecords(tmp_path / "a.tfrecord")
     assert [data.read(i) for i in range(len(data))] == [(image, n - 1) for n, image in enumerate(IMAGES)]
-
-
-def test_a_file_that_tensorflow_compressed_is_refused(tmp_path: Path) -> None:
-    for kind in ("GZIP", "ZLIB"):
-        file = str(tmp_path / kind)
-        with tf.io.TFRecordWriter(file, kind) as writer:
-            writer.write(serialise({"image/encoded": b"x" * 1000, "image/class/label": 1}))
-        with pytest.raises(Exception, match="compressed as a whole"):
-            TFRecords(file)
 
 
 def test_a_converted_set_is_read_by_tensorflow(tmp_path: Path) -> None:
