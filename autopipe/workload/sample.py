@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -341,8 +341,7 @@ Batch: TypeAlias = tuple[Any, ...]  # arrays (x, y, *others); y is None without 
 # -------------------- rows
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(NamedTuple):
     """Parts of samples that are rows of one array, each from 0 to its length less one, and were not gathered yet."""
 
     array: NDArray[Any]

@@ -85,6 +85,7 @@ class Kernel:
         self._fixed = [(step, step.after.x == self._single.x) for step in recipe.steps[:kept]]
         self._rest = [(step, step.after.x == self._single.x) for step in recipe.steps[kept:singles]]
         ends = [0, *itertools.accumulate(step.op.draws for step, _ in self._rest)]
+        self._streams = _streams([step for step, _ in self._rest])
         self._draws = list(itertools.starmap(slice, itertools.pairwise(ends)))  # of each step in a row of numbers
         singles_alone = recipe.steps[:singles]
         before = singles_alone[0].before if singles_alone else self._single
@@ -151,25 +152,21 @@ class Kernel:
         made = self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
-            made = self._run_on_batch(step, made, self._drawn([step], epoch, indices))
+            drawn = order.uniforms_of(self._recipe.seed, epoch, indices, _streams([step]))
+            made = self._run_on_batch(step, made, drawn)
         for part, out in zip(made, batch, strict=True):
             if part is not None and out is not None:
                 out[...] = part
         return bad
 
-    def _drawn(self, steps: Sequence[Step], epoch: int, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the random numbers of some steps and samples of an epoch, those of a sample in a row."""
-        draws = [(step.stream, step.op.draws) for step in steps if step.op.draws]
-        return order.uniforms_of(self._recipe.seed, epoch, indices, draws)
-
     def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         x, rest = batch[0], batch[1:]
-        numbers = self._drawn([step for step, _ in self._rest], epoch, indices)
+        numbers = order.uniforms_of(self._recipe.seed, epoch, indices, self._streams)
         bad: list[BadSample] = []
         begun, count = None, 0
         if self._rows is not None and self._make_rows is not None:
             begun, count = self._make_rows(indices, numbers, batch, self._fixed_part, self._as_read), self._rows.count
-        if begun is not None and count == len(self._rest) and begun[0].all():
+        if begun is not None and count == len(self._rest) and 0 not in begun[0].tobytes():
             return bad
         for row, index in enumerate(indices.tolist()):
             sample = None
@@ -264,6 +261,11 @@ class Kernel:
             if part is not None
         ]
         return " and ".join(filter(None, (", ".join(looks[:-1]), looks[-1])))
+
+
+def _streams(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Return which random numbers some steps take, and how many."""
+    return [(step.stream, step.op.draws) for step in steps if step.op.draws]
 
 
 def _copy(made: Any, out: NDArray[Any]) -> None:

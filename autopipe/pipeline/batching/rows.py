@@ -103,7 +103,7 @@ class RowsAtOnce:
                 done = self._one_by_one(indices.tolist(), drawn, made, left, fixed, read)
             else:
                 return None
-            if rest.finish and not done.all():
+            if rest.finish and 0 in done.tobytes():
                 for part in made:
                     if part is not None:
                         part[~done] = 0  # which held anything
@@ -223,12 +223,13 @@ def _made(
     for number, (field, column, to) in enumerate(zip(found.before.columns, columns, made, strict=True)):
         if field is None or column is None:
             continue
-        if isinstance(column, tuple):
+        is_array = isinstance(column, Rows)
+        if not is_array and isinstance(column, tuple):
             of_rows = column[0]
         elif not found.has_code[number]:
             _put(column, chosen, to, None if left is None else left.setdefault(number, [None] * len(to)))
             continue
-        elif isinstance(column, Rows):
+        elif is_array:
             of_rows = native.rows_at(column.addresses, column.array.shape[1:], column.array.itemsize)
         else:
             of_rows = _memory(column, field, alive)
