@@ -30,6 +30,7 @@ _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
+_EXPLAINS = 0.8  # of what two that share the cores reach together: below it, something else holds a pipeline back
 _LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
 
 
@@ -181,6 +182,8 @@ def _cause(result: Result, rival: Baseline) -> str:
         case Limit(kind=Kind.OP) if dearest := next((op for op in work.paid if op.name == found.op), None):
             model = ceiling.model_core_seconds_per_image
             if model > work.core_seconds:
+                if (limits.costs.cores or 1.0) / (model + work.core_seconds) > rate.value / _EXPLAINS:
+                    return ""
                 return f"Model and loader shared the cores ({_ms(model)} and {_ms(work.core_seconds)} per image). "
             takes = dearest.wall_seconds_per_image if found.workers else dearest.seconds_per_image
             return f"{dearest.name} was the bottleneck ({_ms(takes)} per image). "

@@ -212,8 +212,8 @@ def _decoding(workload: ap.Workload, scale: Scale) -> Callable[[], Callable[[], 
         recipe = caught.args[0].recipe
     chosen = np.random.default_rng(0).permutation(len(recipe.source))[: 32 * scale.batch].tolist()
     files = [recipe.source.read(index)[0] for index in chosen]
-    program = programs(recipe.steps)
-    if program is None:
+    program = programs(recipe.steps[0].before, recipe.steps)
+    if native.why_not() is not None or not program.is_native:
         return None
     draws = sum(step.op.draws for step in recipe.steps)
 

@@ -136,6 +136,15 @@ def test_the_bottleneck_of_a_rival_that_caches_is_none_that_its_cache_spares() -
     assert ["Decode was the bottleneck" in each for each in found] == [True, False]
 
 
+def test_sharing_the_cores_explains_no_rate_far_below_what_both_reach() -> None:
+    ceiling = ceilings.ceiling(model=1600.0, model_core_seconds=1.2e-3)  # with 0.79 ms: 1,005 images/s on two cores
+    found = [
+        verdict.headline(result(contest(usual, 2.0, 1.9), baselines=(usual,), ceiling=ceiling))
+        for usual in (baseline("near", 900.0, **USUAL), baseline("far", 500.0, **USUAL))
+    ]
+    assert ["shared the cores (1.2 ms and 0.79 ms per image)" in each for each in found] == [True, False]
+
+
 def test_a_baseline_that_beats_the_winner_is_advised_though_the_users_own_is_beaten() -> None:
     mine, usual = own(74.0), baseline("tf.data AUTOTUNE", 2000.0, **USUAL)
     found = result(contest(mine, 13.5, 12.0), contest(usual, 0.5, 0.4), baselines=(mine, usual))
