@@ -356,8 +356,13 @@ class _Silent:
 
 def resnet(folder: Path, scale: Scale) -> None:
     """Tell what ResNet-50 takes by itself, and what it gets from the best loader of crops from files; all by `fit`."""
+    import jax
+
     from autopipe.measure.session import Session
 
+    if jax.default_backend() == "cpu" and scale != SMALL:
+        tell({"what": "ResNet-50: skipped", "why": f"there is no card, and batches of {scale.resnet_batch} need 32 GB"})
+        return
     rows = json.loads((folder / "results.json").read_text())["parts"].get("loaders", {}).get("rows", [])
     found = {tuple(row["of"][1:]): row["images/s"] for row in rows if row.get("of", [""])[0] == "crops"}
     best = max(found, key=found.__getitem__, default=("Threads", max(scale.workers)))
