@@ -238,7 +238,8 @@ def _made(
             of_all[rows] = of_rows
             of_rows = of_all
         spans[number] = of_rows
-    done = found.fill(spans, drawn, made) == 0 if any(found.has_code) else np.ones(len(drawn), np.bool_)
+    is_all = all(of_part is None for of_part in spans)  # gathered above; programs without code copy spans as well
+    done = np.ones(len(drawn), np.bool_) if is_all else found.fill(spans, drawn, made) == 0
     del alive  # only now: the spans point into it
     if rows is not None:  # of other rows, there is nothing to fail
         others = np.ones(len(done), np.bool_)
