@@ -23,6 +23,7 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
+from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind
 from tests.unit.native.test_program import jpeg, pixels
@@ -90,7 +91,7 @@ def test_the_library_fills_a_cache_in_front_of_an_op_of_somebodys_own(monkeypatc
     source, ops = Photographs(), [*KEPT, ap.RandomFlip(), ap.Map(np.flipud)]
     expected, _ = batches(recipe(source, ops, 0.0))
     made, names = recipe(source, ops, 1.0), []
-    run = kernel.run
+    run = planner.run
 
     def noted(step: Any, *arguments: Any) -> Any:
         names.append(step.op.name)
