@@ -26,7 +26,7 @@ _REACH_SECONDS = 10.0
 _LEAST_STORE_BYTES = 200 << 20  # Ray refuses less than 75 MiB
 _TCP = "ray://"
 _TRIES = 3
-_LOST_BY_SERVER = "Starting Ray client server failed"  # the message of Ray's proxier.py
+_LOST_BY_SERVER = ("Starting Ray client server failed", "psutil.ZombieProcess", "psutil.NoSuchProcess")  # of proxier.py
 _AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; Ray's own choice is 15
 
 
@@ -214,7 +214,7 @@ def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
         try:
             ray.init(address=address, **quiet)
         except ConnectionAbortedError as error:
-            if _LOST_BY_SERVER not in str(error):
+            if not any(lost in str(error) for lost in _LOST_BY_SERVER):
                 raise
         else:
             return

@@ -138,12 +138,14 @@ class Server:
 
 
 LOST = "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.\n"
+ZOMBIE = "psutil.ZombieProcess: PID still exists but it's a zombie (pid=31346)\n"
 
 
 @pytest.mark.parametrize(
     ("failures", "traceback", "calls", "reason"),
     [
         (2, LOST, 3, None),  # what it started is lost, and asked for again
+        (2, ZOMBIE, 3, None),
         (9, LOST, 3, "Starting Ray client server failed"),
         (1, "RuntimeError: Version mismatch: 2.50 and 2.60", 1, "Version mismatch: 2.50 and 2.60"),
     ],
