@@ -287,7 +287,7 @@ def _reads_at_once(config: PipelineConfig, costs: Costs) -> int:
 
 
 def turns(loader: LoaderConfig, cores: float) -> int:
-    """Return how many threads of one process make samples at a time: no more than there are cores."""
+    """Return the number of threads of one process that make samples at a time: at most one for each core."""
     most = math.ceil(cores)
     return min(loader.threads(most), most) if loader.shares_lock() else 1
 

@@ -94,7 +94,7 @@ class Programs:
 
 
 def programs(before: SampleSpec, steps: Sequence[Step], *, simd: int = 2) -> Programs:
-    """Return what does as many of the steps, on samples of `before`, as can be done to a batch at once."""
+    """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be."""
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}
     finish: list[tuple[int, Step]] = []

@@ -348,7 +348,7 @@ _OPS_SAMPLES, _OPS_SECONDS = 32, 0.15  # that ops are timed on
 
 
 def _python(trainer: Any) -> dict[str, Any]:
-    """Return what the ops of a trainer's pipeline cost, and why the native library is not used."""
+    """Return the costs of a trainer's ops, and the reason if the native library is not used."""
     workload, config = getattr(trainer, "workload", None), getattr(trainer, "config", None)
     if workload is None or config is None or not workload.ops:
         return {}

@@ -179,7 +179,7 @@ class RowsAtOnce:
 
 
 def made_at_once(conversion: Conversion) -> AtOnce | None:
-    """Return what makes samples of a conversion by the native library; None if it has not all of their ops."""
+    """Return a function that makes a conversion's samples natively; None if an op of theirs is not native."""
     steps, spec = conversion.steps, conversion.spec
     recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
     rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0) if steps else None

@@ -51,7 +51,7 @@ class _ValueOp(Op):
         raise NotImplementedError
 
     def line(self) -> tuple[Any, Any, Any]:
-        """Return what `values` adds first, the factor, and what it adds behind, for each channel or all, in float32."""
+        """Return (a, factor, b) of `values`, which is (x + a) * factor + b: float32, for each channel or for all."""
         raise NotImplementedError
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
