@@ -320,6 +320,7 @@ def _spdl(folder: Path, workers: int, load: Callable[[list[str], np.random.Gener
 
     paths, labels = files_and_labels(folder)
     random = np.random.default_rng(0)
+    load(paths[:1], random)  # SPDL leaves out a batch that fails, so it would look for a sound one for ever
 
     def chosen() -> Iterator[tuple[int, Any]]:
         for epoch in itertools.count():
