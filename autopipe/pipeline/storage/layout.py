@@ -285,8 +285,8 @@ def require_complete(record: SetRecord, folder: Folder) -> None:
     """Raise StorageError if a shard is missing."""
     if record.missing:
         raise StorageError(
-            f"`{folder}` is not complete: {len(record.missing)} of {record.shard_count} shards are missing or not "
-            f"whole, the first is number {record.missing[0]}.",
+            f"The set in `{folder}` is not complete: {len(record.missing)} of {record.shard_count} shards are missing "
+            f"or not whole, the first is number {record.missing[0]}.",
             hint="Run the same conversion again, or its parts that did not end; files that are sound are kept.",
         )
 

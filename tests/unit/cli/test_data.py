@@ -57,7 +57,7 @@ def test_parts_are_written_apart_and_joined_in_a_folder_that_is_named_as_it_is(h
         ended = autopipe("convert", workload(home), "--out", "set [final]", "--shard", part)
         assert "--finish 'set [final]'\n" in ended.err
         half = autopipe("convert", "--finish", "set [final]") if part == "0/2" else None
-        assert half is None or (half.status, "error: `set [final]` is not complete" in half.err) == (2, True)
+        assert half is None or (half.status, "error: The set in `set [final]` is not complete" in half.err) == (2, True)
     assert "joined    8 samples in set [final]\n" in autopipe("convert", "--finish", "set [final]").err
 
 
