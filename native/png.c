@@ -9,6 +9,9 @@
 #include <string.h>
 
 #include <libdeflate.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 static uint32_t number(const uint8_t *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
@@ -60,30 +63,83 @@ static int is_plain(const uint8_t *data, size_t size, struct png *png, size_t *f
 static int nearest_of(int left, int up, int corner) {
   int a = up - corner, b = left - corner, c = a + b;
   a = a < 0 ? -a : a, b = b < 0 ? -b : b, c = c < 0 ? -c : c;
-  return a <= b && a <= c ? left : b <= c ? up : corner;
+  int near = b < a ? up : left, least = b < a ? b : a; /* two moves, and no jump that nothing foretells */
+  return c < least ? corner : near;
 }
 
-/* Undo the filter of a row, in place; `above` is the row before it, or zeros. */
-static int unfiltered(int filter, uint8_t *row, const uint8_t *above, size_t count, size_t step) {
-  switch (filter) {
-    case 0: return 1;
-    case 1:
-      for (size_t at = step; at < count; at++) row[at] = (uint8_t)(row[at] + row[at - step]);
-      return 1;
-    case 2:
-      for (size_t at = 0; at < count; at++) row[at] = (uint8_t)(row[at] + above[at]);
-      return 1;
-    case 3:
-      for (size_t at = 0; at < count; at++)
-        row[at] = (uint8_t)(row[at] + ((at < step ? 0 : row[at - step]) + above[at]) / 2);
-      return 1;
-    case 4:
-      for (size_t at = 0; at < step && at < count; at++) row[at] = (uint8_t)(row[at] + above[at]);
-      for (size_t at = step; at < count; at++)
-        row[at] = (uint8_t)(row[at] + nearest_of(row[at - step], above[at], above[at - step]));
-      return 1;
-    default: return 0;
+/* Undo a filter in which a byte needs the one to its left: `step` is a constant, so that the levels of the pixel on the
+ * left are held in registers. */
+static inline __attribute__((always_inline)) void along(int filter, uint8_t *row, const uint8_t *above, size_t count,
+                                                        size_t step) {
+  uint8_t left[4] = {0}, corner[4] = {0};
+  for (size_t at = 0; at + step <= count; at += step)
+    for (size_t level = 0; level < step; level++) {
+      int up = above[at + level], guess = left[level];
+      if (filter == 3) guess = (guess + up) / 2;
+      if (filter == 4) guess = nearest_of(guess, up, corner[level]);
+      corner[level] = (uint8_t)up;
+      row[at + level] = left[level] = (uint8_t)(row[at + level] + guess);
+    }
+}
+
+#ifdef __SSE2__
+static inline __m128i four_at(const uint8_t *from) {
+  int bytes;
+  memcpy(&bytes, from, sizeof bytes);
+  return _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
+}
+
+static inline __m128i chosen(__m128i is_first, __m128i first, __m128i second) {
+  return _mm_or_si128(_mm_and_si128(is_first, first), _mm_andnot_si128(is_first, second));
+}
+
+/* The filter 4 as `along` undoes it, all levels of a pixel at once. Up to three bytes behind the rows are read. */
+static inline __attribute__((always_inline)) void nearest_along(uint8_t *row, const uint8_t *above, size_t count,
+                                                                size_t step) {
+  const __m128i zero = _mm_setzero_si128(), byte = _mm_set1_epi16(255);
+  __m128i left = zero, corner = zero;
+  for (size_t at = 0; at + step <= count; at += step) {
+    __m128i up = four_at(above + at), a = _mm_sub_epi16(up, corner), b = _mm_sub_epi16(left, corner);
+    __m128i c = _mm_add_epi16(a, b);
+    a = _mm_max_epi16(a, _mm_sub_epi16(zero, a));
+    b = _mm_max_epi16(b, _mm_sub_epi16(zero, b));
+    c = _mm_max_epi16(c, _mm_sub_epi16(zero, c));
+    __m128i near = chosen(_mm_cmplt_epi16(b, a), up, left);
+    near = chosen(_mm_cmplt_epi16(c, _mm_min_epi16(a, b)), corner, near);
+    left = _mm_and_si128(_mm_add_epi16(four_at(row + at), near), byte);
+    corner = up;
+    int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(left, left));
+    memcpy(row + at, &bytes, step);
   }
+}
+#else
+#define nearest_along(row, above, count, step) along(4, row, above, count, step)
+#endif
+
+static inline __attribute__((always_inline)) void of_pixels(int filter, uint8_t *row, const uint8_t *above,
+                                                            size_t count, size_t step, int simd) {
+  if (filter == 1)
+    along(1, row, above, count, step);
+  else if (filter == 3)
+    along(3, row, above, count, step);
+  else if (simd)
+    nearest_along(row, above, count, step);
+  else
+    along(4, row, above, count, step);
+}
+
+/* Undo the filter of a row, in place; `above` is the row before it, or zeros. A pixel has `step` bytes, at most four. */
+static int unfiltered(int filter, uint8_t *row, const uint8_t *above, size_t count, size_t step, int simd) {
+  if (filter > 4) return 0;
+  for (size_t at = 0; filter == 2 && at < count; at++) row[at] = (uint8_t)(row[at] + above[at]);
+  if (filter == 0 || filter == 2) return 1;
+  switch (step) {
+    case 1: of_pixels(filter, row, above, count, 1, simd); break;
+    case 2: of_pixels(filter, row, above, count, 2, simd); break;
+    case 3: of_pixels(filter, row, above, count, 3, simd); break;
+    default: of_pixels(filter, row, above, count, 4, simd);
+  }
+  return 1;
 }
 
 static int inflated(struct autopipe_scratch *scratch, const uint8_t *data, size_t first, size_t packed, uint8_t *out,
@@ -169,7 +225,7 @@ int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t siz
   memset(pixels + (count + 1) * height, 0, count);
   for (uint32_t row = 0; row < height; row++) {
     uint8_t *line = pixels + row * (count + 1);
-    if (!unfiltered(line[0], line + 1, above, count, step)) return UNKNOWN;
+    if (!unfiltered(line[0], line + 1, above, count, step, scratch->simd)) return UNKNOWN;
     above = line + 1;
     if (!as_stored && !expanded(&png, above, width, channels, out + (size_t)row * width * channels)) return UNKNOWN;
   }
