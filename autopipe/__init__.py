@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from autopipe.artifact.verifying import verify_files as verify_files
     from autopipe.errors import AutopipeError as AutopipeError
     from autopipe.extensions.dali.loader import Dali as Dali
+    from autopipe.extensions.diagnose.loop import watch as watch
     from autopipe.extensions.diagnose.run import Diagnose as Diagnose
     from autopipe.extensions.hdf5.source import HDF5 as HDF5
     from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace

@@ -250,6 +250,23 @@ def texts(dataset: Any) -> Iterator[Any]:
                 yield tensor.numpy()
 
 
+def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
+    """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
+    elements are not known; None if it shuffles nothing.
+    """
+    found, pending = [], [dataset]
+    while pending:
+        each = pending.pop()
+        pending += each._inputs() if callable(getattr(each, "_inputs", None)) else ()
+        if (size := getattr(each, "_buffer_size", None)) is not None and type(each).__name__ == "_ShuffleDataset":
+            specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
+            shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
+            known = all(shape.is_fully_defined() and width for shape, width in shapes)
+            each_bytes = sum(shape.num_elements() * width for shape, width in shapes) if known else None
+            found.append((count := int(size), None if each_bytes is None else count * each_bytes))
+    return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
+
+
 @contextlib.contextmanager
 def other_seeds(offset: int = 7919) -> Iterator[None]:
     """Give random ops of TensorFlow that are built meanwhile other seeds than the code asks for; without a seed they
@@ -344,6 +361,88 @@ def _unfit(package: str, what: str) -> FrameworkError:
         f"autopipe works with {works}, but the installed {package} {installed} {what}.",
         hint=f"Run: {again.installing(works)}",
     )
+
+
+def wait_for_devices() -> None:
+    """Wait until devices have computed what they were given, in each framework that uses them already."""
+    jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
+    backends = sys.modules.get("jax._src.xla_bridge")
+    if jax is not None and backends is not None and _attribute("jax", backends, "_backends"):
+        jax.block_until_ready(jax.live_arrays())  # what a loop goes on with; a CPU runs its calls in no fixed order
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    if "tensorflow.python.eager.context" in sys.modules and running_framework() == "TensorFlow":
+        tensorflow = sys.modules["tensorflow"]
+        if tensorflow.executing_eagerly() and tensorflow.config.list_logical_devices("GPU"):
+            tensorflow.test.experimental.sync_devices()
+
+
+_READS = (  # module, class whose subclasses are meant as well, and the method by which a loop reads a batch
+    ("keras.src.trainers.data_adapters.py_dataset_adapter", "PyDataset", "__getitem__"),
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "__next__"),
+    ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
+    ("grain", "DatasetIterator", "__next__"),
+)
+_TRAINS = (  # module, class and function that only a training calls
+    ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+    ("tensorflow.python.eager.backprop", "GradientTape", "gradient"),
+    ("jax", "", "grad"),
+    ("jax", "", "value_and_grad"),
+    ("torch", "Tensor", "backward"),
+)
+_LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
+
+
+def watch_loops(read: Callable[..., Any], trains: Callable[[], None]) -> None:
+    """From the import of a framework on, have `read(function, data, *arguments)` called where a loop that is not the
+    framework's own takes a batch by `function(data, *arguments)`, and `trains()` where a training step is made.
+    """
+
+    def reading(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def taken(data: Any, *arguments: Any) -> Any:
+            frame = sys._getframe(1)
+            while "traceback_util" in frame.f_code.co_filename and frame.f_back is not None:
+                frame = frame.f_back
+            caller = frame.f_code.co_filename
+            if any(f"-packages/{package}/" in caller for package in _LOOPS):
+                return function(data, *arguments)
+            return read(function, data, *arguments)
+
+        return taken
+
+    def training(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def stepped(*arguments: Any, **named: Any) -> Any:
+            trains()
+            return function(*arguments, **named)
+
+        return stepped
+
+    for wrapper, places in ((reading, _READS), (training, _TRAINS)):
+        for module, kind, name in places:
+            put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
+            sys.meta_path.insert(0, AfterImport(module, put_in))
+
+
+def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:
+    """Wrap a function of a module, or that method of one of its classes and of all that are derived from it."""
+    owner = getattr(module, kind, None) if kind else module
+    pending = [] if owner is None else [owner]
+    while pending:
+        each = pending.pop()
+        if name in vars(each):
+            setattr(each, name, wrapper(vars(each)[name]))
+        pending += each.__subclasses__() if kind else []
+    if isinstance(owner, type) and name == "__getitem__":
+        base: Any = owner
+
+        def derived(cls: Any, /, **arguments: Any) -> None:
+            super(base, cls).__init_subclass__(**arguments)
+            if name in vars(cls):
+                setattr(cls, name, wrapper(vars(cls)[name]))
+
+        setattr(owner, "__init_subclass__", classmethod(derived))  # noqa: B010  mypy takes it for a method
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

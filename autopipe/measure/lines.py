@@ -88,7 +88,13 @@ class LineWatch:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="autopipe-lines", daemon=True)
         self._found: Lines | None = None
+        self.paused = False  # nothing is looked at, also in processes that are forked meanwhile
         os.register_at_fork(after_in_child=self._begin_in_child)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has not begun to look."""
+        return self._thread.ident is None
 
     def start(self) -> None:
         """Begin to look. Once."""
@@ -116,7 +122,7 @@ class LineWatch:
         return self._found if self._found.seconds >= _LEAST_SECONDS else None
 
     def _begin_in_child(self) -> None:
-        if self._found is None:  # it is the parent's to stop
+        if self._found is None and not self.paused:  # it is the parent's to stop
             self._found, self._tally, self._stopping = Lines(), _Tally(), threading.Event()
             threading.Thread(target=self._run, kwargs={"forked": True}, name="autopipe-lines", daemon=True).start()
 
@@ -124,7 +130,7 @@ class LineWatch:
         told = time.monotonic()
         with contextlib.suppress(OSError), _switching():  # a forked process tells until it is sealed
             while not self._stopping.wait(_PERIOD_SECONDS):
-                self._tally.look()
+                self._tally.look(counted=not self.paused)
                 if forked and time.monotonic() - told >= _TELL_SECONDS:
                     found, told = self._tally.lines().model_copy(update={"forked": True}), time.monotonic()
                     os.write(self._told, found.model_dump_json().encode() + b"\n")
@@ -165,8 +171,8 @@ class _Tally:
             sums[:] = 0
         return Lines.together([Lines(lines=tuple(found))])
 
-    def look(self) -> None:
-        """Add the time since the last look to the places where threads stand now."""
+    def look(self, *, counted: bool = True) -> None:
+        """Add the time since the last look, if it is `counted`, to the places where threads stand now."""
         own, main = threading.get_ident(), threading.main_thread().ident
         standing = [  # first, and quickly, as threads go on when this one has to give up Python's lock
             (ident, place)
@@ -177,7 +183,7 @@ class _Tally:
         passed, self._last = now - self._last, now
         ran = self._ran([ident for ident, _ in standing])
         for ident, place in standing:
-            if ident not in ran:  # it is new
+            if ident not in ran or not counted:  # it is new
                 continue
             self._places.setdefault(place, np.zeros(len(_SUMS)))[:] += (passed, min(passed, ran[ident]))
 
@@ -205,6 +211,7 @@ _READERS: Final = (  # read data for Keras, and call the user's code
     "-packages/grain/",
     f"{_OWN}/pipeline/",
     f"{_OWN}/workload/",
+    f"{_OWN}/extensions/diagnose/loop.py",  # for a loop of the user's own
 )
 _LIBRARIES: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _OTHERS: Final = ("-packages/", "__autograph_generated", f"{_OWN}/", *_LIBRARIES)
@@ -216,7 +223,8 @@ def _is_reader(file: str) -> bool:
 
 
 @functools.cache
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Return True for a file of the user's: neither of Python, nor of a package, nor of autopipe."""
     is_file = not file.startswith("<") or file.startswith("<ipython")
     return is_file and not any(part in file for part in _OTHERS)
 
@@ -229,7 +237,7 @@ def _standing(top: types.FrameType, *, is_main: bool) -> tuple[str, int, bool] |
     for frame, line in traceback.walk_stack(top):
         file = frame.f_code.co_filename
         if user is None:
-            user = (file, line or frame.f_code.co_firstlineno) if _is_users(file) else None
+            user = (file, line or frame.f_code.co_firstlineno) if is_users(file) else None
         elif _is_reader(file):
             return *user, False
     return None if user is None or is_main else (*user, True)

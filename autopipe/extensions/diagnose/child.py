@@ -1,4 +1,4 @@
-"""Runs a user's training script unchanged, and watches its calls of `keras.Model.fit`.
+"""Runs a user's training script unchanged, and watches its calls of `keras.Model.fit`, or else its loops.
 
 It is started with `--fd N SCRIPT [ARGUMENTS]`: findings go to the descriptor, one JSON object a line. The script
 imports Keras, and nothing here does before, so that the script chooses its backend. Once enough was seen the process
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from autopipe import frameworks
 
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
+    from autopipe.extensions.diagnose.loop import Reads
+    from autopipe.extensions.diagnose.steps import Look
     from autopipe.extensions.diagnose.watched import Watched
 
 # Keras's own callbacks that compute only. What a subclass of one does, or a function that one is given, is not known.
@@ -38,6 +40,26 @@ class _Watch:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._inside = False
+        self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
+
+    @functools.cached_property
+    def reads(self) -> Reads:
+        """The loops of the script. Not made before there is one, as NumPy is imported with it."""
+        from autopipe.extensions.diagnose.loop import Reads
+
+        return Reads(self._look(), self._looped, lambda: self.trained)
+
+    def _look(self) -> Look:
+        from autopipe.extensions.diagnose.steps import Look
+
+        again = not self._arguments.keep_running
+        return Look(seconds=self._arguments.seconds, steps=self._arguments.steps, again=again)
+
+    def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
+        return self.reads.read(function, data, *arguments)
+
+    def trains(self) -> None:
+        self.trained = True
 
     def patch(self, keras: types.ModuleType) -> None:
         original = keras.Model.fit
@@ -67,14 +89,16 @@ class _Watch:
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
-        from autopipe.extensions.diagnose.run import Look, Onlooker
+        from autopipe.extensions.diagnose.loop import kind_of_data
+        from autopipe.extensions.diagnose.run import Onlooker
 
+        self.reads.leave()
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
         left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
         onlooker = Onlooker(
             self._told,
-            Look(seconds=self._arguments.seconds, steps=self._arguments.steps, again=not self._arguments.keep_running),
+            self._look(),
             data=kind_of_data(bound.arguments.get("x")),
             source=bound.arguments.get("x"),
             left_out=left_out,
@@ -123,29 +147,13 @@ class _Watch:
         if not self._arguments.keep_running:
             raise _Enough
 
+    def _looped(self, watched: Watched) -> None:
+        self._write(watched.model_dump(mode="json"))
+        if not self._arguments.keep_running:
+            _end_here()
+
     def _write(self, told: dict[str, Any]) -> None:
         os.write(self._arguments.fd, json.dumps(told).encode() + b"\n")
-
-
-def kind_of_data(x: Any) -> str:
-    """Return the name of the data's kind, in the words of its library."""
-    if inspect.isgenerator(x):
-        return "a generator"
-    for kind in type(x).__mro__:
-        package = kind.__module__.partition(".")[0]
-        if package == "autopipe":  # a trainer's data for `fit`
-            return "autopipe"
-        if package == "tensorflow" and hasattr(x, "element_spec"):
-            return "tf.data.Dataset"
-        if package == "keras" and kind.__name__ == "PyDataset":
-            return "keras.utils.PyDataset"
-        if package == "torch" and kind.__name__ == "DataLoader":
-            return "torch DataLoader"
-        if package == "grain" and kind.__name__ in ("DataLoader", "IterDataset", "MapDataset"):
-            return f"grain {kind.__name__}"
-    if hasattr(x, "__array__") or isinstance(x, list | tuple | dict):
-        return "arrays"
-    return type(x).__name__
 
 
 def _end_here() -> NoReturn:
@@ -171,7 +179,13 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     os.set_inheritable(arguments.fd, False)
-    sys.meta_path.insert(0, frameworks.AfterImport("keras", _Watch(arguments).patch))
+    watch = _Watch(arguments)
+    sys.meta_path.insert(0, frameworks.AfterImport("keras", watch.patch))
+    frameworks.watch_loops(watch.read, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
-    runpy.run_path(arguments.script, run_name="__main__")
+    try:
+        runpy.run_path(arguments.script, run_name="__main__")
+    finally:
+        if "reads" in vars(watch):
+            watch.reads.end()

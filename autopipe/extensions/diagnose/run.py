@@ -8,11 +8,11 @@ runs on the last batch alone, on copies of all that a step changes.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -22,9 +22,18 @@ from numpy.typing import NDArray
 from autopipe import frameworks, native
 from autopipe.errors import AutopipeError, ModelError
 from autopipe.extensions.diagnose import watched
+from autopipe.extensions.diagnose.steps import (
+    WARM_UP_STEPS,
+    Look,
+    Step,
+    StepClock,
+    rows_of,
+    steady,
+    waits_more_and_more,
+)
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, costs, op_costs, outcome
-from autopipe.measure.lines import LineWatch
+from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.workload.data import source as data_source
@@ -34,120 +43,11 @@ from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import standing_in
 
-_FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0
-WARM_UP_STEPS = 2  # the first step compiles, and from the second on the queues' initial content is used up
 
 _LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
 
 _UNSEEN = "Lines were seen in no process: those that were not forked from the training's own are not looked at."
-
-_RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One call of the model's training function."""
-
-    images: int  # trained on
-    seconds: float  # from the end of the step before, or the beginning of the epoch, to the end of this one
-    waiting_seconds: float  # the part of it that was waited for data
-    between_seconds: float  # the part of it before the call
-
-
-class StepClock:
-    """Times steps one by one."""
-
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.steps: list[Step] = []  # that have ended, in all epochs
-        self._clock = clock
-        self._last = clock()
-        self._began = self._last
-        self._waited = 0.0
-        self._opening = False
-
-    def epoch_began(self) -> None:
-        """Forget the time since the last step: validation and the end of an epoch belong to no step.
-
-        Until the first step of the epoch, its data are opened and waited for.
-        """
-        self._last = self._clock()
-        self._opening = True
-
-    def step_began(self, *, fetched: bool = False) -> None:
-        """Note a call of the training function; `fetched`: after batches that were waited for."""
-        now = self._clock()
-        before = fetched or self._opening
-        self._waited = now - self._last if before else 0.0
-        self._began = self._last if before else now
-        self._opening = False
-
-    def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:
-        source = iter(batches)
-        while True:
-            asked = self._clock()
-            try:
-                batch = next(source)
-            except StopIteration:
-                return
-            finally:
-                self._waited += self._clock() - asked
-            yield batch
-            del batch  # its consumer may be done with it before it takes the next
-
-    def step_ended(self, images: int) -> None:
-        now = self._clock()
-        self.steps.append(
-            Step(
-                images=images,
-                seconds=now - self._last,
-                waiting_seconds=self._waited,
-                between_seconds=self._began - self._last,
-            )
-        )
-        self._last = now
-
-    def pause_ended(self) -> None:
-        self._last = self._clock()
-
-
-def steady(steps: Sequence[Step]) -> Sequence[Step]:
-    """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty."""
-    rest = steps[WARM_UP_STEPS:]
-    total = sum(step.seconds for step in rest)
-    passed, begin = 0.0, 0
-    while begin < len(rest) - 1 and passed + rest[begin].seconds <= total / 2:
-        passed += rest[begin].seconds
-        begin += 1
-    return rest[begin:]
-
-
-def waits_more_and_more(steps: Sequence[Step]) -> bool:
-    """Return True if later steps wait for a larger share of their time: a queue is running empty."""
-    half = len(steps) // 2
-    if half < 2:
-        return False
-    before, after = (
-        sum(step.waiting_seconds for step in part) / max(1e-9, sum(step.seconds for step in part))
-        for part in (steps[:half], steps[half:])
-    )
-    return after > before + _RISES
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """How long to watch."""
-
-    seconds: float = 10.0  # of training, the compiling of its first step left out
-    steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
-    alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
-    again: bool = False  # watch as long once more, with freed memory kept from then on, if page faults take time
-
-    def is_enough(self, steps: list[Step], share: float = 1.0) -> bool:
-        rest = steps[WARM_UP_STEPS:]
-        if self.steps is not None:
-            return len(rest) >= share * self.steps
-        return len(rest) >= share * _FEWEST_STEPS and sum(step.seconds for step in rest) >= share * self.seconds
 
 
 class Onlooker(keras.callbacks.Callback):
@@ -177,10 +77,16 @@ class Onlooker(keras.callbacks.Callback):
         self._source, self._trainer = source, None
         self._seen: Any = None
         self._owners: Any = None
+        self._tests: Any = None  # the model's test function, while it is validated
         self._steps = StepClock()
         self._pages = watched.PageCounts(again=self._look.again)
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
+        self._validation_lines: Lines | None = None
+        self._validations: LineWatch | None = None
+        self._validation_from, self._tested = 0.0, 0.0
+        self._again_from = 0.0  # seconds before the second look
+        self._shapes: set[Any] = set()
         self._batch: Any = None
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -201,6 +107,7 @@ class Onlooker(keras.callbacks.Callback):
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
         self._pages = watched.PageCounts(again=self._look.again)
+        self._again_from, self._shapes, self._validation_lines = 0.0, set(), None
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
@@ -213,7 +120,39 @@ class Onlooker(keras.callbacks.Callback):
         self._pages.restart()
         self._epoch_from = len(self._steps.steps)
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self._seen is None or self._lines is None:
+            return
+        self._steps.spent_on("between")
+        self._validation_from, self._tested = self._steps.waits, time.perf_counter()
+        self._lines.paused = True
+        if not self._done and self._validation_lines is None:
+            self._validations = LineWatch()
+            self._validations.start()
+        self._tests, self.model.test_function = self.model.test_function, self._test
+
+    def _test(self, *arguments: Any) -> Any:
+        *state, batches = arguments
+        if isinstance(batches, list):  # as in `_timed`
+            self._steps.waits += time.perf_counter() - self._tested
+        else:
+            batches = self._steps.waiting(batches)
+        result = self._tests(*state, batches)
+        self._tested = time.perf_counter()
+        return result
+
+    def on_test_end(self, logs: Any = None) -> None:
+        if self._tests is None or self._lines is None:
+            return
+        self._steps.validated(self._steps.waits - self._validation_from)
+        if self.model.test_function == self._test:  # else it was compiled anew
+            self.model.test_function = self._tests
+        self._tests, self._lines.paused = None, False
+        if self._validations is not None:
+            self._validation_lines, self._validations = self._validations.stop(), None
+
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._steps.spent_on("between")
         steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
         seconds = sum(step.seconds for step in steps)
         if logs is not None and seconds > 0:
@@ -222,6 +161,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def on_train_end(self, logs: Any = None) -> None:
         try:
+            self._steps.epochs_ended()
             if not self._done and len(self._steps.steps) > WARM_UP_STEPS:
                 self._tell(frameworks.step_state(self.model, "optimizer", "metrics"))
         finally:
@@ -232,8 +172,12 @@ class Onlooker(keras.callbacks.Callback):
             self._seen.train_function = self._owners
         if self._sampler is not None:
             self._sampler.stop()
-        if self._lines is not None:
-            self._lines.stop()
+        for lines in (self._lines, self._validations):
+            if lines is not None:
+                lines.stop()
+        if self._tests is not None and self.model.test_function == self._test:
+            self.model.test_function = self._tests
+        self._tests, self._validations = None, None
         self._seen, self._owners, self._sampler, self._lines, self._batch = None, None, None, None, None
 
     def _step(self, *arguments: Any) -> Any:
@@ -250,37 +194,53 @@ class Onlooker(keras.callbacks.Callback):
         *state, batches = arguments
         fetched = isinstance(batches, list)  # by Keras on torch, after the callbacks of the last step
         self._steps.step_began(fetched=fetched)
+        known = len(self._shapes)
         source = self._noted(iter(batches) if fetched else self._steps.waiting(batches))
         self._images = 0
         source = _with([next(source)], source)  # at the end of the data it ends here, as Keras expects it to
         result = self._owners(*state, list(source) if fetched else source)
         logs = result[0] if state else result
-        enough = not self._done and self._look.is_enough(self._steps.steps[self._pages.kept_from or 0 :])
+        enough = not self._done and self._is_enough()
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
             bench.wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
-        self._steps.step_ended(self._images)
+        self._steps.step_ended(self._images, is_new=len(self._shapes) > known)
         self._pages.step_ended()
         if not self._done:
             self._watch_lines()
         if enough and self._pages.look_again(steady(self._steps.steps)):
             assert self._sampler is not None
             self._sampler.stop()
+            self._again_from = self._steps.seconds
         elif enough:
             self._tell(tuple(result[1:]) if state else ())
             self._steps.pause_ended()
         return result
 
+    def _is_enough(self) -> bool:
+        """Return True after enough steps, unless the end of an epoch is near and none was seen."""
+        steps = self._steps.steps
+        if not self._look.is_enough(steps[self._pages.kept_from or 0 :], self._steps.seconds - self._again_from):
+            return False
+        per_epoch: float = ((self.params or {}).get("steps") or math.inf) / self.model.steps_per_execution
+        left = per_epoch - (len(steps) + 1 - self._epoch_from)
+        if self._steps.epochs is not None or not math.isfinite(left):
+            return True
+        if self._look.steps is not None:
+            return left > self._look.steps
+        return left * self._steps.seconds > len(steps) * self._look.seconds
+
     def _watch_lines(self) -> None:
         assert self._lines is not None
         if len(self._steps.steps) == 1:  # the one that compiles
             self._lines.start()
-        elif self._look.is_enough(self._steps.steps, _LINES_SHARE):
+        elif self._look.is_enough(self._steps.steps, self._steps.seconds, _LINES_SHARE):
             self._lines.stop()
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Count the samples of a step, and keep its last batch."""
         for batch in batches:
-            rows = _rows(batch)
+            rows = rows_of(batch)
+            self._shapes.add(tuple(str(getattr(leaf, "shape", None)) for leaf in keras.tree.flatten(batch)))
             self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
             if not self._done:
                 self._batch = batch
@@ -296,7 +256,7 @@ class Onlooker(keras.callbacks.Callback):
         unseen = [_UNSEEN] if lines is None and (usage.peak_processes or 1) > 1 else []
         seen = steady(self._steps.steps[: self._pages.kept_from])
         later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
-        rows = _rows(self._batch)
+        rows = rows_of(self._batch)
         rates, warnings = self._alone(state)
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
         images, folder = image_files(source) or (None, None)
@@ -318,6 +278,11 @@ class Onlooker(keras.callbacks.Callback):
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
             pages=self._pages.found(seen, later),
+            epochs=self._steps.epochs,
+            compiling_seconds=_compiling(seen),
+            shapes=len(self._shapes),
+            validation_lines=self._validation_lines,
+            begins_anew=begins_anew(source),
             resources=resources,
             lines=lines,
             warnings=(*resources.warnings, *_warnings(seen, self.model), *unseen, *warnings),
@@ -369,16 +334,17 @@ def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
-def _rows(batch: Any) -> int:
-    first = next(leaf for leaf in keras.tree.flatten(batch) if leaf is not None)
-    parts = getattr(first, "values", None)  # TensorFlow's PerReplica
-    return sum(int(part.shape[0]) for part in parts) if isinstance(parts, tuple) else int(first.shape[0])
-
-
 def _placed(leaf: Any) -> Any:
     """Return an array of numbers on the device, unless that is the host's memory."""
     is_numbers = hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
     return SingleDevice().place(leaf) if is_numbers else leaf
+
+
+def _compiling(seen: Sequence[Step]) -> float:
+    """Return what steps on batches of new shapes took longer than others."""
+    new, old = ([step.seconds - step.waiting_seconds for step in seen if step.is_new is new] for new in (True, False))
+    usual = median(old) if old else 0.0
+    return sum(max(0.0, seconds - usual) for seconds in new)
 
 
 def _warnings(seen: Sequence[Step], model: Any) -> tuple[str, ...]:
@@ -466,6 +432,32 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
     """
     return Onlooker(watched.show, Look(seconds=seconds, steps=steps))
+
+
+# -------------------- what of the data begins anew in each epoch
+
+_ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
+
+
+def begins_anew(data: Any) -> str | None:
+    """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
+    if isinstance(data, keras.utils.PyDataset) and data.use_multiprocessing:
+        return (
+            "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
+            "epochs, are the next step"
+        )
+    if getattr(data, "num_workers", 0) and not getattr(data, "persistent_workers", True):
+        return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
+    if not hasattr(data, "element_spec"):
+        return None
+    if (buffer := frameworks.shuffle_buffer(data)) is None:
+        return f"a new iterator is begun. {_ONE_ITERATOR}"
+    count, size = buffer
+    held = "" if size is None else f", {machine.size_text(size)},"
+    return (
+        f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {_ONE_ITERATOR}; a shuffle before "
+        "the images are read holds only their paths"
+    )
 
 
 # -------------------- the image files that the data name

@@ -16,6 +16,7 @@ import pydantic
 from numpy.typing import NDArray
 from rich.table import Table
 
+from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.hardware import processes
 from autopipe.measure import bottleneck, meter
 from autopipe.measure.facts import OpCost
@@ -27,9 +28,11 @@ from autopipe.values import Value
 from autopipe.workload.ops.progressive import Progressive
 
 if TYPE_CHECKING:
-    from autopipe.extensions.diagnose.run import Step
+    from autopipe.extensions.diagnose.steps import Step
 
 MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
+_NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
+_MUCH, _FULL = 0.25, 0.9  # of the cores: what others use, and what all use together, that makes figures doubtful
 
 
 class Verdict(enum.StrEnum):
@@ -38,7 +41,12 @@ class Verdict(enum.StrEnum):
     MODEL = "model"  # its steps take as long as they do without any data
     DATA = "data"  # steps wait for batches
     CORES = "cores"  # steps take longer than they do alone, because making batches takes the same cores
-    CALLBACKS = "callbacks"  # time goes between steps
+    CALLBACKS = "callbacks"  # time goes between steps, or between epochs
+    COMPILING = "compiling"  # batches come in new shapes, for each of which the model is compiled
+    AUGMENTATION = "augmentation"  # layers of the model that draw random changes take the time
+    VALIDATION = "validation"  # of which not all need be waiting for data
+    PAUSES = "pauses"  # time goes where an epoch's data are opened and dropped
+    OTHERS = "others"  # other programs take the cores, so that the figures are of them, too
     UNKNOWN = "unknown"  # the model alone was not timed
 
 
@@ -46,7 +54,8 @@ class Verdict(enum.StrEnum):
 
 _KERNEL_SHARE: Final = 0.1  # of the processor's time, in the kernel
 _FAULTS: Final = 256  # a step; fewer take no time that matters
-_EXPLAINED: Final = 1.5  # times what the kernel's share explains: a larger gain is the doing of other programs
+_COMPARED: Final = 6  # steps of each look that a gain is told of
+_EXPLAINED: Final = 1.2  # times what the kernel's share explains: a larger gain is the doing of other programs
 
 
 class Pages(Value):
@@ -103,6 +112,8 @@ def _used() -> NDArray[np.float64]:
 
 def compared(before: Sequence[Step], after: Sequence[Step]) -> Ratio:
     """Return the ratio of images/s of later steps to those before, decided only if their intervals do not overlap."""
+    if min(len(before), len(after)) < _COMPARED:
+        return Ratio(ratio=1.0, low=0.0, high=None)
     windows = ([Window(images=step.images, seconds=step.seconds) for step in steps] for steps in (before, after))
     old, new = map(meter.overall, windows)
     high = new.high / old.low if old.has_interval else None
@@ -118,7 +129,8 @@ class Watched(Value):
     status: Literal["watched"] = "watched"
     schema_version: Literal[1] = 1
     data: str | None = None  # the kind of the training's data, such as "tf.data.Dataset"; None if unknown
-    backend: str  # of Keras
+    backend: str | None = None  # of Keras; None: a loop that was not Keras's
+    loop: str | None = None  # where a loop of the user's own stands, whose steps these are; None: it is `fit`
     batch_size: int = pydantic.Field(ge=1)  # samples of a full batch
     steps: int = pydantic.Field(ge=1)  # how many were timed
     images: int = pydantic.Field(ge=1)  # samples in them
@@ -143,6 +155,13 @@ class Watched(Value):
     ops: tuple[OpCost, ...] = ()  # the read and the ops of autopipe's own data, as the training pays them
     threads: int = pydantic.Field(default=1, ge=1)  # of one process that take turns in those that are Python
     not_native: str | None = None  # why the native library makes no samples; None: it does, or the data are others
+    epochs: Epochs | None = None  # by parts; None if none was seen to its end
+    compiling_seconds: float = pydantic.Field(default=0.0, ge=0)  # by which steps on batches of new shapes were longer
+    shapes: int = 1  # of batches
+    validation_lines: Lines | None = None  # as `lines`, of the validation's data
+    begins_anew: str | None = None  # what an epoch's first batch waits for; None: an iterator, no more is known
+    bound_cores: tuple[int, ...] = ()  # those that the process could use before something bound it to fewer
+    bound_by: str | None = None
     warnings: tuple[str, ...] = ()  # doubts about the figures
 
     @property
@@ -173,17 +192,45 @@ class Watched(Value):
         return min(1.0, self.between_seconds / self.seconds, left)
 
     @property
+    def compiling_share(self) -> float:
+        lost = self.lost_share
+        left = 1.0 if lost is None else lost - self.waiting_share - self.between_share
+        return max(0.0, min(self.compiling_seconds / self.seconds, left))
+
+    @property
     def slowed_share(self) -> float:
         """The share of the time by which steps took longer than the model takes alone, 0 to 1."""
         lost = self.lost_share
-        return 0.0 if lost is None else max(0.0, lost - self.waiting_share - self.between_share)
+        others = self.waiting_share + self.between_share + self.compiling_share
+        return 0.0 if lost is None else max(0.0, lost - others)
+
+    @property
+    def parts(self) -> dict[Verdict, float]:
+        """The shares of the time of an epoch, or of steps if none was seen to its end; together 1."""
+        steps = {
+            Verdict.DATA: self.waiting_share,
+            Verdict.CORES: self.slowed_share,
+            Verdict.CALLBACKS: self.between_share,
+            Verdict.COMPILING: self.compiling_share,
+        }
+        model = 1 - sum(steps.values())
+        steps[Verdict.AUGMENTATION] = model * (self.augmentation_share or 0.0)
+        steps[Verdict.MODEL] = model - steps[Verdict.AUGMENTATION]
+        if self.epochs is None:
+            return steps
+        whole = self.epochs.seconds
+        found = {part: share * self.epochs.steps_seconds / whole for part, share in steps.items()}
+        found[Verdict.CALLBACKS] += self.epochs.callbacks_seconds / whole
+        found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
+        found[Verdict.PAUSES] = (self.epochs.first_batch_seconds + self.epochs.between_seconds) / whole
+        return found
 
     @property
     def possible_gain(self) -> float | None:
         """How many times as fast the training would be if data cost nothing; None if unknown."""
         if self.alone_images_per_second is None:
             return None
-        left = 1 - self.waiting_share - self.slowed_share
+        left = 1 - self.parts[Verdict.DATA] - self.parts[Verdict.CORES]
         return 1 / left if left > 0 else math.inf
 
     @property
@@ -193,24 +240,28 @@ class Watched(Value):
         return None if alone is None or without is None else max(0.0, 1 - alone / without)
 
     @property
+    def busy_neighbours(self) -> bool:
+        """Whether other programs kept so many cores busy that this training got fewer than it could have used."""
+        own, others = self.resources.cpu_percent or 0.0, self.resources.others_cpu_percent or 0.0
+        return others >= _MUCH * 100 * self.cores and own + others >= _FULL * 100 * self.cores
+
+    @property
     def verdict(self) -> Verdict:
-        """The bottleneck of the training: the largest part of the lost time."""
-        lost = self.lost_share
-        if lost is None:
+        """The bottleneck of the training: the largest part of the time but the model's own."""
+        parts = dict(self.parts)
+        model = parts.pop(Verdict.MODEL)
+        largest = max(parts, key=lambda verdict: parts[verdict])
+        lost = 1 - model - parts[Verdict.AUGMENTATION]
+        if lost <= 1 - MODEL_SHARE and parts[Verdict.AUGMENTATION] < _NOTEWORTHY:
+            return Verdict.UNKNOWN if self.alone_images_per_second is None else Verdict.MODEL
+        if self.busy_neighbours and largest in (Verdict.DATA, Verdict.CORES):
+            return Verdict.OTHERS
+        if self.alone_images_per_second is None and largest in (Verdict.DATA, Verdict.CALLBACKS):
             return Verdict.UNKNOWN
-        if lost <= 1 - MODEL_SHARE:
-            return Verdict.MODEL
-        parts = {
-            Verdict.DATA: self.waiting_share,
-            Verdict.CORES: self.slowed_share,
-            Verdict.CALLBACKS: self.between_share,
-        }
-        return max(parts, key=lambda verdict: parts[verdict])
+        return largest
 
 
 # -------------------- as text
-
-_NOTEWORTHY = 0.1  # of the model's time, that its augmentation takes
 
 
 def render(watched: Watched) -> Table:
@@ -229,13 +280,14 @@ def show(watched: Watched) -> None:
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
     alone, step = watched.alone_images_per_second, watched.seconds / watched.steps
-    took = wording.seconds(step) if step >= 1 else wording.milliseconds(step)
     there = "not known" if alone is None else f"{wording.rate(alone)} images/s on a batch that is already there"
     found = [
         ("images/s", wording.rate(watched.images_per_second)),
-        ("model alone", there),
-        ("a step", f"{took} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
+        ("loop alone" if watched.loop else "model alone", there),
+        ("a step", f"{_time(step)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
     ]
+    if watched.epochs is not None:
+        found.append(("an epoch", _epoch(watched.epochs)))
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
     found += [
@@ -245,49 +297,104 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
             f"{watched.steps} steps, {wording.seconds(watched.seconds)}; the first of all took "
             f"{wording.seconds(watched.first_step_seconds)}",
         ),
-        ("data", f"{watched.data or 'not seen'} ({watched.backend})"),
+        ("data", (watched.data or "not seen") + (f" ({watched.backend})" if watched.backend else "")),
     ]
+    found += [("loop", watched.loop)] if watched.loop else []
     found += _page_rows(watched.pages) if watched.pages is not None else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
-    if watched.lines is not None:
-        found += tables.slow_lines(watched.lines, limits=watched.verdict not in (Verdict.MODEL, Verdict.CALLBACKS))
+    if watched.lines is not None and watched.verdict is not Verdict.VALIDATION:
+        limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN)
+        found += tables.slow_lines(watched.lines, limits=limits)
+    if watched.validation_lines is not None and watched.verdict is Verdict.VALIDATION:
+        found += [("slow lines", "of the validation's data"), *[*tables.slow_lines(watched.validation_lines)][1:]]
     if said := bottleneck.python_text(watched.ops, watched.threads, watched.not_native):
         found.append(("Python", said))
     if watched.left_out:
         found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
-    found += [("note", warning) for warning in watched.warnings]
+    told = watched.resources.warnings if watched.verdict is Verdict.OTHERS else ()
+    found += [("note", warning) for warning in watched.warnings if warning not in told]
     return [*found, ("verdict", sentence(watched))]
 
 
 def sentence(watched: Watched) -> str:
-    """Return the verdict in one sentence."""
-    gain = watched.possible_gain or 1.0
-    up_to = f"up to {gain:.1f}x" if gain < 100 else "more than 100x"
-    return _SENTENCES[watched.verdict].format(
-        seen=watched,
-        up_to=up_to,
-        cheaper=_cheaper_model(watched),
-        tune="`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`",
+    """Return the verdict in a few sentences, of which the first names the largest part of the time."""
+    said = _sentence(watched, watched.verdict)
+    if watched.bound_by is None or watched.verdict not in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS):
+        return said
+    before, cores = watched.bound_cores, set(watched.bound_cores)
+    them = f"range({len(before)})" if cores == set(range(len(before))) else str(cores)
+    return (
+        f"{watched.bound_by} bound this process to {watched.cores:g} of its {len(before)} cores, and workers inherit "
+        f"that: `os.sched_setaffinity(0, {them})` after it gives them back. {said[0].upper()}{said[1:]}"
     )
 
 
+def _sentence(watched: Watched, verdict: Verdict) -> str:
+    gain = watched.possible_gain or 1.0
+    up_to = f"up to {gain:.1f}x" if gain < 10 else f"up to {gain:.0f}x" if gain < 100 else "more than 100x"
+    tune = "`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`"
+    if watched.loop is not None:
+        tune = _READ_AHEAD.get(watched.data or "", "a loader that reads ahead (`ap.wrap`, `ap.build_loader`)")
+    said = _SENTENCES[verdict]
+    if verdict is Verdict.OTHERS:
+        parts = watched.parts
+        as_it_was = Verdict.DATA if parts[Verdict.DATA] >= parts[Verdict.CORES] else Verdict.CORES
+        others, cores = (watched.resources.others_cpu_percent or 0.0) / 100, f"{watched.cores:g}"
+        return said.format(others=f"{others:.1f}", cores=cores) + _sentence(watched, as_it_was).partition(":")[0] + "."
+    if verdict is Verdict.VALIDATION and watched.epochs is not None:
+        waits = watched.epochs.validation_waiting_seconds / max(1e-9, watched.epochs.validation_seconds)
+        said += _SLOW_VALIDATION if waits >= _MOST else _LONG_VALIDATION
+        said = said.replace("{waits}", f"{min(1.0, waits):.0%}")
+    if verdict is Verdict.DATA and watched.data == "tf.data.Dataset" and watched.lines is not None:
+        said += " Your lines run inside tf.data, one thread at a time: a keras.utils.PyDataset allows workers."
+    anew = watched.begins_anew or "its data are opened. Fewer, longer epochs are the next step"
+    return said.format(share=watched.parts.get(verdict, 0.0), seen=watched, up_to=up_to, tune=tune, anew=anew)
+
+
+_MOST = 0.5
 _SENTENCES = {
     Verdict.UNKNOWN: "{seen.waiting_share:.0%} of the time waits for data; what the model could do alone is not known.",
-    Verdict.MODEL: "the model is the limit: nothing to gain from how its data are made{cheaper}",
-    Verdict.CALLBACKS: "{seen.between_share:.0%} of the time goes between steps: callbacks, the progress bar, Keras. "
-    "steps_per_execution=8 in model.compile, or fewer callbacks, is the next step.",
-    Verdict.CORES: "{seen.slowed_share:.0%} of the time goes because steps take longer than they do alone: what makes "
-    "the data, or another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: {tune}.",
-    Verdict.DATA: "{seen.waiting_share:.0%} of the time waits for data: {up_to}. {tune} is the next step.",
+    Verdict.MODEL: "the model is the limit: nothing to gain from how its data are made.",
+    Verdict.AUGMENTATION: "the model is the limit, and its own augmentation takes {share:.0%} of the time: workers "
+    "could do that instead, in the pipeline, if cores are free.",
+    Verdict.CALLBACKS: "{share:.0%} of the time goes to callbacks, the progress bar and Keras, between steps and "
+    "epochs. Fewer callbacks, or steps_per_execution=8 in model.compile, is the next step.",
+    Verdict.COMPILING: "{share:.0%} of the time compiles the model, for batches of {seen.shapes} shapes so far. "
+    "Batches of one shape are the next step: pad them, and drop the last one if it is smaller.",
+    Verdict.CORES: "{share:.0%} of the time goes because steps take longer than they do alone: what makes the data, or "
+    "another program, takes the same cores: {up_to}. A cheaper pipeline is the next step: {tune}.",
+    Verdict.DATA: "{share:.0%} of the time waits for data: {up_to}. The next step is {tune}.",
+    Verdict.VALIDATION: "{share:.0%} of an epoch is validation, ",
+    Verdict.PAUSES: "{share:.0%} of an epoch passes before its first batch comes and after its last step: {anew}.",
+    Verdict.OTHERS: "other programs used {others} of {cores} cores meanwhile, so these figures are theirs, too. Run "
+    "again on a quiet machine before you change anything. As it was, ",
+}
+_SLOW_VALIDATION = "which waits for its data for {waits} of its time. Faster validation data are the next step."
+_LONG_VALIDATION = "which computes. A larger validation_batch_size, or validation_freq=2, is the next step."
+_READ_AHEAD = {
+    "keras.utils.PyDataset": "workers: a loop that calls dataset[i] has none, whatever its workers= says. "
+    "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
+    "tf.data.Dataset": "the dataset itself: .prefetch(2) at its end, num_parallel_calls= in map",
+    "torch DataLoader": "its num_workers=",
 }
 
 
-def _cheaper_model(watched: Watched) -> str:
-    share = watched.augmentation_share
-    if share is None or share < _NOTEWORTHY:
-        return "."
-    return f"; its own augmentation takes {share:.0%} of its time, which workers could do instead."
+def _time(seconds: float) -> str:
+    return wording.seconds(seconds) if seconds >= 1 else wording.milliseconds(seconds)
+
+
+def _epoch(epochs: Epochs) -> str:
+    parts = {
+        "steps": epochs.steps_seconds,
+        "its first batch": epochs.first_batch_seconds,
+        "validation": epochs.validation_seconds,
+        "callbacks": epochs.callbacks_seconds,
+        "after the last step": epochs.between_seconds,
+    }
+    shares = ((seconds / epochs.seconds, part) for part, seconds in parts.items())
+    said = ", ".join(f"{share:.0%} {part}" for share, part in shares if share >= 0.005)
+    return f"{_time(epochs.seconds / epochs.count)}: {said}"
 
 
 def to_run(watched: Watched) -> str | None:
@@ -299,7 +406,9 @@ def to_run(watched: Watched) -> str | None:
 
 def to_paste(watched: Watched) -> str | None:
     """Return code that tunes such a training, for its owner to complete; None if there is nothing to gain."""
-    if watched.verdict not in (Verdict.DATA, Verdict.CORES) or watched.data == "autopipe":  # which has a workload
+    if watched.verdict not in (Verdict.DATA, Verdict.CORES) or watched.loop is not None:
+        return None
+    if watched.data == "autopipe":  # which has a workload
         return None
     if watched.data == "arrays":
         return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)
@@ -338,9 +447,13 @@ workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, mo
 
 
 def _shares(watched: Watched) -> str:
-    others = [(watched.slowed_share, "slower than alone"), (watched.between_share, "callbacks and Keras")]
+    others = [
+        (watched.slowed_share, "slower than alone"),
+        (watched.compiling_share, "compiles for new shapes"),
+        (watched.between_share, "callbacks and Keras"),
+    ]
     parts = [(watched.waiting_share, "waits for data"), *(part for part in others if part[0] >= 0.005)]
-    parts.append((max(0.0, 1 - sum(share for share, _ in parts)), "the model"))
+    parts.append((max(0.0, 1 - sum(share for share, _ in parts)), "the loop" if watched.loop else "the model"))
     return ", ".join(f"{share:.0%} {what}" for share, what in parts)
 
 
@@ -364,7 +477,7 @@ def _page_rows(found: Pages) -> list[tuple[str, str]]:
     if found.kept is None or (gain := found.gain) is None:
         return [("page faults", said)]
     said += f". With freed memory kept: {found.kept.faults_per_step:,.0f} and {found.kept.kernel_share:.0%}"
-    if not gain.decided or gain.low * (1 - found.kernel_share) > _EXPLAINED:
+    if not gain.decided or gain.ratio * (1 - found.kernel_share) > _EXPLAINED:
         return [("page faults", f"{said}; whether that is faster could not be told")]
     said += f", {wording.times(gain.ratio)} the images/s ({wording.interval(gain.low, gain.high)})"
     to_run = " ".join([*(f"{name}={value}" for name, value in processes.KEEPING.items()), "python ..."])

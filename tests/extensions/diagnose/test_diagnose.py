@@ -82,6 +82,45 @@ except TypeError as error:
         raise
     model.fit(Old(), epochs=1000)
 """
+DATASET = """
+class Data(keras.utils.PyDataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return x[:8], y[:8]
+"""
+LOOPS = {
+    "keras.utils.PyDataset": f"""{DATASET}
+data = Data(workers=2)
+for _ in range(1000):
+    for index in range(len(data)):
+        model.train_on_batch(*data[index])  # read
+""",
+    "tf.data.Dataset": """
+import tensorflow as tf
+
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8).repeat()
+list(data.take(8))
+for step, (images, labels) in enumerate(data):  # read
+    model.train_on_batch(images.numpy(), labels.numpy())
+""",
+    "grain DatasetIterator": """
+import grain
+
+data = grain.MapDataset.source(list(range(64))).map(lambda number: (x[number], y[number]))
+for batch in data.batch(8).repeat().to_iter_dataset():  # read
+    model.train_on_batch(*batch)
+""",
+}
+VALIDATES = f"""{DATASET}
+class Slow(Data):
+    def __getitem__(self, index):
+        SLEEP
+        return super().__getitem__(index)
+
+model.fit(x, y, batch_size=8, epochs=1000, validation_data=Slow(), verbose=0)
+"""
 SEVERAL = """
 model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
 for rate in (0.1, 0.01):
@@ -155,6 +194,29 @@ def test_a_script_that_grain_feeds_is_told_what_feeds_it(tmp_path: Path) -> None
     (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py"))
     assert watched["data"] == "grain IterDataset"
     assert watched["alone_images_per_second"] > 0
+
+
+@pytest.mark.parametrize("data", LOOPS)
+def test_a_loop_without_fit_is_told_of_by_its_line(data: str, tmp_path: Path) -> None:
+    script = HEAD.replace("*augmentation, ", "") + LOOPS[data] + "\nmodel.save('final.keras')\n"
+    (tmp_path / "train.py").write_text(script)
+    (watched,) = seen(run(tmp_path, "--json", "--steps", "6", "train.py"))
+    (line,) = (number for number, text in enumerate(script.splitlines(), 1) if text.endswith("# read"))
+    assert (watched["data"], watched["loop"]) == (data, f"train.py:{line}")
+    assert watched["batch_size"] == 8
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    assert any("workers=2" in warning for warning in watched["warnings"]) == ("PyDataset" in data)
+
+
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+def test_a_slow_validation_is_a_part_of_the_epoch_with_its_own_lines(backend: str, tmp_path: Path) -> None:
+    script = HEAD.replace("*augmentation, ", "") + VALIDATES.replace("SLEEP", "threading.Event().wait(0.2)")
+    (tmp_path / "train.py").write_text(f"import threading\n{script}")
+    (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py", backend=backend))
+    epochs = watched["epochs"]
+    assert epochs["validation_seconds"] >= epochs["validation_waiting_seconds"] >= 1.4 * epochs["count"]
+    assert [line["code"] for line in watched["validation_lines"]["lines"]] == ["threading.Event().wait(0.2)"]
+    assert watched["lines"] is None or "Event" not in watched["lines"]["lines"][0]["code"]
 
 
 def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ No test asserts how long anything took. Runs on the backend of the process, and 
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,7 +20,9 @@ import autopipe as ap
 from autopipe import native
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import run, watched
-from autopipe.extensions.diagnose.run import Look, Onlooker, Step
+from autopipe.extensions.diagnose import steps as steps_
+from autopipe.extensions.diagnose.run import Onlooker
+from autopipe.extensions.diagnose.steps import Epochs, Look, Step
 from autopipe.extensions.diagnose.watched import Watched, rows
 from autopipe.hardware import processes
 from autopipe.measure.bench import calls
@@ -342,7 +345,7 @@ def test_the_ops_of_a_trainers_workload_that_are_python_are_named_if_the_trainin
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[3] / "autopipe" / "extensions" / "diagnose" / "README.md").read_text()
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
+    code, _ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
     short = code.replace("ap.Diagnose()", "ap.Diagnose(steps=3)")
     exec(short, {"model": model(), "dataset": tf_dataset()})
     assert capsys.readouterr().out.count("verdict") == 1
@@ -367,7 +370,7 @@ def step(seconds: float = 1.0, waiting: float = 0.0) -> Step:
 
 def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
     clock = Clock()
-    steps = run.StepClock(clock)
+    steps = steps_.StepClock(clock)
     clock.now += 60.0  # what comes before the epoch
     steps.epoch_began()
     for _ in range(2):
@@ -377,7 +380,7 @@ def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
         clock.now += 1.0
         steps.step_ended(8)
     assert steps.steps == [
-        Step(images=8, seconds=3.25, waiting_seconds=2.25, between_seconds=0.0),  # its data had to be opened
+        Step(images=8, seconds=3.25, waiting_seconds=2.25, between_seconds=0.0, is_first=True),  # its data were opened
         Step(images=8, seconds=3.25, waiting_seconds=2.0, between_seconds=0.25),
     ]
     steps.epoch_began()
@@ -385,12 +388,12 @@ def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
     steps.step_began(fetched=True)  # before the call
     clock.now += 1.0
     steps.step_ended(8)
-    assert steps.steps[2:] == [step(1.5, waiting=0.5)]
+    assert steps.steps[2:] == [dataclasses.replace(step(1.5, waiting=0.5), is_first=True)]
 
 
 def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
     clock = Clock()
-    steps = run.StepClock(clock)
+    steps = steps_.StepClock(clock)
     for _ in range(2):
         steps.epoch_began()
         steps.step_began()
@@ -398,16 +401,24 @@ def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
         steps.step_ended(8)
         clock.now += 500.0
     assert [each.seconds for each in steps.steps] == [1.0, 1.0]
+    steps.spent_on("between")
+    clock.now += 7.0
+    steps.validated(waited=4.0)
+    steps.epochs_ended()
+    assert steps.epochs == Epochs(
+        count=1, steps_seconds=1.0, between_seconds=500.0, validation_seconds=7.0, validation_waiting_seconds=4.0
+    )
+    assert steps.seconds == 1.0 + 2 * 500.0 + 7.0  # without the step that compiles
     assert list(steps.waiting([1, 2])) == [1, 2]
 
 
 def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
     steps = [step(50.0), step(9.0), *(step(1.0) for _ in range(10))]
-    assert len(run.steady(steps)) == 5
-    assert len(run.steady(steps[: run.WARM_UP_STEPS + 1])) == 1
-    assert not run.steady(steps[: run.WARM_UP_STEPS])
+    assert len(steps_.steady(steps)) == 5
+    assert len(steps_.steady(steps[: steps_.WARM_UP_STEPS + 1])) == 1
+    assert not steps_.steady(steps[: steps_.WARM_UP_STEPS])
 
 
 @pytest.mark.parametrize(("waits", "rises"), [([0, 0, 0.5, 0.6], True), ([0.5] * 4, False), ([0.5], False)])
 def test_a_queue_that_runs_empty_is_told(waits: list[float], rises: bool) -> None:
-    assert run.waits_more_and_more([step(waiting=each) for each in waits]) is rises
+    assert steps_.waits_more_and_more([step(waiting=each) for each in waits]) is rises

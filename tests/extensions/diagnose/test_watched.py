@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import autopipe
-from autopipe.extensions.diagnose.child import kind_of_data
-from autopipe.extensions.diagnose.run import Step
+from autopipe.extensions.diagnose.loop import kind_of_data
+from autopipe.extensions.diagnose.steps import Epochs, Step
 from autopipe.extensions.diagnose.watched import Pages, Verdict, Watched, compared, rows, sentence, to_paste, to_run
+from autopipe.measure.outcome import Resources
 from autopipe.workload.ops.progressive import Progressive
 
 
@@ -57,6 +58,61 @@ def test_the_shares_add_up_to_what_is_lost(waiting: float, between: float, alone
     assert min(seen.waiting_share, seen.between_share, seen.slowed_share) >= 0
 
 
+PARTS: dict[str, Any] = {"count": 2, "steps_seconds": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict", "said"),
+    [
+        ({"validation_seconds": 30.0, "validation_waiting_seconds": 27.0}, Verdict.VALIDATION, ["75%", "for 90%"]),
+        ({"validation_seconds": 30.0}, Verdict.VALIDATION, ["75%", "which computes", "validation_freq"]),
+        ({"first_batch_seconds": 7.0, "between_seconds": 3.0}, Verdict.PAUSES, ["50% of an epoch passes", "opened"]),
+        ({"callbacks_seconds": 10.0}, Verdict.CALLBACKS, ["50%"]),
+        ({"validation_seconds": 0.5}, Verdict.MODEL, ["the model is the limit"]),
+    ],
+)
+def test_the_largest_part_of_an_epoch_is_the_verdict(parts: dict[str, Any], verdict: Verdict, said: list[str]) -> None:
+    seen = watched(epochs=Epochs(**PARTS, **parts))
+    assert seen.verdict is verdict
+    assert [text for text in said if text not in sentence(seen)] == []
+    assert sum(seen.parts.values()) == pytest.approx(1.0)
+    assert to_paste(seen) is None
+    assert "an epoch" in dict(rows(seen))
+    assert Watched.model_validate_json(seen.model_dump_json()) == seen
+
+
+def test_a_model_that_is_compiled_for_each_shape_does_not_wait_for_data() -> None:
+    seen = watched(alone_images_per_second=700.0, compiling_seconds=8.0, shapes=40)
+    assert seen.verdict is Verdict.COMPILING
+    assert "for batches of 40 shapes" in sentence(seen)
+    assert seen.possible_gain == pytest.approx(1.05, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "verdict"),
+    [(20.0, 170.0, Verdict.OTHERS), (180.0, 10.0, Verdict.DATA), (5.0, 60.0, Verdict.DATA)],
+)
+def test_other_programs_that_take_the_cores_are_the_verdict(own: float, others: float, verdict: Verdict) -> None:
+    resources = Resources(cpu_percent=own, others_cpu_percent=others)
+    seen = watched(alone_images_per_second=270.0, waiting_seconds=6.3, resources=resources, warnings=resources.warnings)
+    assert seen.verdict is verdict
+    is_others = verdict is Verdict.OTHERS
+    assert ("again on a quiet machine" in sentence(seen), to_paste(seen) is None) == (is_others, is_others)
+    assert ("As it was, 63% of the time waits for data." in sentence(seen)) is is_others
+    assert ("note" in dict(rows(seen))) is (others > 20 and not is_others)
+
+
+def test_a_process_that_was_bound_to_fewer_cores_is_told_how_to_undo_it() -> None:
+    bound = {"cores": 1.0, "bound_cores": (0, 1), "bound_by": "`import blas`"}
+    waits = watched(alone_images_per_second=270.0, waiting_seconds=6.3, **bound)
+    assert sentence(waits).startswith(
+        "`import blas` bound this process to 1 of its 2 cores, and workers inherit that: "
+    )
+    assert "`os.sched_setaffinity(0, range(2))`" in sentence(waits)
+    assert "63% of the time waits for data" in sentence(waits)
+    assert "bound" not in sentence(watched(**bound))  # which the model alone limits
+
+
 def test_a_host_that_waits_while_the_device_computes_is_not_called_waiting() -> None:
     assert watched(alone_images_per_second=100.0, waiting_seconds=9.0).waiting_share == 0.0
     assert watched(alone_images_per_second=250.0, waiting_seconds=6.0).possible_gain == pytest.approx(2.5, rel=0.03)
@@ -65,7 +121,8 @@ def test_a_host_that_waits_while_the_device_computes_is_not_called_waiting() -> 
 def test_a_model_that_is_the_limit_is_told_what_its_augmentation_takes() -> None:
     assert "takes" not in sentence(watched())
     seen = watched(augmentation=("RandomFlip",), without_augmentation_images_per_second=150.0)
-    assert "30% of its time" in sentence(seen)
+    assert seen.verdict is Verdict.AUGMENTATION
+    assert "takes 29% of the time" in sentence(seen)
     assert ("augmentation", "RandomFlip in the model: 28.6 ms of its 95.2 ms a step (30%)") in rows(seen)
     assert to_paste(seen) is None
     assert Watched.model_validate_json(seen.model_dump_json()) == seen
@@ -150,7 +207,7 @@ def test_a_gain_is_told_only_if_the_two_looks_do_not_overlap(first: Any, second:
 def test_a_gain_that_the_kernels_share_cannot_explain_is_not_told() -> None:
     kept = Pages(faults_per_step=7.0, kernel_share=0.02)
     few = Pages(faults_per_step=7850.0, kernel_share=0.05, kept=kept, gain=compared(SLOW, FAST))
-    for share, told in ((0.15, False), (0.45, True)):  # of the same 1.9x
+    for share, told in ((0.15, False), (0.3, False), (0.45, True)):  # of the same 1.9x
         assert ("keep memory" in dict(rows(watched(pages=few.model_copy(update={"kernel_share": share}))))) is told
 
 

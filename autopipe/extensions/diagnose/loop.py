@@ -1,0 +1,294 @@
+"""`ap.watch`: whether a training loop of one's own waits for its data. And loops without `fit` that `diagnose` finds.
+
+No framework is imported here. Times of such a loop are the host's: a device may still compute while a batch is waited
+for, so a wait counts only if the devices have nothing left to do when the batch comes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from autopipe import frameworks
+from autopipe.errors import ConfigError
+from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, StepClock, rows_of, steady, waits_more_and_more
+from autopipe.hardware import machine, processes
+from autopipe.measure import outcome
+from autopipe.measure.lines import LineWatch, is_users
+
+if TYPE_CHECKING:  # imported when there is something to tell
+    from autopipe.extensions.diagnose.watched import Watched
+
+T = TypeVar("T")
+
+_LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
+_FEW_SECONDS = 2.0
+_BUSY_SECONDS = 0.001  # that devices still compute when a batch comes: it was not waited for
+
+
+class Loop:
+    """Times the steps of a loop: each begins when a batch is asked for, and ends when the next one is."""
+
+    def __init__(self, look: Look, data: str, place: str, warnings: Sequence[str] = ()) -> None:
+        self.clock, self.is_done = StepClock(), False
+        self._look, self._data, self._place = look, data, place
+        self._images: int | None = None  # of the step that goes on
+        self._batch_size = 1
+        self._sampler = processes.Sampler()
+        self._lines = LineWatch()
+        self._warnings = list(warnings)
+
+    def pass_began(self) -> None:
+        self.clock.spent_on("between")
+        self.clock.epoch_began()
+
+    def asked(self) -> bool:
+        """Note that a batch is asked for, which ends the step before; return True if enough was seen."""
+        if self._images is not None:
+            self.clock.step_ended(self._images)
+            self._images = None
+        steps, seconds = self.clock.steps, self.clock.seconds
+        if self.is_done:
+            return False
+        if len(steps) == 1 and self._lines.is_new:
+            self._sampler.start()
+            self._lines.start()
+        elif self._look.is_enough(steps, seconds, _LINES_SHARE):
+            self._lines.stop()
+        return self._look.is_enough(steps, seconds)
+
+    def came(self, batch: Any) -> None:
+        """Note that the batch that was asked for is there."""
+        asked_until = time.perf_counter()
+        if not self.is_done:
+            frameworks.wait_for_devices()
+        hidden = time.perf_counter() - asked_until >= _BUSY_SECONDS
+        self.clock.step_began(fetched=not hidden)
+        self._images = rows_of(batch)
+        self._batch_size = max(self._batch_size, self._images)
+
+    def pause(self, *, paused: bool) -> None:
+        """Look at no lines while another loop reads."""
+        self._lines.paused = paused
+
+    def ended(self) -> Watched | None:
+        """Stop looking, and return what was seen; None if that was too little."""
+        from autopipe.extensions.diagnose import watched
+
+        self.is_done = True
+        lines, usage = self._lines.stop(), self._sampler.stop()
+        steps = self.clock.steps
+        if len(steps) <= WARM_UP_STEPS:
+            return None
+        seen, resources = steady(steps), outcome.Resources.of(usage)
+        images, seconds, waiting = (
+            sum(getattr(step, name) for step in seen) for name in ("images", "seconds", "waiting_seconds")
+        )
+        if seconds < _FEW_SECONDS:
+            self._warnings.append(f"Only {len(seen)} steps were timed: loop for longer to be surer.")
+        if waits_more_and_more(seen):
+            self._warnings.append("Steps waited more and more: a queue was running empty. Look for longer.")
+        return watched.Watched(
+            data=self._data,
+            loop=self._place,
+            begins_anew="what the loop does there, such as a validation, or its data being opened",
+            batch_size=self._batch_size,
+            steps=len(seen),
+            images=images,
+            seconds=seconds,
+            waiting_seconds=waiting,
+            between_seconds=0.0,
+            first_step_seconds=steps[0].seconds,
+            alone_images_per_second=images / max(1e-9, seconds - waiting),
+            cores=machine.core_time(),
+            epochs=self.clock.epochs,
+            resources=resources,
+            lines=lines,
+            warnings=(*resources.warnings, *self._warnings),
+        )
+
+
+# -------------------- a loop round `ap.watch`
+
+
+class Watch(Generic[T]):
+    """The batches of a dataset as they are, with the loop round them timed."""
+
+    def __init__(self, dataset: Iterable[T], seconds: float) -> None:
+        self._dataset = dataset
+        self._loop = Loop(Look(seconds=seconds), kind_of_data(dataset), _place())
+        self._told = weakref.finalize(self, _tell, self._loop, os.getpid())  # when it is dropped, or Python ends
+
+    def __len__(self) -> int:
+        return len(self._dataset)  # type: ignore[arg-type]  # its error, if it has no length
+
+    def __iter__(self) -> Iterator[T]:
+        source, loop = _iterator(self._dataset), self._loop
+        loop.pass_began()
+        try:
+            while True:
+                if loop.asked():
+                    self._told()
+                    loop.clock.pause_ended()
+                try:
+                    batch = next(source)
+                except StopIteration:
+                    return
+                loop.came(batch)
+                yield batch
+                del batch  # its memory may go back to a loader before the next one is asked for
+        finally:
+            loop.asked()
+
+
+def watch(dataset: Iterable[T], *, seconds: float = 10.0) -> Watch[T]:
+    """Return an iterable over the same batches that tells whether the loop over it waits for them.
+
+    After some seconds of the loop, or at its end if that comes first, it prints the share of the time that the loop
+    waits, its rate, the slow lines of making data, and a verdict. The loop goes on unchanged. Kept for all epochs, it
+    is told once, with what passes between epochs. No framework is needed; the batches are the dataset's own objects in
+    their own order.
+
+    Args:
+        dataset: any iterable of batches: a `tf.data.Dataset`, a torch `DataLoader`, a generator, a Grain dataset, a
+            list; or an object with a length of which `dataset[i]` is a batch, such as a `keras.utils.PyDataset`.
+        seconds: of the loop to watch.
+
+    Raises:
+        ConfigError: `dataset` cannot be looped over, or `seconds` is not above 0.
+
+    Example:
+        >>> for x in ap.watch([np.zeros((4, 8, 8, 3))] * 3):
+        ...     pass
+    """
+    if not seconds > 0:
+        raise ConfigError(f"`seconds` must be above 0, but got {seconds!r}.")
+    if not hasattr(dataset, "__iter__") and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise ConfigError(
+            f"`ap.watch` takes an iterable of batches, but got {type(dataset).__name__}.",
+            hint="Pass what your loop reads: for batch in ap.watch(dataset).",
+        )
+    return Watch(dataset, seconds)
+
+
+def _iterator(dataset: Any) -> Iterator[Any]:
+    if hasattr(dataset, "__iter__"):
+        return iter(dataset)
+    return (dataset[index] for index in range(len(dataset)))
+
+
+def _tell(loop: Loop, owner: int) -> None:
+    if os.getpid() != owner or not loop.clock.steps:  # a forked process, or nothing was read
+        return
+    from autopipe.extensions.diagnose import watched
+    from autopipe.reports import terminal
+
+    if (found := loop.ended()) is not None:
+        watched.show(found)
+    else:
+        terminal.Console().print(f"ap.watch: a loop of {len(loop.clock.steps)} steps is too short to be timed.")
+
+
+def _place() -> str:
+    """Return the file and line of the innermost frame of the user's."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    place = "not seen" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return place.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109  as lines are named
+
+
+# -------------------- loops of a script that is diagnosed
+
+
+class Reads:
+    """Times the loops without `fit` of the main thread, each by the line that reads."""
+
+    def __init__(self, look: Look, told: Callable[[Watched], None], trains: Callable[[], bool]) -> None:
+        """Call `told` once a loop was seen for long enough, if `trains()` is true by then. It may end the process."""
+        self._look, self._told, self._trains = look, told, trains
+        self._loops: dict[str, Loop] = {}
+        self._now: Loop | None = None
+        self._last: tuple[int, Any] = (0, None)  # of the iterator or dataset that was read last, and the index
+        self._off = self._reading = False
+        self._owner = os.getpid()
+
+    def leave(self) -> None:
+        """Look at no loop any more: a `fit` was seen."""
+        self._off = True
+        self._loops.clear()
+
+    def end(self) -> None:
+        """Tell of the longest loop, unless one was told of: the script has ended."""
+        if not self._off and self._loops:
+            self._tell(max(self._loops.values(), key=lambda loop: loop.clock.seconds))
+
+    def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
+        """Return `function(data, *arguments)`, with a step of the loop that asks for it."""
+        here = threading.current_thread() is threading.main_thread() and os.getpid() == self._owner
+        if self._off or self._reading or not here:
+            return function(data, *arguments)
+        loop, before = self._loop(data), self._now
+        if before is not None and before is not loop:
+            before.asked()
+            before.pause(paused=True)
+            loop.pause(paused=False)
+        index = arguments[0] if arguments else None
+        goes_on = self._last[0] == id(data) and (index is None or index > self._last[1])
+        if loop.asked() and self._trains():
+            self._tell(loop)
+        if before is not loop or not goes_on:
+            loop.pass_began()
+        self._now, self._last, self._reading = loop, (id(data), index), True
+        try:
+            batch = function(data, *arguments)
+        except StopIteration:
+            self._last = (0, None)
+            raise
+        finally:
+            self._reading = False
+        loop.came(batch)
+        return batch
+
+    def _loop(self, data: Any) -> Loop:
+        place = _place()
+        if place not in self._loops:
+            workers = getattr(data, "workers", 1), getattr(data, "use_multiprocessing", False)
+            unused = [_UNUSED.format(*workers)] * (workers != (1, False))
+            self._loops[place] = Loop(self._look, kind_of_data(data), place, unused)
+        return self._loops[place]
+
+    def _tell(self, loop: Loop) -> None:
+        self._off = True
+        if (found := loop.ended()) is not None:
+            self._told(found)
+
+
+_UNUSED = "Nobody reads workers={}, use_multiprocessing={} here: only `fit` does."
+
+
+def kind_of_data(x: Any) -> str:
+    """Return the name of the data's kind, in the words of its library."""
+    if isinstance(x, types.GeneratorType):
+        return "a generator"
+    for kind in type(x).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package == "autopipe":  # a trainer's data for `fit`
+            return "autopipe"
+        if package == "tensorflow" and hasattr(x, "element_spec"):  # its iterators have one, too
+            return "tf.data.Dataset"
+        if package == "keras" and kind.__name__ == "PyDataset":
+            return "keras.utils.PyDataset"
+        if package == "torch" and kind.__name__ in ("DataLoader", "_BaseDataLoaderIter"):
+            return "torch DataLoader"
+        if package == "grain" and kind.__name__ in ("DataLoader", "DatasetIterator", "IterDataset", "MapDataset"):
+            return f"grain {kind.__name__}"
+    if hasattr(x, "__array__") or isinstance(x, list | tuple | dict):
+        return "arrays"
+    return type(x).__name__

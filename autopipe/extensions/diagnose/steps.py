@@ -1,0 +1,206 @@
+"""The clock of a training: its steps one by one, and each whole epoch by parts.
+
+No framework is imported here: a loop without Keras has steps, too. What follows from the times is in `watched`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from autopipe.values import Value
+
+_FEWEST_STEPS = 4
+WARM_UP_STEPS = 2  # the first step compiles, and from the second on the queues' initial content is used up
+
+_RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a training."""
+
+    images: int  # trained on
+    seconds: float  # from the end of the step before, or the beginning of the epoch, to the end of this one
+    waiting_seconds: float  # the part of it that was waited for data
+    between_seconds: float  # the part of it before the call
+    is_first: bool = False  # of its epoch, whose data it opens
+    is_new: bool = False  # of another shape than every batch before, for which the model may be compiled
+
+
+class Epochs(Value):
+    """The time of whole epochs by parts, from the beginning of each to that of the next; sums over all of them."""
+
+    count: int
+    first_batch_seconds: float = 0.0  # in which an epoch's first batch was waited for
+    steps_seconds: float = 0.0  # the rest of the steps
+    validation_seconds: float = 0.0
+    callbacks_seconds: float = 0.0  # between the end of an epoch and the beginning of the next
+    between_seconds: float = 0.0  # between the last step of an epoch and its end, without the validation
+    validation_waiting_seconds: float = 0.0  # the part of the validation that was waited for its data
+
+    @property
+    def seconds(self) -> float:
+        parts = (self.first_batch_seconds, self.steps_seconds, self.validation_seconds)
+        return sum(parts) + self.callbacks_seconds + self.between_seconds
+
+
+_WAITED = "validation_waiting_seconds"
+
+
+class StepClock:
+    """Times steps one by one, and what lies between them by parts of the epoch."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.steps: list[Step] = []  # that have ended, in all epochs
+        self.waits = 0.0  # what `waiting` has waited in all
+        self._clock = clock
+        self._last = clock()
+        self._began = self._last
+        self._waited = 0.0
+        self._opening = False
+        self._epochs: list[dict[str, float]] = []  # whole ones
+        self._epoch: dict[str, float] | None = None  # that is going on
+
+    @property
+    def seconds(self) -> float:
+        """Everything since the first step, which compiles."""
+        spent = [*self._epochs, *([] if self._epoch is None else [self._epoch])]
+        total = sum(seconds for each in spent for part, seconds in each.items() if part != _WAITED)
+        return total - (self.steps[0].seconds if self.steps else 0.0)
+
+    @property
+    def epochs(self) -> Epochs | None:
+        """Whole epochs, without the first one, or if there is no other, without its first step, which compiles. None if
+        there is none.
+        """
+        if not (whole := self._epochs[1:] or self._epochs):
+            return None
+        sums = {name: sum(each.get(name, 0.0) for each in whole) for name in Epochs.model_fields if name != "count"}
+        if len(self._epochs) == 1:
+            sums["steps_seconds"] -= self.steps[0].seconds - self.steps[0].waiting_seconds
+        return Epochs(count=len(whole), **sums)
+
+    def epoch_began(self) -> None:
+        """Note the beginning of an epoch. Until its first step its data are opened and waited for."""
+        self.spent_on("callbacks")
+        if self._epoch is not None:
+            self._epochs.append(self._epoch)
+        self._epoch, self._last, self._opening = {}, self._clock(), True
+
+    def epochs_ended(self) -> None:
+        """Note that no epoch follows."""
+        self.epoch_began()
+        self._epoch, self._opening = None, False
+
+    def spent_on(self, part: str) -> None:
+        """Note that the time since the last step, or the last such note, went to a part of the epoch."""
+        now = self._clock()
+        self._add(part, now - self._last)
+        self._last = now
+
+    def validated(self, waited: float) -> None:
+        """Note the end of a validation, and how much of it was waited."""
+        self.spent_on("validation")
+        if self._epoch is not None:
+            self._epoch[_WAITED] = waited
+
+    def step_began(self, *, fetched: bool = False) -> None:
+        """Note a step's beginning; `fetched`: after batches that were waited for."""
+        now = self._clock()
+        before = fetched or self._opening
+        self._waited = now - self._last if before else 0.0
+        self._began = self._last if before else now
+
+    def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:
+        source = iter(batches)
+        while True:
+            asked = self._clock()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            finally:
+                waited = self._clock() - asked
+                self._waited, self.waits = self._waited + waited, self.waits + waited
+            yield batch
+            del batch  # its consumer may be done with it before it takes the next
+
+    def step_ended(self, images: int, *, is_new: bool = False) -> None:
+        now = self._clock()
+        step = Step(
+            images=images,
+            seconds=now - self._last,
+            waiting_seconds=self._waited,
+            between_seconds=self._began - self._last,
+            is_first=self._opening,
+            is_new=is_new,
+        )
+        self.steps.append(step)
+        first = step.waiting_seconds if step.is_first else 0.0
+        self._add("first_batch", first)
+        self._add("steps", step.seconds - first)
+        self._last, self._opening = now, False
+
+    def pause_ended(self) -> None:
+        self._last = self._clock()
+
+    def _add(self, part: str, seconds: float) -> None:
+        if self._epoch is not None:
+            self._epoch[f"{part}_seconds"] = self._epoch.get(f"{part}_seconds", 0.0) + seconds
+
+
+def rows_of(batch: Any) -> int:
+    """Return the number of samples of a batch: the length of its first array; 1 if it has none."""
+    while isinstance(batch, dict | list | tuple) and batch:
+        batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
+    if isinstance(parts := getattr(batch, "values", None), tuple):  # TensorFlow's PerReplica
+        return sum(map(rows_of, parts))
+    shape: Any = getattr(batch, "shape", ())
+    return int(shape[0]) if len(shape) else 1
+
+
+def steady(steps: Sequence[Step]) -> Sequence[Step]:
+    """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty.
+
+    The first of an epoch, which waits until its data are opened, is left out: that is a part of the epoch.
+    """
+    rest = steps[WARM_UP_STEPS:]
+    rest = [step for step in rest if not step.is_first] or rest
+    total = sum(step.seconds for step in rest)
+    passed, begin = 0.0, 0
+    while begin < len(rest) - 1 and passed + rest[begin].seconds <= total / 2:
+        passed += rest[begin].seconds
+        begin += 1
+    return rest[begin:]
+
+
+def waits_more_and_more(steps: Sequence[Step]) -> bool:
+    """Return True if later steps wait for a larger share of their time: a queue is running empty."""
+    half = len(steps) // 2
+    if half < 2:
+        return False
+    before, after = (
+        sum(step.waiting_seconds for step in part) / max(1e-9, sum(step.seconds for step in part))
+        for part in (steps[:half], steps[half:])
+    )
+    return after > before + _RISES
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How long to watch."""
+
+    seconds: float = 10.0  # of training, the compiling of its first step left out
+    steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
+    alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
+    again: bool = False  # watch as long once more, with freed memory kept from then on, if page faults take time
+
+    def is_enough(self, steps: Sequence[Step], seconds: float, share: float = 1.0) -> bool:
+        """Return True after enough steps, which took `seconds` with what lies between them."""
+        rest = len(steps) - WARM_UP_STEPS
+        if self.steps is not None:
+            return rest >= share * self.steps
+        return rest >= share * _FEWEST_STEPS and seconds >= share * self.seconds

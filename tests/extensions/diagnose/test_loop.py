@@ -1,0 +1,261 @@
+"""`ap.watch` round loops of any kind: the batches that come, and the report. How long anything takes is not tested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import autopipe as ap
+from autopipe import frameworks
+from autopipe.errors import ConfigError
+from autopipe.extensions.diagnose import loop, steps
+from autopipe.extensions.diagnose.loop import Loop, Reads
+from autopipe.extensions.diagnose.steps import Look
+from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
+from autopipe.measure.outcome import Resources
+
+BATCHES = [(np.full((4, 2), number), np.arange(4)) for number in range(6)]
+
+
+class Indexed:
+    """A dataset as a PyDataset is: an index, a length, and no end of its own."""
+
+    def __len__(self) -> int:
+        return len(BATCHES)
+
+    def __getitem__(self, index: int) -> Any:
+        return BATCHES[index % len(BATCHES)]
+
+
+@pytest.mark.parametrize("dataset", [BATCHES, Indexed(), iter(BATCHES), (batch for batch in BATCHES)])
+def test_a_loop_gets_the_datasets_own_batches_in_their_order(dataset: Any) -> None:
+    assert [id(batch) for batch in ap.watch(dataset)] == [id(batch) for batch in BATCHES]
+
+
+def test_a_loop_over_all_epochs_is_told_once_and_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    watched = ap.watch(BATCHES, seconds=1e-9)
+    assert len(watched) == 6
+    assert sum(len(list(watched)) for _ in range(3)) == 18
+    del watched
+    said = capsys.readouterr().out
+    assert said.count("verdict") == 1
+    assert f"loop        {Path(__file__).name}" in said.replace(f"{Path(__file__).parent.relative_to(Path.cwd())}/", "")
+
+
+def test_a_loop_that_ends_first_is_told_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in ap.watch(BATCHES):
+        assert "verdict" not in capsys.readouterr().out
+    assert "verdict" in capsys.readouterr().out
+    for _ in ap.watch(BATCHES[:2]):
+        pass
+    assert "a loop of 2 steps is too short" in capsys.readouterr().out
+    for _ in ap.watch([]):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+def test_a_loop_that_is_left_or_fails_keeps_its_own_error() -> None:
+    def fail(batch: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        list(map(fail, ap.watch(BATCHES)))
+    for _ in ap.watch(BATCHES):
+        break
+
+    def broken() -> Iterator[Any]:
+        yield BATCHES[0]
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        list(ap.watch(broken()))
+
+
+def test_the_loop_of_the_docs_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(loop.__file__).parent / "README.md").read_text()
+    _, code = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
+    steps: list[Any] = []
+    exec(code, {"dataset": BATCHES, "train_step": lambda x, y: steps.append((x, y))})
+    assert steps == BATCHES
+    assert capsys.readouterr().out.count("verdict") == 1
+
+
+@pytest.mark.parametrize("dataset", [3, object()])
+def test_what_cannot_be_looped_over_is_refused(dataset: Any) -> None:
+    with pytest.raises(ConfigError, match=f"iterable of batches, but got {type(dataset).__name__}"):
+        ap.watch(dataset)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+def test_a_look_takes_time(seconds: float) -> None:
+    with pytest.raises(ConfigError, match="`seconds` must be above 0"):
+        ap.watch(BATCHES, seconds=seconds)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(loop, "StepClock", lambda: steps.StepClock(made))
+    return made
+
+
+def looped(clock: Clock, waits: float, works: float, between: float = 0.0) -> Watched:
+    seen = Loop(Look(), "a generator", "train.py:7")
+    for _ in range(3):
+        seen.pass_began()
+        for _ in range(10):
+            seen.asked()
+            clock.now += waits
+            seen.came(BATCHES[0])
+            clock.now += works
+        seen.asked()
+        clock.now += between
+    found = seen.ended()
+    assert found is not None
+    return found.model_copy(update={"resources": Resources()})  # whatever else this machine does
+
+
+def test_waiting_is_told_from_the_loops_own_work(clock: Clock) -> None:
+    waits = looped(clock, 3.0, 1.0)
+    assert waits.verdict is Verdict.DATA
+    assert waits.possible_gain == pytest.approx(30 / 9.0, rel=0.1)
+    assert waits.images_per_second == pytest.approx(1.0)
+    assert dict(rows(waits))["loop"] == "train.py:7"
+    assert to_paste(waits) is None
+    works = looped(clock, 0.01, 1.0)
+    assert works.verdict is Verdict.MODEL
+
+
+def test_what_lies_between_epochs_is_a_part_of_them(clock: Clock) -> None:
+    seen = looped(clock, 0.01, 1.0, between=90.0)
+    assert seen.verdict is Verdict.PAUSES
+    assert "90% of an epoch" in sentence(seen)
+    assert "what the loop does there, such as a validation" in sentence(seen)
+
+
+def test_a_wait_behind_which_a_device_computes_is_none(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_BUSY_SECONDS", 0.0)  # as if the devices always had something left
+    seen = looped(clock, 3.0, 1.0)
+    assert (seen.verdict, seen.waiting_seconds) == (Verdict.MODEL, 0.0)
+
+
+# -------------------- loops as frameworks have them
+
+
+def gradient_tape() -> tuple[Any, Callable[[Any], Any]]:
+    import tensorflow as tf
+
+    weights = tf.Variable(tf.zeros((2, 1)))
+
+    def step(batch: Any) -> Any:
+        x, y = tf.cast(batch[0], tf.float32), tf.cast(batch[1], tf.float32)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((x @ weights - y[:, None]) ** 2)
+        weights.assign_sub(0.01 * tape.gradient(loss, weights))
+        return [array.numpy() for array in batch]
+
+    x, y = (np.concatenate(each) for each in zip(*BATCHES, strict=True))
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(4), step
+
+
+def jax_loop() -> tuple[Any, Callable[[Any], Any]]:
+    import jax
+
+    weights = [jax.numpy.zeros((2, 1))]
+    slope = jax.jit(jax.grad(lambda weights, x, y: ((x @ weights - y[:, None]) ** 2).mean()))
+
+    def step(batch: Any) -> Any:
+        weights[0] = weights[0] - 0.01 * slope(weights[0], *batch)
+        return batch
+
+    return BATCHES, step
+
+
+@pytest.mark.parametrize("made", [gradient_tape, jax_loop])
+def test_a_loop_of_a_framework_has_the_batches_of_the_plain_one(
+    made: Callable[[], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, step = made()
+    plain = [step(batch) for batch in dataset]
+    watched = [step(batch) for batch in ap.watch(dataset)]
+    assert "verdict" in capsys.readouterr().out
+    for ours, theirs in zip(watched, plain, strict=True):
+        np.testing.assert_equal(ours, theirs)
+
+
+def test_devices_are_waited_for_only_where_a_framework_runs() -> None:
+    frameworks.wait_for_devices()
+    import jax
+
+    made = jax.numpy.ones((64, 64)) @ jax.numpy.ones((64, 64))
+    frameworks.wait_for_devices()
+    assert made.is_ready()
+
+
+# -------------------- loops that `diagnose` finds
+
+
+class Trains:
+    def __init__(self) -> None:
+        self.told: list[Watched] = []
+        self.is_training = True
+        self.reads = Reads(Look(steps=3), self.told.append, lambda: self.is_training)
+
+    def epoch(self, data: Any, count: int = 6) -> list[Any]:
+        return [self.reads.read(Indexed.__getitem__, data, index) for index in range(count)]
+
+
+class WithWorkers(Indexed):
+    workers, use_multiprocessing = 4, True
+
+
+def test_a_loop_that_trains_is_told_of_by_its_line_with_what_nobody_reads() -> None:
+    script = Trains()
+    assert [id(batch) for batch in script.epoch(WithWorkers())] == [id(batch) for batch in BATCHES]
+    (told,) = script.told
+    assert told.loop is not None
+    assert re.fullmatch(r".*test_loop\.py:\d+", told.loop)
+    assert "Nobody reads workers=4, use_multiprocessing=True here: only `fit` does." in told.warnings
+    script.epoch(WithWorkers())
+    script.reads.end()
+    assert len(script.told) == 1
+
+
+def test_a_loop_without_a_training_waits_for_a_fit_and_is_told_at_the_end() -> None:
+    statistics = Trains()
+    statistics.is_training = False
+    statistics.epoch(Indexed())
+    assert statistics.told == []
+    statistics.reads.end()
+    assert len(statistics.told) == 1
+    then_fits = Trains()
+    then_fits.is_training = False
+    then_fits.epoch(Indexed())
+    then_fits.reads.leave()
+    then_fits.epoch(Indexed())
+    then_fits.reads.end()
+    assert then_fits.told == []
+
+
+def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
+    script = Trains()
+    script.is_training = False
+    for _ in range(3):
+        script.epoch(dataset := Indexed())
+    script.epoch(dataset, 2)
+    script.reads.end()
+    (told,) = script.told
+    assert told.epochs is not None
+    assert told.epochs.count == 2
