@@ -32,24 +32,22 @@ _FILE: Final = Path(__file__).with_name("_native.so")
 _DIGEST: Final = _FILE.with_suffix(".digest")
 _SOURCES: Final = Path(__file__).parents[1] / "native"  # of a checkout
 
-DECODE, CROP, CROP_RANDOM_SIZE, RESIZE, FIT, PAD, FLIP = range(7)
-BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, ERASE, CLASSES, LINEAR = range(7, 15)
 HOW: Final = {"bilinear": 0, "nearest": 1, "area": 2}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of `native/autopipe.h`; its C function says what the numbers mean.
+    """One instruction of the library (`codes`); its C function says what the numbers mean.
 
     Attributes:
-        code: which one.
+        name: which one.
         whole: whole numbers, at most six.
         real: other numbers, at most six.
         table: a table that it looks up.
         is_wide: whether it takes values of the dtype that it was made for; other instructions take bytes alone.
     """
 
-    code: int
+    name: str
     whole: tuple[int, ...] = ()
     real: tuple[float, ...] = ()
     table: NDArray[Any] | None = None
@@ -104,7 +102,7 @@ def _loaded() -> ctypes.CDLL | str:
         found = ctypes.CDLL(str(_FILE))
     except OSError as error:
         return f"{_FILE} cannot be loaded: {error}"
-    found.autopipe_simd.restype = ctypes.c_char_p
+    found.autopipe_simd.restype = found.autopipe_name.restype = ctypes.c_char_p
     found.autopipe_scratch_new.restype = ctypes.c_void_p
     found.autopipe_scratch_free.argtypes = [ctypes.c_void_p]
     found.autopipe_scratch_free.restype = None
@@ -116,6 +114,15 @@ def _loaded() -> ctypes.CDLL | str:
     found.autopipe_features.argtypes = [pointer, number, pointer, number, pointer, pointer]
     found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
     return found
+
+
+@functools.cache
+def codes() -> dict[str, int]:
+    """Return the codes of all instructions by their names; none if there is no library."""
+    library, names = _loaded(), list[str]()
+    while not isinstance(library, str) and (name := library.autopipe_name(len(names))) is not None:
+        names.append(name.decode())
+    return {name: code for code, name in enumerate(names)}
 
 
 @functools.cache
@@ -160,7 +167,7 @@ def _difference() -> str | None:
     for how, flag in (("bilinear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)):
         for before, after in _SIZES:
             image = numbers.integers(0, 256, (*before, 3), np.uint8)
-            program = Program([(Instruction(RESIZE, (*after, HOW[how])), 0)], (*after, 3), np.dtype(np.uint8))
+            program = Program([(Instruction("RESIZE", (*after, HOW[how])), 0)], (*after, 3), np.dtype(np.uint8))
             made = np.empty((1, *after, 3), np.uint8)
             program.fill(pixels_at([image]), np.empty((1, 0)), made)
             if not np.array_equal(made[0], cv2.resize(image, after[::-1], interpolation=flag)):
@@ -216,7 +223,7 @@ class Program:
         self._tables = [each.table for each, _ in instructions]
         self._code = (_Instruction * max(1, len(instructions)))()
         for to, (each, draw) in zip(self._code, instructions, strict=False):
-            to.code, to.draw = each.code, draw
+            to.code, to.draw = codes()[each.name], draw
             to.whole[: len(each.whole)], to.real[: len(each.real)] = each.whole, each.real
             to.table = None if each.table is None else each.table.ctypes.data
         self._program = _Program(self._code, len(instructions), *sizes(shape, dtype.itemsize))

@@ -26,28 +26,20 @@ enum { /* verdicts */
   OTHER_SHAPE /* a crop that does not fit in the image, or a result that does not fit in the row */
 };
 
-enum { /* codes; what the numbers of each mean stands at its function */
+enum { /* codes of the instructions that the loop itself runs; those from PIXELS on are in the table of pixels.c */
   DECODE,
   CROP,
   CROP_RANDOM_SIZE,
   RESIZE,
   FIT,
-  PAD,
   FLIP,
-  BRIGHTNESS,
-  CONTRAST,
-  SATURATION,
-  HUE,
-  GREY,
-  ERASE,
-  CLASSES,
-  LINEAR
+  PIXELS
 };
 
 enum { BILINEAR, NEAREST, AREA };
 
 struct autopipe_instruction {
-  int32_t code;
+  int32_t code; /* what the numbers mean stands at its function */
   int32_t draw; /* the number of its first random number in a row of `draws` */
   int64_t whole[6];
   double real[6];
@@ -100,14 +92,32 @@ struct decoder;
 struct autopipe_scratch {
   struct room file, records, pixels[2], table, line;
   int used; /* which of `pixels` the image lies in */
+  const struct autopipe_program *program;
+  uint8_t *row; /* of the batch, if what the instruction makes may lie there; else NULL */
   int simd; /* 0: plain C, 1: SSSE3 at most, 2: what the processor has; so that a test can compare */
   struct decoder *decoder;
 };
+
+static inline uint64_t from_bytes(const uint8_t *bytes, int count, int little) {
+  uint64_t value = 0;
+  for (int at = 0; at < count; at++) value = value << 8 | bytes[little ? count - 1 - at : at];
+  return value;
+}
 
 static inline uint8_t level_of(float value) { /* rounded half to even, and kept in the range of a byte */
   value = value > 255 ? 255 : value > 0 ? value : 0;
   return (uint8_t)(int)((value + 12582912.0f) - 12582912.0f); /* to whole numbers, which alone are floats there */
 }
+
+#if defined(__GLIBC__) && defined(__x86_64__)
+__asm__(".symver pow, pow@GLIBC_2.2.5"); /* the same bits as of the newest one, which manylinux_2_28 has not */
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
 
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION /* changed bytes get past the checksums */
 #define CHECKS 0
@@ -120,6 +130,9 @@ void drop_large(struct room *room);
 /* Read a span of a file to a room, `at` bytes from its start on. */
 int read_span(struct room *room, size_t at, const struct autopipe_span *span, const uint8_t **data, size_t *size);
 uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size);
+/* Return where an image of this size is to be made: in the row, or in the room that the present one does not lie in. */
+uint8_t *room_for(struct autopipe_scratch *scratch, int64_t height, int64_t width, int64_t channels);
+void copy_rows(const struct image *image, uint8_t *to, size_t stride);
 int box_of(const struct autopipe_instruction *crop, int64_t height, int64_t width, const double *draws, struct box *box);
 
 struct decoder *decoder_new(void); /* NULL without memory */
@@ -133,10 +146,11 @@ int turned_pixels(struct autopipe_scratch *scratch, int orientation, struct imag
 int orientation_in(const uint8_t *tiff, size_t size);
 
 int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored, int upside_down,
-                 uint8_t *out, struct image *image);
+                 struct image *image);
 int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws,
-               const struct autopipe_program *program, uint8_t *out, struct image *image);
+               struct image *image);
+const char *name_of_pixels(int32_t code); /* NULL if there is no such instruction */
+int stays(const struct autopipe_instruction *each);
 void put_mirrored(const uint8_t *from, int64_t width, int64_t channels, uint8_t *to);
-uint8_t *place_of(const struct autopipe_program *program, uint8_t *out, int64_t height, int64_t width, int64_t channels);
 
 #endif

@@ -13,10 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#if defined(__GLIBC__) && defined(__x86_64__)
-__asm__(".symver pow, pow@GLIBC_2.2.5"); /* the same bits as of the newest one, which manylinux_2_28 has not */
-#endif
-
 #define KEPT_BYTES ((size_t)64 << 20) /* of a room between two batches */
 #define SLACK 64
 
@@ -33,6 +29,20 @@ uint8_t *room_of(struct room *room, size_t size) {
 uint8_t *next_pixels(struct autopipe_scratch *scratch, size_t size) {
   scratch->used = !scratch->used;
   return room_of(&scratch->pixels[scratch->used], size ? size : 1);
+}
+
+static int is_row(const struct autopipe_program *program, int64_t height, int64_t width, int64_t channels) {
+  return height == program->height && width == program->width && channels == program->channels;
+}
+
+uint8_t *room_for(struct autopipe_scratch *scratch, int64_t height, int64_t width, int64_t channels) {
+  if (scratch->row != NULL && is_row(scratch->program, height, width, channels)) return scratch->row;
+  return next_pixels(scratch, (size_t)height * (size_t)width * (size_t)channels);
+}
+
+void copy_rows(const struct image *image, uint8_t *to, size_t stride) {
+  for (int64_t row = 0; row < image->height; row++)
+    memcpy(to + (size_t)row * stride, image->pixels + row * image->stride, (size_t)(image->width * image->channels));
 }
 
 void drop_large(struct room *room) {
@@ -127,19 +137,9 @@ static int is_crop(const struct autopipe_instruction *each) {
   return each->code == CROP || each->code == CROP_RANDOM_SIZE;
 }
 
-/* Whether an instruction changes pixels where they lie, so that those before it may write to the row itself. */
-static int stays(const struct autopipe_instruction *each) {
-  return each->code >= BRIGHTNESS && each->code <= ERASE;
-}
-
-/* Return `out`, the row, for the result of an instruction if it is of the row's size; else NULL. */
-uint8_t *place_of(const struct autopipe_program *program, uint8_t *out, int64_t height, int64_t width, int64_t channels) {
-  return height == program->height && width == program->width && channels == program->channels ? out : NULL;
-}
-
-static int mirror(struct autopipe_scratch *scratch, int across, int down, uint8_t *out, struct image *image) {
+static int mirror(struct autopipe_scratch *scratch, int across, int down, struct image *image) {
   size_t count = (size_t)(image->width * image->channels);
-  if (out == NULL) out = next_pixels(scratch, count * (size_t)image->height);
+  uint8_t *out = room_for(scratch, image->height, image->width, image->channels);
   if (out == NULL) return NO_MEMORY;
   for (int64_t row = 0; row < image->height; row++) {
     const uint8_t *from = image->pixels + (down ? image->height - 1 - row : row) * image->stride;
@@ -214,15 +214,16 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
   while (last > each && stays(last - 1)) last--; /* what comes before `last` may write to `out` */
   if (span->path == NULL && span->data == NULL && span->height != 0) {
     const struct autopipe_instruction *crop = each < end && is_crop(each) ? each : NULL;
-    uint8_t *to = place_of(program, each == last && crop == NULL ? out : NULL, span->height, span->width, span->channels);
-    int verdict = read_pixels(scratch, span, crop, draws, to, &image);
+    int is_in_place = each == last && crop == NULL && is_row(program, span->height, span->width, span->channels);
+    int verdict = read_pixels(scratch, span, crop, draws, is_in_place ? out : NULL, &image);
     if (verdict != FINE) return verdict;
     each += crop != NULL;
   }
   for (int verdict = FINE; each < end; each++) {
-    uint8_t *place = each + 1 >= last ? out : NULL;
     int64_t height = each->whole[0], width = each->whole[1];
     int across = 0, down = 0;
+    scratch->program = program;
+    scratch->row = each + 1 >= last ? out : NULL;
     if (each->code == DECODE) {
       const struct autopipe_instruction *crop = each + 1 < end && is_crop(each + 1) ? each + 1 : NULL;
       verdict = decode(scratch, span, each, crop, draws, &image);
@@ -232,31 +233,29 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
     } else if (each->code == RESIZE || each->code == FIT) {
       int how = (int)each->whole[2];
       if (each->code == FIT) fitted(each, &image, &height, &width);
-      if (each + 1 < end && each[1].code == FLIP) {
-        flips(++each, draws, &across, &down);
-        place = each + 1 >= last ? out : NULL;
-      }
-      place = place_of(program, place, height, width, image.channels);
-      verdict = resize_image(scratch, height, width, how, across, down, place, &image);
+      if (each + 1 < end && each[1].code == FLIP) flips(++each, draws, &across, &down);
+      scratch->row = each + 1 >= last ? out : NULL;
+      verdict = resize_image(scratch, height, width, how, across, down, &image);
     } else if (each->code == FLIP) {
       flips(each, draws, &across, &down);
-      place = place_of(program, place, image.height, image.width, image.channels);
-      if (across || down) verdict = mirror(scratch, across, down, place, &image);
+      if (across || down) verdict = mirror(scratch, across, down, &image);
     } else {
-      verdict = run_pixels(scratch, each, draws, program, place, &image);
+      verdict = run_pixels(scratch, each, draws, &image);
     }
     if (verdict != FINE) return verdict;
   }
-  if (image.height != program->height || image.width != program->width || image.channels != program->channels)
-    return OTHER_SHAPE;
-  size_t count = (size_t)(image.width * image.channels);
-  if (image.pixels != out)
-    for (int64_t row = 0; row < image.height; row++)
-      memcpy(out + (size_t)row * count, image.pixels + row * image.stride, count);
+  if (!is_row(program, image.height, image.width, image.channels)) return OTHER_SHAPE;
+  if (image.pixels != out) copy_rows(&image, out, (size_t)(image.width * image.channels));
   return FINE;
 }
 
 /* -------------------- called by Python */
+
+/* Return the name of an instruction, by which an op asks for it; NULL behind the last. */
+AUTOPIPE_API const char *autopipe_name(int32_t code) {
+  static const char *const names[] = {"DECODE", "CROP", "CROP_RANDOM_SIZE", "RESIZE", "FIT", "FLIP"};
+  return code >= 0 && code < PIXELS ? names[code] : name_of_pixels(code);
+}
 
 AUTOPIPE_API struct autopipe_scratch *autopipe_scratch_new(int simd) {
   struct autopipe_scratch *scratch = calloc(1, sizeof *scratch);

@@ -50,30 +50,24 @@ void decoder_free(struct decoder *decoder) {
 
 /* -------------------- EXIF: the orientation, from 1 (upright) to 8, as `orientation_of` of ops/decode.py finds it */
 
-static uint64_t number(const uint8_t *bytes, int count, int little) {
-  uint64_t value = 0;
-  for (int at = 0; at < count; at++) value = value << 8 | bytes[little ? count - 1 - at : at];
-  return value;
-}
-
 /* Return the orientation in an EXIF block, which is a little TIFF file; 1 if it has none. */
 int orientation_in(const uint8_t *tiff, size_t size) {
   if (size < 8) return 1;
   int little = tiff[0] == 'I' && tiff[1] == 'I';
-  int big = number(tiff + 2, 2, little) == 43, word = big ? 8 : 4, entry_bytes = big ? 20 : 12;
+  int big = from_bytes(tiff + 2, 2, little) == 43, word = big ? 8 : 4, entry_bytes = big ? 20 : 12;
   if (size < (size_t)(big ? 16 : 8)) return 1;
-  uint64_t start = number(tiff + (big ? 8 : 4), word, little);
+  uint64_t start = from_bytes(tiff + (big ? 8 : 4), word, little);
   if (start > size || size - start < (size_t)(big ? 8 : 2)) return 1;
-  uint64_t count = number(tiff + start, big ? 8 : 2, little);
+  uint64_t count = from_bytes(tiff + start, big ? 8 : 2, little);
   size_t at = (size_t)start + (big ? 8 : 2);
   for (uint64_t entry = 0; entry < count && entry < 4096; entry++, at += (size_t)entry_bytes) {
     if (at > size || size - at < 4) return 1;
-    if (number(tiff + at, 2, little) != 0x0112) continue;
-    uint64_t kind = number(tiff + at + 2, 2, little);
+    if (from_bytes(tiff + at, 2, little) != 0x0112) continue;
+    uint64_t kind = from_bytes(tiff + at + 2, 2, little);
     int bytes = kind == 3 ? 2 : kind == 4 ? 4 : kind == 16 ? 8 : 0;
     size_t place = at + (big ? 12 : 8);
     if (bytes == 0 || place > size || size - place < (size_t)bytes) return 1;
-    uint64_t found = number(tiff + place, bytes, little);
+    uint64_t found = from_bytes(tiff + place, bytes, little);
     return found >= 1 && found <= 8 ? (int)found : 1;
   }
   return 1;
@@ -84,7 +78,7 @@ static int orientation_of_jpeg(const uint8_t *data, size_t size) {
   while (at + 1 < size && data[at] == 0xFF) {
     while (at + 1 < size && data[at + 1] == 0xFF) at++;
     if (at + 1 >= size || data[at + 1] == 0xDA || at + 4 > size) return 1;
-    size_t place = at + 2, length = (size_t)number(data + place, 2, 0);
+    size_t place = at + 2, length = (size_t)from_bytes(data + place, 2, 0);
     if (data[at + 1] == 0xE1 && size - place >= 8 && memcmp(data + place + 2, "Exif\0\0", 6) == 0) {
       size_t end = place + length < size ? place + length : size;
       return end < place + 8 ? 1 : orientation_in(data + place + 8, end - place - 8);

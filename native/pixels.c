@@ -6,17 +6,18 @@
 
 #include <string.h>
 
-/* Have the pixels lie in memory of ours, in `out` if it is given. */
-static int own_pixels(struct autopipe_scratch *scratch, uint8_t *out, struct image *image) {
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+/* What the function of each instruction gets; `draws` are its own random numbers. */
+#define INSTRUCTION \
+  struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws, struct image *image
+
+/* Have the pixels lie in memory of ours. */
+static int own_pixels(struct autopipe_scratch *scratch, struct image *image) {
   if (image->is_own) return FINE;
-  size_t count = (size_t)(image->width * image->channels);
-  if (out == NULL) out = next_pixels(scratch, count * (size_t)image->height);
+  uint8_t *out = room_for(scratch, image->height, image->width, image->channels);
   if (out == NULL) return NO_MEMORY;
-  for (int64_t row = 0; row < image->height; row++)
-    memcpy(out + (size_t)row * count, image->pixels + row * image->stride, count);
-  image->pixels = out;
-  image->stride = (ptrdiff_t)count;
-  image->is_own = 1;
+  copy_rows(image, out, (size_t)(image->width * image->channels));
+  *image = (struct image){out, image->width * image->channels, image->height, image->width, image->channels, 1};
   return FINE;
 }
 
@@ -62,61 +63,57 @@ static void put_values(uint8_t *to, size_t bytes, const void *value, size_t size
 }
 
 /* PAD: whole = {height, width, the bytes of a value, how many these are}. */
-static int pad(struct autopipe_scratch *scratch, const struct autopipe_instruction *each,
-               const struct autopipe_program *program, uint8_t *out, struct image *image) {
+static int pad(INSTRUCTION) {
   int64_t height = each->whole[0] > image->height ? each->whole[0] : image->height;
   int64_t width = each->whole[1] > image->width ? each->whole[1] : image->width;
   if (height == image->height && width == image->width) return FINE;
-  size_t count = (size_t)(width * image->channels), held = (size_t)(image->width * image->channels);
-  out = place_of(program, out, height, width, image->channels);
-  if (out == NULL) out = next_pixels(scratch, count * (size_t)height);
+  size_t count = (size_t)(width * image->channels);
+  uint8_t *out = room_for(scratch, height, width, image->channels);
   if (out == NULL) return NO_MEMORY;
   int64_t top = (height - image->height) / 2, left = (width - image->width) / 2;
   put_values(out, count * (size_t)height, &each->whole[2], (size_t)each->whole[3]);
-  for (int64_t row = 0; row < image->height; row++)
-    memcpy(out + (size_t)(top + row) * count + (size_t)(left * image->channels), image->pixels + row * image->stride, held);
+  copy_rows(image, out + (size_t)top * count + (size_t)(left * image->channels), count);
   *image = (struct image){out, (ptrdiff_t)count, height, width, image->channels, 1};
   return FINE;
 }
 
 /* -------------------- colours */
 
-static void mapped(struct image *image, uint8_t (*tables)[256], int count) {
-  size_t values = (size_t)(image->width * image->channels);
+static double between(const double *limits, double number) { return limits[0] + (limits[1] - limits[0]) * number; }
+
+/* Look values up in a table for each of three; of any other number of channels, all tables are alike. */
+static void mapped(struct image *image, uint8_t (*tables)[256]) {
+  size_t values = (size_t)(image->width * image->channels), at;
   for (int64_t row = 0; row < image->height; row++) {
     uint8_t *pixels = image->pixels + row * image->stride;
-    if (count == 3)
-      for (size_t at = 0; at + 2 < values; at += 3) {
-        pixels[at] = tables[0][pixels[at]];
-        pixels[at + 1] = tables[1][pixels[at + 1]];
-        pixels[at + 2] = tables[2][pixels[at + 2]];
-      }
-    else
-      for (size_t at = 0; at < values; at++) pixels[at] = tables[0][pixels[at]];
+    for (at = 0; at + 2 < values; at += 3) {
+      pixels[at] = tables[0][pixels[at]];
+      pixels[at + 1] = tables[1][pixels[at + 1]];
+      pixels[at + 2] = tables[2][pixels[at + 2]];
+    }
+    for (; at < values; at++) pixels[at] = tables[0][pixels[at]];
   }
 }
 
 /* BRIGHTNESS: real = {delta}, or, if whole[0], {factor from, to}; whole[1]: whether pixels are floats and not bytes. */
-static void brighten(const struct autopipe_instruction *each, double number, struct image *image) {
-  float gain = 1, shift = 0;
-  uint8_t table[1][256];
-  if (each->whole[0])
-    gain = (float)(each->real[0] + (each->real[1] - each->real[0]) * number);
-  else
-    shift = (float)((2 * number - 1) * each->real[0]);
+static int brighten(INSTRUCTION) {
+  float gain = each->whole[0] ? (float)between(each->real, draws[0]) : 1;
+  float shift = each->whole[0] ? 0 : (float)((2 * draws[0] - 1) * each->real[0]);
+  uint8_t tables[3][256];
   for (int64_t row = 0; each->whole[1] && row < image->height; row++) {
     float *values = (float *)(void *)(image->pixels + row * image->stride);
     for (int64_t at = 0; at < image->width * image->channels / 4; at++) values[at] = values[at] * gain + shift;
   }
-  if (each->whole[1]) return;
-  for (int level = 0; level < 256; level++) table[0][level] = level_of((float)level * gain + shift * 255.0f);
-  mapped(image, table, 1);
+  if (each->whole[1]) return FINE;
+  for (int level = 0; level < 256; level++)
+    tables[0][level] = tables[1][level] = tables[2][level] = level_of((float)level * gain + shift * 255.0f);
+  mapped(image, tables);
+  return FINE;
 }
 
 /* CONTRAST: real = {lower, upper}; one or three channels. */
-static int contrast(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, double number,
-                    struct image *image) {
-  float factor = (float)(each->real[0] + (each->real[1] - each->real[0]) * number);
+static int contrast(INSTRUCTION) {
+  float factor = (float)between(each->real, draws[0]);
   size_t values = (size_t)(image->width * image->channels), channels = (size_t)image->channels;
   if (channels != 1 && channels != 3) return UNKNOWN;
   uint32_t *sums = (uint32_t *)(void *)room_of(&scratch->table, values * sizeof *sums);
@@ -132,74 +129,75 @@ static int contrast(struct autopipe_scratch *scratch, const struct autopipe_inst
     for (size_t at = 0; at < values; at++) total[at % channels] += sums[at];
   }
   uint8_t tables[3][256];
-  for (size_t channel = 0; channel < channels; channel++) {
-    float mean = (float)((double)total[channel] / (double)(image->height * image->width));
+  for (size_t channel = 0; channel < 3; channel++) {
+    float mean = (float)((double)total[channel % channels] / (double)(image->height * image->width));
     for (int level = 0; level < 256; level++) tables[channel][level] = level_of(((float)level - mean) * factor + mean);
   }
-  mapped(image, tables, (int)channels);
+  mapped(image, tables);
   return FINE;
 }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE __attribute__((target_clones("avx2", "default")))
-#else
-#define WIDE
-#endif
 #define RUN 64 /* pixels at a time, so that the compiler takes several at once */
 
-WIDE static void enlarged_run(uint8_t *pixels, int64_t count, float factor) {
-  float levels[3][RUN], most[RUN], gain[RUN];
+struct run {
+  float levels[3][RUN], most[RUN], least[RUN]; /* the largest and the smallest level of each pixel */
+};
+
+__attribute__((always_inline)) static inline void take_run(struct run *run, const uint8_t *pixels, int64_t count) {
   for (int64_t at = 0; at < count; at++)
-    for (int channel = 0; channel < 3; channel++) levels[channel][at] = (float)pixels[3 * at + channel];
+    for (int channel = 0; channel < 3; channel++) run->levels[channel][at] = (float)pixels[3 * at + channel];
   for (int64_t at = 0; at < count; at++) {
-    float red = levels[0][at], green = levels[1][at], blue = levels[2][at];
+    float red = run->levels[0][at], green = run->levels[1][at], blue = run->levels[2][at];
     float high = red > green ? red : green, low = red < green ? red : green;
-    high = high > blue ? high : blue;
-    low = low < blue ? low : blue;
-    float least = high / (high - low); /* the smallest level comes to be 0 at the most; of grey no number */
-    gain[at] = least < factor ? least : factor;
-    most[at] = high;
+    run->most[at] = high > blue ? high : blue;
+    run->least[at] = low < blue ? low : blue;
+  }
+}
+
+__attribute__((always_inline)) static inline void put_run(const struct run *run, uint8_t *pixels, int64_t count) {
+  for (int64_t at = 0; at < count; at++)
+    for (int channel = 0; channel < 3; channel++) pixels[3 * at + channel] = (uint8_t)run->levels[channel][at];
+}
+
+WIDE static void saturated_run(uint8_t *pixels, int64_t count, const float *factor) {
+  struct run run;
+  float gain[RUN];
+  take_run(&run, pixels, count);
+  for (int64_t at = 0; at < count; at++) {
+    float most = run.most[at] / (run.most[at] - run.least[at]); /* the smallest level comes to be 0; of grey no number */
+    gain[at] = most < *factor ? most : *factor;
   }
   for (int channel = 0; channel < 3; channel++)
     for (int64_t at = 0; at < count; at++) {
-      float below = (float)level_of((most[at] - levels[channel][at]) * gain[at]);
-      levels[channel][at] = most[at] > below ? most[at] - below : 0;
+      float below = (float)level_of((run.most[at] - run.levels[channel][at]) * gain[at]);
+      run.levels[channel][at] = run.most[at] > below ? run.most[at] - below : 0;
     }
-  for (int64_t at = 0; at < count; at++)
-    for (int channel = 0; channel < 3; channel++) pixels[3 * at + channel] = (uint8_t)levels[channel][at];
+  put_run(&run, pixels, count);
+}
+
+static void change_runs(void (*change)(uint8_t *, int64_t, const float *), const float *numbers, struct image *image) {
+  for (int64_t row = 0; row < image->height; row++)
+    for (int64_t at = 0; at < image->width; at += RUN)
+      change(image->pixels + row * image->stride + at * 3, image->width - at < RUN ? image->width - at : RUN, numbers);
 }
 
 /* SATURATION: real = {lower, upper}. Each level comes nearer to the largest of its pixel, or goes away from it. */
-static void saturate(const struct autopipe_instruction *each, double number, struct image *image) {
-  double factor = each->real[0] + (each->real[1] - each->real[0]) * number;
-  uint8_t table[256];
-  for (int level = 0; level < 256; level++) table[level] = level_of((float)level * (float)factor);
-  for (int64_t row = 0; row < image->height; row++) {
-    uint8_t *pixel = image->pixels + row * image->stride, *end = pixel + image->width * 3;
-    for (int64_t left = 0; factor > 1 && left < image->width; left += RUN)
-      enlarged_run(pixel + left * 3, image->width - left < RUN ? image->width - left : RUN, (float)factor);
-    for (; factor <= 1 && pixel < end; pixel += 3) {
-      uint8_t most = pixel[0] > pixel[1] ? pixel[0] : pixel[1];
-      most = most > pixel[2] ? most : pixel[2];
-      for (int channel = 0; channel < 3; channel++) pixel[channel] = (uint8_t)(most - table[most - pixel[channel]]);
-    }
-  }
+static int saturate(INSTRUCTION) {
+  float factor = (float)between(each->real, draws[0]);
+  change_runs(saturated_run, &factor, image);
+  return FINE;
 }
 
 /* `places`: of red, green and blue on the circle of hues, in sixths, after it was turned. */
 WIDE static void turned_run(uint8_t *pixels, int64_t count, const float *places) {
-  float levels[3][RUN], most[RUN], span[RUN], hue[RUN];
-  for (int64_t at = 0; at < count; at++)
-    for (int channel = 0; channel < 3; channel++) levels[channel][at] = (float)pixels[3 * at + channel];
+  struct run run;
+  float span[RUN], hue[RUN];
+  take_run(&run, pixels, count);
   for (int64_t at = 0; at < count; at++) {
-    float red = levels[0][at], green = levels[1][at], blue = levels[2][at];
-    float high = red > green ? red : green, low = red < green ? red : green;
-    high = high > blue ? high : blue;
-    low = low < blue ? low : blue;
+    float red = run.levels[0][at], green = run.levels[1][at], blue = run.levels[2][at], high = run.most[at];
     float side = high == red ? green - blue : high == green ? blue - red : red - green;
     float sixths = high == red ? 0.0f : high == green ? 2.0f : 4.0f;
-    most[at] = high;
-    span[at] = high - low;
+    span[at] = high - run.least[at];
     hue[at] = side / (span[at] > 0 ? span[at] : 1.0f) + sixths;
   }
   for (int channel = 0; channel < 3; channel++)
@@ -209,38 +207,37 @@ WIDE static void turned_run(uint8_t *pixels, int64_t count, const float *places)
       float near = place < 4 - place ? place : 4 - place;
       near = near > 0 ? near : 0;
       near = near < 1 ? near : 1;
-      levels[channel][at] = (float)level_of(most[at] - span[at] * near);
+      run.levels[channel][at] = (float)level_of(run.most[at] - span[at] * near);
     }
-  for (int64_t at = 0; at < count; at++)
-    for (int channel = 0; channel < 3; channel++) pixels[3 * at + channel] = (uint8_t)levels[channel][at];
+  put_run(&run, pixels, count);
 }
 
 /* HUE: real = {delta}. The largest and the smallest level of a pixel stay; see `RandomHue` of ops/colors.py. */
-static void turn_hues(const struct autopipe_instruction *each, double number, struct image *image) {
-  double turn = 6 * ((2 * number - 1) * each->real[0]);
+static int turn_hues(INSTRUCTION) {
+  double turn = 6 * ((2 * draws[0] - 1) * each->real[0]);
   float places[3];
   for (int channel = 0; channel < 3; channel++) {
     double place = 5 - 2 * channel + turn;
     places[channel] = (float)(place < 0 ? place + 6 : place >= 6 ? place - 6 : place);
   }
-  for (int64_t row = 0; row < image->height; row++)
-    for (int64_t left = 0; left < image->width; left += RUN)
-      turned_run(image->pixels + row * image->stride + left * 3, image->width - left < RUN ? image->width - left : RUN, places);
+  change_runs(turned_run, places, image);
+  return FINE;
 }
 
-/* GREY: real = {probability}; OpenCV's weights in 15 bits. */
-static void grey(struct image *image) {
+/* GREY: by OpenCV's weights in 15 bits. */
+static int grey(INSTRUCTION) {
   for (int64_t row = 0; row < image->height; row++) {
     uint8_t *pixel = image->pixels + row * image->stride, *end = pixel + image->width * 3;
     for (; pixel < end; pixel += 3)
       pixel[0] = pixel[1] = pixel[2] =
           (uint8_t)((pixel[0] * 9798 + pixel[1] * 19235 + pixel[2] * 3735 + (1 << 14)) >> 15);
   }
+  return FINE;
 }
 
-/* ERASE: real = {area from, to, ratio from, to, probability}; whole = {the bytes of the value of each channel, at most
- * four; in the last place how many bytes a value has}. */
-static int erase(const struct autopipe_instruction *each, const double *draws, struct image *image) {
+/* ERASE: real = {area from, to, ratio from, to}; whole = {the bytes of the value of each channel, at most four; in the
+ * last place how many bytes a value has}. */
+static int erase(INSTRUCTION) {
   struct autopipe_instruction drawn = {.code = CROP_RANDOM_SIZE, .draw = 1};
   struct box box;
   uint8_t paint[32];
@@ -258,7 +255,7 @@ static int erase(const struct autopipe_instruction *each, const double *draws, s
 /* -------------------- classes of a mask, values */
 
 /* CLASSES: table = the class of every 24-bit colour; whole = {the class of unknown ones, or -1: they are DAMAGED}. */
-static int classes(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, struct image *image) {
+static int classes(INSTRUCTION) {
   const uint8_t *table = each->table;
   if (image->channels != 3) return OTHER_SHAPE;
   uint8_t *out = next_pixels(scratch, (size_t)(image->height * image->width)), *to = out;
@@ -296,13 +293,11 @@ WIDE static void linear_run(const void *from, int64_t size, const float *const l
 
 /* LINEAR: table = what is added to each value first, the factor, and what is added behind, all floats; whole = {bytes of
  * a value: 1, or 4 of floats; how many of these floats there are of each: one, or as many as values in a row}. */
-static int linear(struct autopipe_scratch *scratch, const struct autopipe_instruction *each,
-                  const struct autopipe_program *program, uint8_t *out, struct image *image) {
+static int linear(INSTRUCTION) {
   int64_t size = each->whole[0], count = each->whole[1], channels = image->channels / size * 4;
   int64_t values = image->width * image->channels / size, rows = image->height;
   if (count > 1 && values != count) return OTHER_SHAPE;
-  out = place_of(program, out, image->height, image->width, channels);
-  if (out == NULL) out = next_pixels(scratch, (size_t)(image->height * values) * sizeof(float));
+  uint8_t *out = room_for(scratch, image->height, image->width, channels);
   if (out == NULL) return NO_MEMORY;
   const float *table = each->table, *line[3] = {table, table + count, table + 2 * count};
   float *to = (float *)(void *)out;
@@ -313,29 +308,46 @@ static int linear(struct autopipe_scratch *scratch, const struct autopipe_instru
   return FINE;
 }
 
-/* -------------------- dispatch */
+/* -------------------- the table: a new instruction is its function and a line here, which an op names */
 
-/* Run an instruction. `out` is NULL, or the row if no later instruction needs another place. */
+enum { /* flags */
+  STAYS = 1, /* changes pixels where they lie, so that what comes before it may write to the row itself */
+  COLOURS = 2, /* leaves images alone that have no three bytes a pixel */
+  CHANCE = 4 /* does nothing, unless its first random number is below real[5] */
+};
+
+static const struct {
+  const char *name;
+  int (*run)(INSTRUCTION);
+  int flags;
+} kinds[] = {
+    {"PAD", pad, 0},
+    {"CLASSES", classes, 0},
+    {"LINEAR", linear, 0},
+    {"BRIGHTNESS", brighten, STAYS},
+    {"CONTRAST", contrast, STAYS},
+    {"ERASE", erase, STAYS | CHANCE},
+    {"SATURATION", saturate, STAYS | COLOURS},
+    {"HUE", turn_hues, STAYS | COLOURS},
+    {"GREY", grey, STAYS | COLOURS | CHANCE},
+};
+
+static int kind_of(int32_t code) {
+  return code >= PIXELS && code - PIXELS < (int32_t)(sizeof kinds / sizeof *kinds) ? code - PIXELS : -1;
+}
+
+const char *name_of_pixels(int32_t code) { return kind_of(code) < 0 ? NULL : kinds[kind_of(code)].name; }
+
+int stays(const struct autopipe_instruction *each) {
+  return kind_of(each->code) >= 0 && (kinds[kind_of(each->code)].flags & STAYS);
+}
+
 int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws,
-               const struct autopipe_program *program, uint8_t *out, struct image *image) {
-  int colours = image->channels == 3, verdict = FINE;
+               struct image *image) {
+  int kind = kind_of(each->code), flags = kind < 0 ? 0 : kinds[kind].flags;
   draws += each->draw;
-  if (each->code == PAD) return pad(scratch, each, program, out, image);
-  if (each->code == CLASSES) return classes(scratch, each, image);
-  if (each->code == LINEAR) return linear(scratch, each, program, out, image);
-  if ((each->code == SATURATION || each->code == HUE || each->code == GREY) && !colours) return FINE;
-  if ((each->code == GREY && draws[0] >= each->real[0]) || (each->code == ERASE && draws[0] >= each->real[4])) return FINE;
-  out = place_of(program, out, image->height, image->width, image->channels);
-  verdict = own_pixels(scratch, out, image);
-  if (verdict != FINE) return verdict;
-  switch (each->code) {
-    case BRIGHTNESS: brighten(each, draws[0], image); break;
-    case CONTRAST: return contrast(scratch, each, draws[0], image);
-    case SATURATION: saturate(each, draws[0], image); break;
-    case HUE: turn_hues(each, draws[0], image); break;
-    case GREY: grey(image); break;
-    case ERASE: return erase(each, draws, image);
-    default: return UNKNOWN;
-  }
-  return FINE;
+  if (kind < 0) return UNKNOWN;
+  if (((flags & COLOURS) && image->channels != 3) || ((flags & CHANCE) && draws[0] >= each->real[5])) return FINE;
+  int verdict = flags & STAYS ? own_pixels(scratch, image) : FINE;
+  return verdict == FINE ? kinds[kind].run(scratch, each, draws, image) : verdict;
 }

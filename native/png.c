@@ -13,9 +13,7 @@
 #include <emmintrin.h>
 #endif
 
-static uint32_t number(const uint8_t *bytes) {
-  return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
-}
+static uint32_t number(const uint8_t *bytes) { return (uint32_t)from_bytes(bytes, 4, 0); }
 
 enum { GREYS = 0, COLOURS = 2, PALETTE = 3 }; /* kinds; with 4 more, alpha is behind them */
 

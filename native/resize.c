@@ -367,11 +367,11 @@ static int64_t whole(double scale) {
   return fabs(scale - rounded) < DBL_EPSILON ? (int64_t)rounded : 0;
 }
 
-/* Resize into `out`, or, if it is NULL, into the other room; RESIZE: whole = {height, width, how}. */
-int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored,
-                 int upside_down, uint8_t *out, struct image *image) {
+/* RESIZE: whole = {height, width, how}. */
+int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored, int upside_down,
+                 struct image *image) {
   if (image->height < 1 || image->width < 1) return OTHER_SHAPE;
-  if (out == NULL) out = next_pixels(scratch, (size_t)height * (size_t)width * (size_t)image->channels);
+  uint8_t *out = room_for(scratch, height, width, image->channels);
   if (out == NULL) return NO_MEMORY;
   struct job job = {scratch, image, height, width, mirrored, upside_down, out};
   double down = 1.0 / ((double)height / (double)image->height), across = 1.0 / ((double)width / (double)image->width);

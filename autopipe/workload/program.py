@@ -199,7 +199,7 @@ class _Part:
             return None
         if code is None or not (self._is_bytes or all(each.is_wide for each in code)):
             return None
-        makes_floats = code[-1:] and code[-1].code == native.LINEAR
+        makes_floats = code[-1:] and code[-1].name == "LINEAR"
         is_kept = makes_floats or not self._is_bytes or after is None or after.dtype in (None, np.uint8)
         return code if is_kept else None
 

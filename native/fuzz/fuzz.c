@@ -19,6 +19,7 @@
 
 struct autopipe_scratch *autopipe_scratch_new(int simd);
 void autopipe_scratch_free(struct autopipe_scratch *scratch);
+const char *autopipe_name(int32_t code);
 int64_t autopipe_fill(const struct autopipe_program *program, const struct autopipe_span *spans, int64_t rows,
                       const double *draws, int64_t drawn, uint8_t *out, int64_t row_bytes,
                       struct autopipe_scratch *scratch, uint8_t *verdicts);
@@ -27,16 +28,20 @@ void autopipe_features(const struct autopipe_span *records, int64_t rows, const 
 
 static const struct autopipe_feature features[] = {{"image/encoded", 13, 0}, {"image/class/label", 17, 1}};
 
+/* In this file instructions of the table in pixels.c have codes of their own, from which `prepare` makes the true ones. */
+enum { OURS = 64, PAD = OURS, CLASSES, LINEAR, BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, ERASE };
+static const char *const names[] = {"PAD", "CLASSES", "LINEAR", "BRIGHTNESS", "CONTRAST", "SATURATION", "HUE", "GREY", "ERASE"};
+
 #define DECODED(channels, least) {DECODE, 0, {channels, 1 << 22, least, least, 1}, {0}, NULL}
-static const struct autopipe_instruction cropped[] = {
+static struct autopipe_instruction cropped[] = {
     DECODED(3, 0), {CROP_RANDOM_SIZE, 0, {0}, {0.08, 1, 0.75, 1.3333}, NULL}, {RESIZE, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL},
     {FLIP, 4, {1, 1}, {0}, NULL}};
-static const struct autopipe_instruction reduced[] = {DECODED(3, SIDE), {RESIZE, 0, {SIDE, SIDE, AREA}, {0}, NULL}};
-static const struct autopipe_instruction grey[] = {DECODED(1, 0), {CROP, 0, {SIDE, SIDE, 1}, {0}, NULL}};
-static const struct autopipe_instruction mask[] = {DECODED(0, 0), {RESIZE, 0, {SIDE, SIDE, NEAREST}, {0}, NULL}};
-static const struct autopipe_instruction coloured[] = { /* on images of any size */
+static struct autopipe_instruction reduced[] = {DECODED(3, SIDE), {RESIZE, 0, {SIDE, SIDE, AREA}, {0}, NULL}};
+static struct autopipe_instruction grey[] = {DECODED(1, 0), {CROP, 0, {SIDE, SIDE, 1}, {0}, NULL}};
+static struct autopipe_instruction mask[] = {DECODED(0, 0), {RESIZE, 0, {SIDE, SIDE, NEAREST}, {0}, NULL}};
+static struct autopipe_instruction coloured[] = { /* on images of any size */
     DECODED(3, 0), {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.2, 3}, NULL}, {SATURATION, 2, {0}, {0, 4}, NULL},
-    {HUE, 3, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.4, 0.3, 3.3, 1}, NULL}, {GREY, 5, {0}, {0.5}, NULL},
+    {HUE, 3, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.4, 0.3, 3.3, 0, 1}, NULL}, {GREY, 5, {0}, {0, 0, 0, 0, 0, 0.5}, NULL},
     {FIT, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL}, {PAD, 0, {SIDE, SIDE, 7, 1}, {0}, NULL}};
 #define COUNT(array) ((int64_t)(sizeof(array) / sizeof *(array)))
 static const struct autopipe_program programs[] = {
@@ -47,19 +52,43 @@ static const struct autopipe_program programs[] = {
 /* Arrays of bytes and of floats, of one pixel upwards. */
 #define EDGE 6
 static const float line[3 * EDGE * 3] = {-1, 2, -3};
-static const struct autopipe_instruction colours[] = {
+static struct autopipe_instruction colours[] = {
     {PAD, 0, {EDGE + 2, EDGE + 1, 7, 1}, {0}, NULL}, {CROP, 0, {EDGE, EDGE, 1}, {0}, NULL}, {FLIP, 2, {1, 1}, {0}, NULL},
     {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.5, 2}, NULL}, {SATURATION, 2, {0}, {0.5, 2}, NULL},
-    {HUE, 3, {0}, {0.5}, NULL}, {GREY, 4, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.9, 0.3, 3.3, 0.9}, NULL},
+    {HUE, 3, {0}, {0.5}, NULL}, {GREY, 4, {0}, {0, 0, 0, 0, 0, 0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.9, 0.3, 3.3, 0, 0.9}, NULL},
     {LINEAR, 0, {1, 3 * EDGE}, {0}, line}};
-static const struct autopipe_instruction floats[] = {
+static struct autopipe_instruction floats[] = {
     {PAD, 0, {EDGE, EDGE + 2, 7, 4}, {0}, NULL}, {CROP, 0, {EDGE, EDGE, 1}, {0}, NULL}, {FLIP, 2, {1, 1}, {0}, NULL},
-    {BRIGHTNESS, 0, {1, 1}, {0.5, 2}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 4}, {0.02, 0.9, 0.3, 3.3, 0.9}, NULL},
+    {BRIGHTNESS, 0, {1, 1}, {0.5, 2}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 4}, {0.02, 0.9, 0.3, 3.3, 0, 0.9}, NULL},
     {LINEAR, 0, {4, 1}, {0}, line}};
 static const struct autopipe_program of_arrays[] = {
     {colours, COUNT(colours), EDGE, EDGE, 12}, {floats, COUNT(floats), EDGE, EDGE, 12},
     {colours, 3, EDGE, EDGE, 3}, {floats, 3, EDGE, EDGE, 12}, {floats, 3, EDGE, EDGE, 8}, {colours, 3, EDGE, EDGE, 1}};
 static const int64_t shapes[][2] = {{1, 1}, {1, 9}, {9, 1}, {5, 7}, {8, 8}};
+
+static int32_t count_of_codes(void) {
+  int32_t count = 0;
+  while (autopipe_name(count) != NULL) count++;
+  return count;
+}
+
+/* Return the code in this file of a true one, which stays as it is if it has none: a new instruction, say. */
+static int32_t ours(int32_t code) {
+  for (int32_t each = 0; each < COUNT(names); each++)
+    if (strcmp(names[each], autopipe_name(code)) == 0) return OURS + each;
+  return code;
+}
+
+static void prepare(void) {
+  struct autopipe_instruction *tables[] = {cropped, reduced, grey, mask, coloured, colours, floats};
+  const int64_t counts[] = {COUNT(cropped), COUNT(reduced), COUNT(grey), COUNT(mask), COUNT(coloured), COUNT(colours), COUNT(floats)};
+  static int is_done;
+  for (int64_t table = 0; !is_done && table < COUNT(tables); table++)
+    for (int64_t at = 0; at < counts[table]; at++)
+      for (int32_t code = 0; tables[table][at].code >= OURS && code < count_of_codes(); code++)
+        if (strcmp(names[tables[table][at].code - OURS], autopipe_name(code)) == 0) tables[table][at].code = code;
+  is_done = 1;
+}
 
 static uint64_t digest = 14695981039346656037u; /* FNV-1a, of words */
 static int is_damaged;
@@ -174,29 +203,32 @@ static int next_instruction(struct input *from, struct autopipe_instruction *to,
   if (colours[0] == 0)
     for (size_t at = 0; at < sizeof colours; at++) colours[at] = (uint8_t)(at * 7 + at / 1000 + 1);
   for (size_t at = 0; lines[0] == 0 && at < sizeof lines / sizeof *lines; at++) lines[at] = (float)(at % 257) / 7 - 11;
-  int64_t kind = next_of(from, LINEAR + 1), down, across;
-  *to = (struct autopipe_instruction){.code = (int32_t)(kind == DECODE ? RESIZE : kind), .draw = (int32_t)next_of(from, 3)};
-  if (to->code == CROP || to->code == RESIZE || to->code == FIT || to->code == PAD) {
+  int32_t code = (int32_t)next_of(from, count_of_codes());
+  int64_t down, across;
+  if (code == DECODE) code = RESIZE;
+  *to = (struct autopipe_instruction){.code = code, .draw = (int32_t)next_of(from, 3)};
+  code = ours(code);
+  if (code == CROP || code == RESIZE || code == FIT || code == PAD) {
     next_size(from, &down, &across);
-    if (to->code == PAD && (down > *height ? down : *height) * (across > *width ? across : *width) > MOST_PIXELS) return 0;
-    *height = to->code != PAD || down > *height ? down : *height;
-    *width = to->code != PAD || across > *width ? across : *width;
+    if (code == PAD && (down > *height ? down : *height) * (across > *width ? across : *width) > MOST_PIXELS) return 0;
+    *height = code != PAD || down > *height ? down : *height;
+    *width = code != PAD || across > *width ? across : *width;
     to->whole[0] = down;
     to->whole[1] = across;
-    to->whole[2] = next_of(from, to->code == PAD ? 256 : 3) % (to->code == CROP ? 2 : 256);
-    to->whole[3] = to->code == PAD;
-  } else if (to->code == FLIP) {
+    to->whole[2] = next_of(from, code == PAD ? 256 : 3) % (code == CROP ? 2 : 256);
+    to->whole[3] = code == PAD;
+  } else if (code == FLIP) {
     to->whole[0] = next_of(from, 2);
     to->whole[1] = next_of(from, 2);
-  } else if (to->code == CROP_RANDOM_SIZE || to->code == ERASE) {
+  } else if (code == CROP_RANDOM_SIZE || code == ERASE) {
     double least = 0.01 + 0.24 * (double)next_of(from, 5), ratio = 0.05 + 0.5 * (double)next_of(from, 5);
-    memcpy(to->real, (double[]){least, least * 1.03, ratio, 1 / ratio, 0.9}, 5 * sizeof(double));
-    for (int channel = 0; to->code == ERASE && channel < 4; channel++) to->whole[channel] = 50 * channel;
-    to->whole[5] = to->code == ERASE;
-  } else if (to->code == CLASSES) {
+    memcpy(to->real, (double[]){least, least * 1.03, ratio, 1 / ratio, 0, 0.9}, sizeof to->real);
+    for (int channel = 0; code == ERASE && channel < 4; channel++) to->whole[channel] = 50 * channel;
+    to->whole[5] = code == ERASE;
+  } else if (code == CLASSES) {
     to->whole[0] = next_of(from, 2) ? 254 : -1;
     to->table = colours;
-  } else if (to->code == LINEAR) {
+  } else if (code == LINEAR) {
     to->whole[0] = 1;
     to->whole[1] = next_of(from, 2) ? *width * channels : 1;
     to->table = lines;
@@ -204,7 +236,8 @@ static int next_instruction(struct input *from, struct autopipe_instruction *to,
     to->whole[0] = next_of(from, 2);
     to->real[0] = 0.25 * (double)next_of(from, 5);
     to->real[1] = to->real[0] + 0.5 * (double)next_of(from, 5);
-    if (to->code == HUE) to->real[0] /= 2;
+    to->real[5] = to->real[0];
+    if (code == HUE) to->real[0] /= 2;
   }
   return 1;
 }
@@ -220,8 +253,8 @@ static void run_pixels_of(struct input from) {
   int64_t height = span.height, width = span.width, channels = span.channels, count = 1 + next_of(&from, 4);
   for (int64_t each = 0; each < count; each++) {
     if (!next_instruction(&from, &code[each], &height, &width, channels)) return;
-    if (code[each].code == CLASSES) channels = 1;
-    if (code[each].code == LINEAR) { /* always the last one: it makes floats */
+    if (ours(code[each].code) == CLASSES) channels = 1;
+    if (ours(code[each].code) == LINEAR) { /* always the last one: it makes floats */
       channels *= sizeof(float);
       count = each + 1;
     }
@@ -242,6 +275,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   uint8_t *bytes = calloc(1, size ? size : 1); /* of this very size, so that a read beyond it is seen */
   if (bytes == NULL) return 0;
   if (size) memcpy(bytes, data, size);
+  prepare();
   run_files(bytes, size);
   run_pixels_of((struct input){bytes + (size > 40 ? size - 40 : 0), bytes + size}); /* headers are much alike */
   free(bytes);
@@ -284,14 +318,14 @@ static size_t mutated(uint8_t *bytes, size_t size) {
 static long run_shapes(void) {
   long done = 0;
   uint8_t bytes[24];
-  for (int64_t at = 0; at < 4 * COUNT(sides) * COUNT(sides) * (LINEAR + 1) * 3; at++, done++) {
+  for (int64_t at = 0; at < 4 * COUNT(sides) * COUNT(sides) * count_of_codes() * 3; at++, done++) {
     int64_t left = at;
     for (size_t each = 0; each < sizeof bytes; each++) bytes[each] = (uint8_t)below(256);
     bytes[0] = (uint8_t)(left % 4); /* channels */
     bytes[1] = (uint8_t)((left /= 4) % COUNT(sides));
     bytes[2] = (uint8_t)((left /= COUNT(sides)) % COUNT(sides));
-    bytes[12] = (uint8_t)((left /= COUNT(sides)) % (LINEAR + 1));
-    left /= LINEAR + 1;
+    bytes[12] = (uint8_t)((left /= COUNT(sides)) % count_of_codes());
+    left /= count_of_codes();
     memset(bytes + 3, (int)(2 * left), 8); /* random numbers */
     bytes[11] = left == 1; /* instructions, less one */
     run_pixels_of((struct input){bytes, bytes + sizeof bytes});

@@ -72,7 +72,7 @@ class RandomBrightness(ImageOp):
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         is_float, limits = field.dtype == np.float32, self.factor or (self.delta,)
         whole = self.factor is not None, is_float
-        return (native.Instruction(native.BRIGHTNESS, whole, limits, is_wide=is_float),)
+        return (native.Instruction("BRIGHTNESS", whole, limits, is_wide=is_float),)
 
     def _change(self, number: Any) -> tuple[Any, Any]:
         """Return the factor of the levels, and the share of the range to add."""
@@ -135,7 +135,7 @@ class RandomContrast(ImageOp):
         return cv2.merge(planes).reshape(array.shape)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.CONTRAST, real=(self.lower, self.upper)),)
+        return (native.Instruction("CONTRAST", real=(self.lower, self.upper)),)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         if library == "tf":
@@ -249,7 +249,7 @@ class RandomHue(_ColourOp):
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
         if native.why_not() is None:  # behind an op that Python makes: NumPy takes ten times as long
-            turning, whole = native.Instruction(native.HUE, real=(self.delta,)), np.ascontiguousarray(array)
+            turning, whole = native.Instruction("HUE", real=(self.delta,)), np.ascontiguousarray(array)
             turned = np.empty((1, *whole.shape), np.uint8)
             program = native.Program([(turning, 0)], whole.shape, whole.dtype)
             if not program.fill(native.pixels_at([whole]), np.array([[number]]), turned).any():
@@ -258,7 +258,7 @@ class RandomHue(_ColourOp):
         return super()._bytes(array, number)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.HUE, real=(self.delta,)),)
+        return (native.Instruction("HUE", real=(self.delta,)),)
 
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
         change = "hsv[..., 0] = (hsv[..., 0] + 360.0 * change) % 360.0"  # degrees, as OpenCV has them in 32-bit floats
@@ -309,7 +309,7 @@ class RandomSaturation(_ColourOp):
         return cv2.merge(planes)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.SATURATION, real=(self.lower, self.upper)),)
+        return (native.Instruction("SATURATION", real=(self.lower, self.upper)),)
 
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
         limits = self.lower, self.upper
@@ -338,7 +338,7 @@ class RandomGrayscale(ImageOp):
         return cv2.cvtColor(grey, cv2.COLOR_GRAY2RGB).astype(array.dtype, copy=False)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.GREY, real=(self.probability,)),)
+        return (native.Instruction("GREY", real=(0, 0, 0, 0, 0, self.probability)),)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         drawn, chance = ("rng.random()", "is_grey and ") if library == "np" else ("tf.random.uniform(())", "")

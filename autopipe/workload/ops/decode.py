@@ -150,7 +150,7 @@ class Decode(Op):
 
     def _decoded(self, channels: int, least: tuple[int, int]) -> tuple[native.Instruction, ...]:
         is_turned = self.orientation == "exif"
-        return (native.Instruction(native.DECODE, (channels, self.max_pixels, *least, is_turned)),)
+        return (native.Instruction("DECODE", (channels, self.max_pixels, *least, is_turned)),)
 
     @staticmethod
     def is_progressive(data: bytes) -> bool:
@@ -350,7 +350,7 @@ def _png(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
     if bits > _BITS or (channels == 1 and has_colours):
         return None
     made = np.empty((1, height, width, 3)[: 3 + has_colours], np.uint8)
-    decoding = native.Instruction(native.DECODE, (channels or 0, MAX_PIXELS, 0, 0, False))
+    decoding = native.Instruction("DECODE", (channels or 0, MAX_PIXELS, 0, 0, False))
     program = native.Program([(decoding, 0)], made.shape[1:], made.dtype)
     verdict = program.fill(native.bytes_at([data]), np.empty((1, 0)), made)
     pixels: NDArray[np.uint8] = made[0]

@@ -67,7 +67,7 @@ class RandomFlip(PixelOp):
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.FLIP, (self.horizontal, self.vertical), is_wide=True),)
+        return (native.Instruction("FLIP", (self.horizontal, self.vertical), is_wide=True),)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         if type(self) is not RandomFlip:  # a class of somebody's own may do more
@@ -295,8 +295,8 @@ class RandomErasing(ImageOp):
             self._check_levels(dtype)
         paint = np.full(field.shape[2:], filling(self, field.kind, dtype), dtype)
         levels = (*native.in_memory(paint), 0, 0, 0, 0)[:5]
-        chance = (*self.area, *self.ratio, self.probability)
-        return (native.Instruction(native.ERASE, (*levels, dtype.itemsize), chance, is_wide=True),)
+        chance = (*self.area, *self.ratio, 0, self.probability)
+        return (native.Instruction("ERASE", (*levels, dtype.itemsize), chance, is_wide=True),)
 
     def _check_levels(self, dtype: np.dtype[Any]) -> None:
         if dtype.kind not in "iu":

@@ -120,11 +120,11 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
 
 
 def _resized_natively(
-    height: int, width: int, interpolation: Interpolation, code: int = native.RESIZE
+    height: int, width: int, interpolation: Interpolation, name: str = "RESIZE"
 ) -> tuple[native.Instruction, ...] | None:
     if interpolation not in native.HOW:
         return None
-    return (native.Instruction(code, (height, width, native.HOW[interpolation])),)
+    return (native.Instruction(name, (height, width, native.HOW[interpolation])),)
 
 
 def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Iterator[str]:
@@ -198,7 +198,7 @@ class Pad(_Sized):
 def _padded_natively(op: Any, field: Field) -> native.Instruction:
     dtype = field.dtype or np.dtype(np.uint8)
     pixel = padded(np.empty((0, 1), dtype), (1, 1), filling(op, field.kind, dtype))
-    return native.Instruction(native.PAD, (op.height, op.width, *native.in_memory(pixel), dtype.itemsize), is_wide=True)
+    return native.Instruction("PAD", (op.height, op.width, *native.in_memory(pixel), dtype.itemsize), is_wide=True)
 
 
 def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[Any]:
@@ -242,7 +242,7 @@ class ResizeKeepingAspect(_Sized):
         return padded(fitted, (self.height, self.width), filling(self, kind, array.dtype))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        fitted = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), native.FIT)
+        fitted = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), "FIT")
         return None if fitted is None else (*fitted, _padded_natively(self, field))
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
@@ -283,7 +283,7 @@ class _Crop(Cutting):
         return top, left, self.height, self.width
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return (native.Instruction(native.CROP, (self.height, self.width, self.is_random), is_wide=True),)
+        return (native.Instruction("CROP", (self.height, self.width, self.is_random), is_wide=True),)
 
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         if type(self) not in (CenterCrop, RandomCrop):  # a class of somebody's own may do more
@@ -360,7 +360,7 @@ class RandomResizedCrop(Cutting):
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         resized = _resized_natively(self.height, self.width, how(self.interpolation, field.kind))
-        cut = native.Instruction(native.CROP_RANDOM_SIZE, real=(*self.area, *self.ratio))
+        cut = native.Instruction("CROP_RANDOM_SIZE", real=(*self.area, *self.ratio))
         return None if resized is None else (cut, *resized)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:

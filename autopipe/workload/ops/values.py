@@ -60,7 +60,7 @@ class _ValueOp(Op):
         line = np.broadcast_arrays(*self.line())
         table = np.array([np.broadcast_to(each, field.shape[1:] if each.ndim else ()) for each in line], np.float32)
         size = field.dtype.itemsize, table[0].size
-        return (native.Instruction(native.LINEAR, size, table=table, is_wide=field.dtype == np.float32),)
+        return (native.Instruction("LINEAR", size, table=table, is_wide=field.dtype == np.float32),)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
         x, y = sample
@@ -233,7 +233,7 @@ class MaskToClass(PixelOp):
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         unknown = -1 if self.unknown is None else self.unknown
-        return (native.Instruction(native.CLASSES, (unknown,), table=_table(self.palette)),)  # type: ignore[arg-type]
+        return (native.Instruction("CLASSES", (unknown,), table=_table(self.palette)),)  # type: ignore[arg-type]
 
     def plain_constants(self, step: Step) -> Lines:
         colours = _checked(self.palette)

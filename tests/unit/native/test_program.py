@@ -6,6 +6,7 @@ Each case runs with all vector instructions, with SSSE3 and in plain C. How load
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 import zlib
@@ -20,12 +21,14 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import native
+from autopipe.errors import AutopipeError
 from autopipe.workload import order
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import _FLAGS, MAX_PIXELS, decode
 from autopipe.workload.ops.planner import make_plan, run
 from autopipe.workload.program import Programs, programs
 from autopipe.workload.sample import Field, FieldKind
+from tests.contract.op_references import CASES
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 
@@ -182,6 +185,23 @@ def test_every_colour_is_turned_as_by_numpy(number: float, monkeypatch: pytest.M
         np.testing.assert_array_equal(out[0], hue.pixels(image, FieldKind.IMAGE, np.array([number]), None))
         if number == 0.5:
             np.testing.assert_array_equal(out[0], image)
+
+
+def test_each_instruction_is_one_of_an_op() -> None:
+    """So that it is compared with a reference, which `tests/contract/op_references.py` has of each op."""
+    used = set[str]()
+    for case in CASES:
+        for kind in FieldKind:
+            with contextlib.suppress(AutopipeError):
+                field = Field(kind, None if kind is FieldKind.ENCODED else (8, 8, 3), np.dtype(np.uint8), 3)
+                instructions = [*(case.op.instructions(field) or ()), *(case.op.mask_instructions(field) or ())]
+                used |= {each.name for each in instructions}
+    assert used == native.codes().keys()
+
+
+def test_an_instruction_that_is_not_there_is_refused() -> None:
+    with pytest.raises(KeyError, match="SHARPEN"):
+        native.Program([(native.Instruction("SHARPEN"), 0)], (8, 8, 3), np.dtype(np.uint8))
 
 
 def _is_known(image: bytes, decode: Any) -> bool:
@@ -485,7 +505,7 @@ def by_opencv(data: bytes, channels: Literal[1, 3] | None) -> NDArray[Any]:
 
 
 def by_program(data: bytes, channels: int, shape: tuple[int, ...], *, simd: int = 2) -> NDArray[Any] | None:
-    decoding = native.Instruction(native.DECODE, (channels, MAX_PIXELS, 0, 0, False))
+    decoding = native.Instruction("DECODE", (channels, MAX_PIXELS, 0, 0, False))
     out = np.empty((1, *shape), np.uint8)
     program = native.Program([(decoding, 0)], shape, out.dtype, simd=simd)
     return None if program.fill(native.bytes_at([data]), np.empty((1, 0)), out).any() else out[0]
