@@ -74,6 +74,16 @@ class _Program(ctypes.Structure):
     )
 
 
+class _Part(ctypes.Structure):
+    _fields_ = (
+        ("values", ctypes.c_void_p),
+        ("height", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("channels", ctypes.c_int64),
+        ("value_bytes", ctypes.c_int64),
+    )
+
+
 class _Feature(ctypes.Structure):
     _fields_ = (("key", ctypes.c_char_p), ("key_bytes", ctypes.c_int64), ("is_number", ctypes.c_int64))
 
@@ -109,10 +119,11 @@ def _loaded() -> ctypes.CDLL | str:
     found.autopipe_fill.restype = ctypes.c_int64
     found.autopipe_uniforms.restype = None
     found.autopipe_features.restype = None
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
     found.autopipe_uniforms.argtypes = [pointer, number, pointer, number, pointer]
     found.autopipe_features.argtypes = [pointer, number, pointer, number, pointer, pointer]
     found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
+    found.autopipe_mix.argtypes = [pointer, number, number, pointer, pointer, real, real, number, number, pointer]
     return found
 
 
@@ -155,6 +166,7 @@ def facts() -> str:
     return f"{_FILE.name} {digest()}, {found.autopipe_simd().decode()}, libjpeg-turbo {jpeg}"
 
 
+_LEAST_ALPHA: Final = 0.06  # below it, shares of NumPy come from logarithms
 _SIZES: Final = (
     ((97, 61), (40, 33)), ((97, 61), (224, 224)), ((64, 96), (32, 48)), ((90, 60), (30, 20)), ((50, 50), (49, 51)),
     ((1, 1), (7, 5)), ((1, 300), (3, 100)), ((131, 77), (50, 77)),
@@ -239,6 +251,38 @@ class Program:
             out.ctypes.data, out.strides[0], _scratch(self._library, self._simd), verdicts.ctypes.data,
         )  # fmt: skip
         return verdicts
+
+
+def mix(
+    parts: Sequence[tuple[NDArray[Any], bool]], draws: NDArray[np.float64], alpha: float, probability: float
+) -> bool:
+    """Mix the samples of a batch where they lie, as `autopipe.workload.ops.mix` does; return False if Python is to.
+
+    Args:
+        parts: those of the batch, the images first; each with whether a rectangle is put in, as `CutMix` does, or
+            values are added.
+        draws: the six random numbers of each sample.
+        alpha: of the beta distribution of shares.
+        probability: of mixing a sample.
+    """
+    if why_not() is not None or not _LEAST_ALPHA <= alpha <= 1:
+        return False
+    library, found = _loaded(), (_Part * len(parts))()
+    assert not isinstance(library, str), library
+    for to, (values, is_cut) in zip(found, parts, strict=True):
+        if not values.flags.c_contiguous or (values.dtype not in (np.uint8, np.float32) and not is_cut):
+            return False
+        to.values, to.value_bytes = values.ctypes.data, 0 if is_cut else values.itemsize
+        to.height, to.width, to.channels = sizes(values.shape[1:], values.itemsize)
+    images, is_cut = parts[0]
+    order = np.argsort(draws[:, 0], kind="stable")
+    draws = np.ascontiguousarray(draws)
+    height, width = images.shape[1:3] if is_cut else (0, 0)
+    verdict = library.autopipe_mix(
+        found, len(parts), len(draws), draws.ctypes.data, order.ctypes.data, alpha, probability, height, width,
+        _scratch(library, 2),
+    )  # fmt: skip
+    return bool(verdict == 0)
 
 
 def uniforms(columns: NDArray[np.uint64], indices: NDArray[np.int64]) -> NDArray[np.float64]:

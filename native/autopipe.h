@@ -67,6 +67,12 @@ struct autopipe_program {
   int64_t height, width, channels; /* of a row */
 };
 
+struct autopipe_part { /* of all samples of a batch, one behind the other */
+  uint8_t *values;
+  int64_t height, width, channels;
+  int64_t value_bytes;
+};
+
 /* `channels` are the bytes of a pixel, here and below: three of 8 bits, or twelve of three floats. */
 
 /* -------------------- shared by the files; the rest is of no use outside */

@@ -26,6 +26,9 @@ int64_t autopipe_fill(const struct autopipe_program *program, const struct autop
 void autopipe_features(const struct autopipe_span *records, int64_t rows, const struct autopipe_feature *features,
                        int64_t count, struct autopipe_span *found, struct autopipe_scratch *scratch);
 
+int autopipe_mix(const struct autopipe_part *parts, int64_t count, int64_t rows, const double *draws, const int64_t *order,
+                 double alpha, double probability, int64_t height, int64_t width, struct autopipe_scratch *scratch);
+
 static const struct autopipe_feature features[] = {{"image/encoded", 13, 0}, {"image/class/label", 17, 1}};
 
 /* In this file instructions of the table in pixels.c have codes of their own, from which `prepare` makes the true ones. */
@@ -269,6 +272,31 @@ static void run_pixels_of(struct input from) {
   free(pixels);
 }
 
+/* Mix a batch of bytes and of floats, each part in memory of its very size. */
+static void run_mixing(struct input from) {
+  int64_t rows = 1 + next_of(&from, 5), height, width, order[5] = {0};
+  double draws[5 * 6], alpha = 0.06 + 0.2 * (double)next_of(&from, 5);
+  struct autopipe_part parts[3];
+  next_size(&from, &height, &width);
+  if (height * width > 1 << 12) width = 1 + width % 2;
+  for (int64_t at = 0; at < rows; at++) order[at] = next_of(&from, rows + (at == 4)); /* of five, one that is not there */
+  for (int64_t at = 0; at < 6 * rows; at++) draws[at] = numbers[next_of(&from, COUNT(numbers))];
+  int cuts = (int)next_of(&from, 2);
+  for (int64_t each = 0; each < 3; each++) {
+    int64_t floats = each == 2, channels = floats ? 4 * (1 + next_of(&from, 9)) : 1 + next_of(&from, 4);
+    parts[each] = (struct autopipe_part){NULL, floats ? 1 : height, floats ? 1 : width, channels, floats ? 4 : !cuts};
+    size_t size = (size_t)(rows * parts[each].height * parts[each].width * channels);
+    parts[each].values = calloc(1, size);
+    if (parts[each].values == NULL) abort();
+    for (size_t at = 0; at < size && !floats; at++) parts[each].values[at] = (uint8_t)(at * 7);
+  }
+  autopipe_mix(parts, 3, rows, draws, order, alpha, 0.9, cuts ? height : 0, cuts ? width : 0, scratch_of(2));
+  for (int64_t each = 0; each < 3; each++) {
+    note(parts[each].values, (size_t)(rows * parts[each].height * parts[each].width * parts[each].channels));
+    free(parts[each].values);
+  }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -278,6 +306,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   prepare();
   run_files(bytes, size);
   run_pixels_of((struct input){bytes + (size > 40 ? size - 40 : 0), bytes + size}); /* headers are much alike */
+  run_mixing((struct input){bytes + (size > 60 ? size - 60 : 0), bytes + size});
   free(bytes);
   return 0;
 }

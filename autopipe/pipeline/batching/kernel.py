@@ -149,13 +149,14 @@ class Kernel:
     def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
         if not self._tail:
             return self._fill_rows(epoch, indices, batch)
-        made = self._single.empty(len(indices))
+        # Ops that mix may write to the samples where they lie.
+        made = batch if self._single.columns == self.spec.columns else self._single.empty(len(indices))
         bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
             drawn = order.uniforms_of(self._recipe.seed, epoch, indices, _streams([step]))
             made = self._run_on_batch(step, made, drawn)
         for part, out in zip(made, batch, strict=True):
-            if part is not None and out is not None:
+            if part is not None and out is not None and part is not out:
                 out[...] = part
         return bad
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import OpError, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels
@@ -63,13 +64,21 @@ class _Mixing(Op):
         return sample
 
     def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:
+        """Mix samples where they lie: by one call of the native library, or by NumPy, which is its reference."""
         x, y = batch
+        parts = [(part, self._cuts(part, x)) for part in batch if part is not None]
+        if native.mix(parts, random, self.alpha, self.probability):
+            return batch
         order = np.argsort(random[:, 0], kind="stable")
         others = x[order], None if y is None else y[order]
         for row in np.flatnonzero(random[:, 1] < self.probability).tolist():
             share = float(generator(random[row, 2:4]).beta(self.alpha, self.alpha))
             self._mix((x, y), others, row, share, random[row, 4:])
         return x, y
+
+    def _cuts(self, part: NDArray[Any], images: NDArray[Any]) -> bool:
+        """Return True if a part of the batch gets a rectangle of another sample; the values of others are added."""
+        return False
 
     @abc.abstractmethod
     def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
@@ -136,6 +145,9 @@ class CutMix(_Mixing):
 
     alpha: float = 1.0
 
+    def _cuts(self, part: NDArray[Any], images: NDArray[Any]) -> bool:
+        return part.shape[1:3] == images.shape[1:3]
+
     def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
         x, y = batch
         height, width = x.shape[1:3]
@@ -146,7 +158,7 @@ class CutMix(_Mixing):
         x[inside] = others[0][inside]
         if y is None or others[1] is None:
             return
-        if y.shape[1:3] == (height, width):
+        if self._cuts(y, x):
             y[inside] = others[1][inside]
         else:
             y[row] = _sum(y[row], others[1][row], 1 - tall * wide / (height * width))

@@ -12,6 +12,7 @@ from autopipe import native
 from autopipe.errors import OpError, WorkloadError
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.order import generator
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.integers(0, 256, (5, 8, 10, 3), np.uint8)
@@ -89,6 +90,69 @@ def test_what_follows_on_each_value_alone_may_run_on_the_device() -> None:
     plan = make_plan(ap.Workload(data=ap.Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2))
     assert [type(step.op) for step in plan.body] == [ap.RandomFlip, ap.OneHot, ap.MixUp, ap.CutMix]
     assert [type(step.op) for step in plan.suffix] == [ap.Rescale]
+
+
+BATCHES = {
+    "one sample": (1, 5, 7),
+    "one pixel": (9, 1, 1),
+    "a row": (3, 1, 4099),
+    "a column": (4, 4099, 1),
+    "odd": (33, 13, 11),
+}
+
+
+def batch_of(name: str, dtype: str, y: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    numbers = np.random.default_rng(0)
+    size = BATCHES[name]
+    images = numbers.integers(0, 256, (*size, 3)).astype(dtype)
+    targets: dict[str, NDArray[Any]] = {
+        "vectors": numbers.random((size[0], 7), np.float32),
+        "numbers": numbers.random(size[0], np.float32),
+        "masks": numbers.integers(0, 9, size, np.uint8),
+        "deep masks": numbers.random((*size, 5)),
+    }
+    return images, targets.get(y)
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("op", [ap.MixUp(), ap.MixUp(0.06, 0.7), ap.CutMix(), ap.CutMix(0.3, 0.7)], ids=str)
+def test_the_library_mixes_to_the_bits_of_numpy(op: Op, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [("uint8", "vectors"), ("float32", "numbers"), ("uint8", "")]
+    kinds += [("uint8", "masks"), ("uint8", "deep masks")] if isinstance(op, ap.CutMix) else []
+    for dtype, y in kinds:
+        batch = batch_of(name, dtype, y)
+        random = np.random.default_rng(1).random((BATCHES[name][0], 6))
+        random[0, 4:] = 1 - 2**-53  # the last place
+        by_library = op.mix(tuple(None if part is None else part.copy() for part in batch), random)
+        with monkeypatch.context() as python:
+            python.setattr(native, "mix", lambda *_: False)
+            by_numpy = op.mix(tuple(None if part is None else part.copy() for part in batch), random)
+        for one, two in zip(by_library, by_numpy, strict=True):
+            assert (one is None and two is None) or one.tobytes() == two.tobytes()
+
+
+@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
+@pytest.mark.parametrize("alpha", [0.06, 0.2, 0.5, 0.999, 1.0])
+def test_the_library_draws_the_shares_of_numpy(alpha: float) -> None:
+    random = np.random.default_rng(2).random((3000, 6))
+    random[:4, 2:4] = ((0, 0), (0, 1 - 2**-53), (2**-53, 0.5), (1 - 2**-53, 1 - 2**-53))
+    ones = np.arange(3000, dtype=np.float32)[:, None, None, None]
+    others = ones[np.argsort(random[:, 0], kind="stable")]
+    assert native.mix([(ones, False)], random, alpha, 1.0)
+    drawn = [generator(row[2:4]).beta(alpha, alpha) for row in random]
+    kept, rest = (np.array(each, np.float32)[:, None, None, None] for each in (drawn, [1 - share for share in drawn]))
+    np.testing.assert_array_equal(ones, np.arange(3000, dtype=np.float32)[:, None, None, None] * kept + others * rest)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.5])
+def test_numpy_mixes_what_the_library_does_not(alpha: float) -> None:
+    assert not native.mix([(IMAGES.copy(), False)], RANDOM, alpha, 1.0)
+    assert not native.mix([(IMAGES.astype("uint16"), False)], RANDOM, 0.5, 1.0)
+    assert not native.mix([(IMAGES[:, ::2], False)], RANDOM, 0.5, 1.0)
+    x, _ = made(ap.MixUp(alpha), None)
+    for row, (other, share) in enumerate(zip(partners(), shares(alpha), strict=True)):
+        np.testing.assert_allclose(x[row], IMAGES[row] * share + IMAGES[other] * (1 - share), atol=0.51)
 
 
 def test_small_samples_that_are_batched_at_once_are_mixed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
