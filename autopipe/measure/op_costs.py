@@ -34,7 +34,7 @@ from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Op, Plan
 from autopipe.workload.ops import planner
-from autopipe.workload.program import programs
+from autopipe.workload.program import Link, links
 from autopipe.workload.sample import Sample, Source
 from autopipe.workload.workload import Workload
 
@@ -221,21 +221,27 @@ def _name(op: Op) -> str:
 
 def _native(workload: Workload, plan: Plan) -> Iterator[bool]:
     """Yield True for the read, and for each op, that one call does for a whole batch, without Python's lock."""
-    count = _native_count(plan)
-    yield (count > 0 or not plan.steps) and data_source.spans_half(workload.data) is not None
-    mixes = False
+    chain = _chain(plan)
+    steps = [is_native for link in chain for is_native in (*[False] * len(link.alone), *[True] * link.programs.count)]
+    yield (not plan.steps or steps[:1] == [True]) and data_source.spans_half(workload.data) is not None
     for number, step in enumerate(plan.steps):
-        mixes = mixes or step.op.mixes
-        yield number < count or mixes
+        if step.op.mixes:
+            steps += [True] * (len(plan.steps) - number)
+        yield bool(chain) and steps[number]
 
 
-def _native_count(plan: Plan) -> int:
-    return programs(plan.source, plan.steps).count if native.why_not() is None else 0
+def _chain(plan: Plan) -> tuple[Link, ...]:
+    """Return how samples are made before they are mixed; nothing without the library."""
+    singles = tuple(itertools.takewhile(lambda step: not step.op.mixes, plan.steps))
+    return links(plan.source, singles) if native.why_not() is None else ()
 
 
 def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
-    """Return the costs with those of the native library's ops scaled to its own processor time for all of them."""
-    count = _native_count(plan)
+    """Return the costs with those of the native library's ops scaled to its own processor time for all of them, as it
+    is measured of those before the first op that Python does sample by sample.
+    """
+    chain = _chain(plan)
+    count = chain[0].programs.count if chain and not chain[0].alone else 0
     python = 0.0 if found[0].native else found[0].seconds_per_image
     reference = sum(cost.seconds_per_image for cost in found[: 1 + count]) - python
     if count == 0 or reference == 0:
@@ -258,7 +264,7 @@ def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Se
     factor = max(_LEAST_PART, (float(np.median(took)) - python) / reference)
     return tuple(
         cost.model_copy(update={"seconds_per_image": factor * cost.seconds_per_image})
-        if cost.native and number <= count
+        if cost.native and number <= sum(len(link.alone) + link.programs.count for link in chain)
         else cost
         for number, cost in enumerate(found)
     )

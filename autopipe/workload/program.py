@@ -1,8 +1,9 @@
 """The steps of a plan as what makes a batch at once: programs of the native library, one for each part of a sample that
 is an image or a mask, and behind them ops that NumPy does to the whole batch.
 
-It ends before the first step that is neither, such as `Map`; Python goes on there, sample by sample. Which samples are
-made at once, and what becomes of the rows that the library leaves, is the kernel's business.
+It ends before the first step that is neither, such as `Map`, which Python does sample by sample. Behind it another one
+begins: the steps of a plan are a chain of both (`links`). Which samples are made at once, and what becomes of the rows
+that the library leaves, is the kernel's business.
 """
 
 from __future__ import annotations
@@ -75,13 +76,16 @@ class Programs:
                 verdicts |= program.fill(of_part, drawn, made[number])
         return verdicts
 
-    def put_finished(self, made: Batch, out: Batch) -> None:
-        """Write what NumPy makes of the parts behind the programs to `out`; raise ValueError if it has another form."""
+    def put_finished(self, made: Batch, out: Batch, only: NDArray[np.integer] | None = None) -> None:
+        """Write what NumPy makes of the parts behind the programs to `out`: of all rows, or `only` of some. Raise
+        ValueError if it has another form.
+        """
         if not self.finish:
             return
         at_once = max(1, _BLOCK_BYTES // max(1, self.made.bytes + self.after.bytes))
-        for first in range(0, len(out[0]), at_once):
-            rows = slice(first, first + at_once)
+        for first in range(0, len(out[0] if only is None else only), at_once):
+            rows: Any = slice(first, first + at_once)
+            rows = rows if only is None else only[rows]
             batch: Batch = tuple(None if part is None else part[rows] for part in made)
             for step in self.finish:
                 batch = step.op.finish(batch, step.before, NUMPY)
@@ -93,12 +97,50 @@ class Programs:
                 to[rows] = part
 
 
-def programs(before: SampleSpec, steps: Sequence[Step], *, simd: int = 2) -> Programs:
-    """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Link:
+    """Steps that Python does to each sample, and those behind them that are done to a whole batch.
+
+    Attributes:
+        alone: the former, each with the places of its random numbers among those of all steps, and with whether its x
+            is like that at the end of the link.
+        programs: the latter; of no step at the end of a chain that Python ends.
+    """
+
+    alone: tuple[tuple[Step, slice, bool], ...]
+    programs: Programs
+
+
+def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
+    """Return the chain that makes all steps, of which none mixes samples, of samples of `before`."""
+    made, alone = list[Link](), list[tuple[Step, slice]]()
+    at = draw = 0
+    while True:
+        found = programs(before, steps[at:], draw=draw)
+        is_done = found.is_native or bool(found.finish)
+        if is_done or at == len(steps):
+            ended = tuple((step, places, step.after.x == found.after.x) for step, places in alone)
+            if is_done or alone or not made:
+                made.append(Link(ended, found))
+            alone.clear()
+        if at == len(steps):
+            return tuple(made)
+        passed = steps[at : at + (found.count if is_done else 1)]
+        at += len(passed)
+        first, draw, before = draw, draw + sum(step.op.draws for step in passed), passed[-1].after
+        if not is_done:
+            alone.append((passed[0], slice(first, draw)))
+
+
+def programs(before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, simd: int = 2) -> Programs:
+    """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be.
+
+    `draw` is the number of the first of their random numbers among those of all steps.
+    """
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}
     finish: list[tuple[int, Step]] = []
-    draw, done = 0, 0
+    done = 0
     for number, step in enumerate(steps, start=1):
         touched = {place for place, is_on in enumerate(step.op.touches(step.before)) if is_on}
         on = [parts[place] for place in touched & parts.keys()]

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
-from autopipe.pipeline.batching.rows import RowsAtOnce
+from autopipe.pipeline.batching.rows import RowsAtOnce, is_there_already
 from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
@@ -164,39 +164,29 @@ class Kernel:
         x, rest = batch[0], batch[1:]
         numbers = order.uniforms_of(self._recipe.seed, epoch, indices, self._streams)
         bad: list[BadSample] = []
-        begun, count = None, 0
-        if self._rows is not None and self._make_rows is not None:
-            begun, count = self._make_rows(indices, numbers, batch, self._fixed_part, self._as_read), self._rows.count
-        if begun is not None and count == len(self._rest) and 0 not in begun[0].tobytes():
+        done = bytes(len(indices))
+        if self._make_rows is not None:
+            done = self._make_rows(indices, numbers, batch, self._fixed_part, self._as_read, self._run).tobytes()
+        if 0 not in done:
             return bad
         for row, index in enumerate(indices.tolist()):
-            sample = None
-            if begun is not None and begun[0][row]:
-                if count == len(self._rest):
-                    continue
-                sample = tuple(None if part is None else part[row] for part in begun[1])
+            if done[row]:
+                continue
             drawn = [numbers[row, part] for part in self._draws]
             out = x[row, ...]  # a view, even if a sample is one number
-            made = self._make(index, drawn, out, sample, 0 if sample is None else count)
+            made = self._make(index, drawn, out)
             if isinstance(made, BadSampleError):
                 index, made = self._replacement(index, drawn, out, made, bad)
             self._write(made, out, rest, row, index)
         return bad
 
-    def _make(
-        self,
-        index: int,
-        drawn: list[NDArray[np.float64]],
-        out: NDArray[Any],
-        begun: Sample | None = None,
-        count: int = 0,
-    ) -> Sample | BadSampleError:
-        """Return the sample, perhaps `begun` by the first `count` steps; or, if bad samples are skipped, the error."""
-        sample = self._cache.get(index) if begun is None and self._cache is not None else begun
+    def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
+        """Return the sample; or, if bad samples are skipped, the error."""
+        sample = None if self._cache is None else self._cache.get(index)
         try:
             if sample is None:
                 sample = self._fixed_part(index, out)
-            for (step, fits), random in zip(self._rest[count:], drawn[count:], strict=True):
+            for (step, fits), random in zip(self._rest, drawn, strict=True):
                 sample = self._run(step, sample, random, self._source, index, out if fits else None)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
@@ -274,15 +264,8 @@ def _copy(made: Any, out: NDArray[Any]) -> None:
     alike = isinstance(made, (np.ndarray, np.generic)) and made.dtype == out.dtype and made.shape == out.shape
     if not alike and not is_number and not has_room(out, made):
         raise ValueError
-    if out.ndim == 0 or not _is_there_already(made, out):
+    if out.ndim == 0 or not is_there_already(made, out):
         out[...] = made
-
-
-def _is_there_already(made: Any, out: NDArray[Any]) -> bool:
-    if not (isinstance(made, np.ndarray) and np.may_share_memory(made, out)):
-        return False
-    # A view that starts there and goes another way, turned or repeated, is not there; a row of a batch is contiguous.
-    return made.dtype == out.dtype and made.ctypes.data == out.ctypes.data and made.flags.c_contiguous
 
 
 # -------------------- bad samples

@@ -1,62 +1,70 @@
 """Rows of a batch at once: by one call of the native library for each part of all samples, from arrays, caches, files
 and sources, and by NumPy behind it.
 
-A row that the library leaves, of a file that is missing or damaged, say, is made again by the kernel in Python, which
-raises the error or replaces the sample. Ops that can only be done sample by sample, and all after them, are the
-kernel's, too.
+An op that can only be done sample by sample, such as `Map`, is done so here, between two such calls. A row that the
+library leaves, of a file that is missing or damaged, say, and one on which such an op fails, is made again by the
+kernel in Python, which raises the error or replaces the sample.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
+from autopipe.errors import AutopipeError
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import AtOnce, Conversion
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
-from autopipe.workload.ops.planner import read_sample
-from autopipe.workload.program import Programs, programs
+from autopipe.workload.ops import planner
+from autopipe.workload.program import Link, Programs, links
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
 
 _log = logging.getLogger(__name__)
 _Read: TypeAlias = Callable[[int], Sample]
+_Run: TypeAlias = Callable[..., Sample]  # `planner.run`
+_Chain: TypeAlias = tuple[Link, ...]
+_Columns: TypeAlias = Sequence[Any]  # a part of all samples each
 _Left: TypeAlias = dict[int, list[Part]]  # by the number of a part: that of each row, as it was read
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A batch that is asked for: see `RowsAtOnce.make`."""
+
+    indices: NDArray[np.int64]
+    drawn: NDArray[np.float64]
+    out: Batch
+    run: _Run
+
+
 class RowsAtOnce:
-    """Makes rows of batches by some steps, from the first one to the first that is done sample by sample.
+    """Makes rows of batches.
 
     Attributes:
-        count: how many steps behind the cache it does.
-        gathers: whether it does all, on samples that lie in memory: in a cache, once it is full, or in arrays.
+        gathers: whether all samples lie in memory, in a cache, once it is full, or in arrays, and no step of theirs is
+            done sample by sample.
     """
 
     def __init__(
-        self,
-        rest: Programs,
-        whole: Programs | None,
-        recipe: Recipe,
-        cache: MemoryCache | None,
-        filler: Self | None = None,
-        *,
-        does_all: bool,
+        self, recipe: Recipe, cache: MemoryCache | None, rest: _Chain, whole: _Chain, filler: Self | None = None
     ) -> None:
-        """Do `rest` behind the cache, and the `whole` on samples that it does not keep; None: these are left. The
-        `filler` makes those that it keeps; None: Python does.
+        """Do `rest` behind the cache, and the `whole` on samples that it does not keep. The `filler` makes those that
+        it keeps; None: Python does.
         """
-        self.count, self._does_all, self._filler = rest.count, does_all, filler
-        self._rest, self._whole, self._cache = rest, whole, cache
-        self._spans = data_source.spans_half(recipe.source)
-        self._is_native = rest.is_native or (whole is not None and whole.is_native)
-        self.gathers = does_all and rest.before.is_fixed and (cache is not None or self._spans is not None)
+        self._rest, self._whole, self._cache, self._filler = rest, whole, cache, filler
+        self._source, self._spans = recipe.source, data_source.spans_half(recipe.source)
+        self._is_native = _is_native(rest) or _is_native(whole)
+        is_one = len(rest) == 1 and not rest[0].alone and rest[0].programs.before.is_fixed
+        self.gathers = is_one and (cache is not None or self._spans is not None)
 
     @classmethod
     def of(
@@ -67,20 +75,19 @@ class RowsAtOnce:
         """
         if native.why_not() is not None:
             return None
-        rest = whole = programs(steps[kept - 1].after if kept else before, steps[kept:])
-        filler = None
-        if kept:
-            whole, first = programs(before, steps), programs(before, steps[:kept])
-            if first.is_native and first.count == kept:
-                filler = cls(first, first, recipe, None, does_all=True)
-        is_alike = whole.count == kept + rest.count and (whole.made, whole.finish) == (rest.made, rest.finish)
-        made = cls(rest, whole if is_alike else None, recipe, cache, filler, does_all=rest.count == len(steps) - kept)
-        return made if made.gathers or made._is_native or filler is not None else None
+        whole = links(before, steps)
+        if not kept:
+            made = cls(recipe, cache, whole, whole)
+        else:
+            first = links(before, steps[:kept])
+            filler = cls(recipe, None, first, first) if _is_native(first) else None
+            made = cls(recipe, cache, links(steps[kept - 1].after, steps[kept:]), whole, filler)
+        return made if made.gathers or made._is_native or made._filler is not None else None
 
     def make(
-        self, indices: NDArray[np.int64], drawn: NDArray[np.float64], out: Batch, fixed: _Read, read: _Read
-    ) -> tuple[NDArray[np.bool_], Batch] | None:
-        """Return which rows are made, and the rows, which are `out` if no step is left; None: none is made.
+        self, indices: NDArray[np.int64], drawn: NDArray[np.float64], out: Batch, fixed: _Read, read: _Read, run: _Run
+    ) -> NDArray[np.bool_]:
+        """Write rows, and return which are made.
 
         Args:
             indices: of the samples.
@@ -88,108 +95,150 @@ class RowsAtOnce:
             out: arrays with a row for each sample.
             fixed: returns a sample as the cache holds it, after putting it there.
             read: returns a sample as the source has it.
+            run: does a step to one sample.
         """
-        rest, left = self._rest, None if self._does_all else _Left()
-        to = out if self._does_all else rest.after.empty(len(indices))
+        done = np.zeros(len(indices), np.bool_)
         try:
             if self._filler is not None:
-                self._fill_cache(self._filler, indices, read)
-            made, columns = rest.room(to), self._in_memory(indices)
-            if not (self.gathers or self._is_native):
-                return None
-            if columns is not None:
-                done = _made(rest, columns, None, drawn, made, left)
-            elif self._is_native:
-                done = self._one_by_one(indices.tolist(), drawn, made, left, fixed, read)
-            else:
-                return None
-            if rest.finish and 0 in done.tobytes():
-                for part in made:
-                    if part is not None:
-                        part[~done] = 0  # which held anything
-            rest.put_finished(made, to)
+                self._fill_cache(self._filler, indices, read, run)
+            for chain, rows, columns in self._begun(indices, fixed, read):
+                done[self._ended(chain, rows, columns, _Wanted(indices, drawn, out, run))] = True
         except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
             _log.debug("A batch is made in Python, because at once it failed: %r", error)
-            return None
-        if left is not None:  # what no program and no step changed comes as it was read, for the steps that follow
-            to = tuple(part if rest.finished[number] else left.get(number, part) for number, part in enumerate(to))
-        return done, to
+            done[:] = False
+        return done
 
-    def _fill_cache(self, filler: Self, indices: NDArray[np.int64], read: _Read) -> None:
+    def _fill_cache(self, filler: Self, indices: NDArray[np.int64], read: _Read, run: _Run) -> None:
         """Put samples that the cache is to keep into it, as far as they are made at once."""
         cache = self._cache
         if cache is None or cache.rows_of(indices) is not None:
             return
         missing = [index for index in indices.tolist() if cache.keeps(index) and not cache.holds(index)]
-        out = filler._rest.after.empty(len(missing))
-        found = filler.make(np.array(missing), np.empty((len(missing), 0)), out, read, read) if missing else None
-        if found is not None:
-            for row in np.flatnonzero(found[0]).tolist():
-                cache.put(missing[row], *(None if part is None else part[row] for part in found[1]))
+        if not missing:
+            return
+        out = filler._rest[-1].programs.after.empty(len(missing))
+        made = filler.make(np.array(missing), np.empty((len(missing), 0)), out, read, read, run)
+        for row in np.flatnonzero(made).tolist():
+            cache.put(missing[row], *(None if part is None else part[row] for part in out))
 
-    def _in_memory(self, indices: NDArray[np.int64]) -> Sequence[Any] | None:
-        """Return the parts of samples from a cache that holds all of them, or as the source names them; or None."""
-        if self._cache is None:
-            return None if self._spans is None else self._spans(indices)
-        rows = self._cache.rows_of(indices) if self._rest.before.is_fixed else None
-        return None if rows is None else [None if each is None else Rows(each, rows) for each in self._cache.rows]
+    # ------------------------------------------------------------ where rows begin
 
-    def _one_by_one(
-        self,
-        indices: Sequence[int],
-        drawn: NDArray[np.float64],
-        made: Batch,
-        left: _Left | None,
-        fixed: _Read,
-        read: _Read,
-    ) -> NDArray[np.bool_]:
-        """Make the rows of samples that the cache holds, or comes to hold, and of those that the source has."""
-        cached, direct = self._begun(indices, fixed)
-        done = np.zeros(len(indices), np.bool_)
-        for found, rows, columns in (
-            (self._rest, [*cached], _columns([*cached.values()], len(made))),
-            (self._whole, *self._direct(direct, indices, read, len(made))),
-        ):
-            if rows and found is not None:
-                done |= _made(found, columns, rows if len(rows) < len(indices) else None, drawn, made, left)
-        return done
-
-    def _begun(self, indices: Sequence[int], fixed: _Read) -> tuple[dict[int, Sample], list[int]]:
-        """Return the samples that the cache holds, or comes to hold, by their rows; and the rows of all others."""
-        if self._cache is None:
-            return {}, list(range(len(indices)))
+    def _begun(
+        self, indices: NDArray[np.int64], fixed: _Read, read: _Read
+    ) -> Iterator[tuple[_Chain, Sequence[int], _Columns]]:
+        """Yield chains, the rows that each makes, and the parts of their samples as it begins with them."""
+        cache, count = self._cache, len(indices)
+        if cache is None:
+            yield self._whole, *self._direct(range(count), indices, read)
+            return
+        is_fixed = self._rest[0].programs.before.is_fixed and not self._rest[0].alone
+        places = cache.rows_of(indices) if is_fixed else None
+        if places is not None:
+            yield self._rest, range(count), [None if each is None else Rows(each, places) for each in cache.rows]
+            return
+        if not self._is_native:
+            return
         cached: dict[int, Sample] = {}
         direct: list[int] = []
-        for row, index in enumerate(indices):
-            sample = self._cache.get(index, copies=False)
-            if sample is None and not self._cache.keeps(index):
+        for row, index in enumerate(indices.tolist()):
+            sample = cache.get(index, copies=bool(self._rest[0].alone))
+            if sample is None and not cache.keeps(index):
                 direct.append(row)
             elif sample is not None or (sample := _tried(fixed, index)) is not None:
                 cached[row] = sample
-        return cached, direct if self._whole is not None else []
+        yield self._rest, [*cached], _transposed([*cached.values()])
+        if direct and _is_native(self._whole):
+            yield self._whole, *self._direct(direct, indices, read)
 
-    def _direct(
-        self, rows: Sequence[int], indices: Sequence[int], read: _Read, parts: int
-    ) -> tuple[list[int], Sequence[Any]]:
+    def _direct(self, rows: Sequence[int], indices: NDArray[np.int64], read: _Read) -> tuple[Sequence[int], _Columns]:
         """Return rows that are read from the source, and their parts."""
-        if self._spans is not None and rows:
-            return [*rows], self._spans(np.array([indices[row] for row in rows]))
-        found = {row: sample for row in rows if (sample := _tried(read, indices[row])) is not None}
-        return [*found], _columns([*found.values()], parts)
+        chosen = indices if len(rows) == len(indices) else indices[rows]
+        if self._spans is not None and not self._whole[0].alone:
+            return rows, self._spans(chosen)
+        found = {row: _tried(read, index) for row, index in zip(rows, chosen.tolist(), strict=True)}
+        samples = {row: sample for row, sample in found.items() if sample is not None}
+        return [*samples], _transposed([*samples.values()])
+
+    # ------------------------------------------------------------ from link to link
+
+    def _ended(self, chain: _Chain, rows: Sequence[int], columns: _Columns, batch: _Wanted) -> Sequence[int]:
+        """Write rows by a chain, and return which of them are made."""
+        for link in chain:
+            is_last = link is chain[-1]
+            if link.alone and len(rows):
+                to = batch.out if is_last and not link.programs.count else None
+                rows, columns = self._alone(link, rows, zip(*columns, strict=True), batch, to)
+            if not len(rows) or (link.alone and not link.programs.count):
+                break
+            left = None if is_last else _Left()
+            to = batch.out if is_last else link.programs.after.empty(len(batch.indices))
+            rows = _made(link.programs, columns, rows, batch.drawn, to, left)
+            if left is not None:  # what no program and no step changed comes as it was read, for the steps that follow
+                finished = link.programs.finished
+                parts = [part if finished[number] else left.get(number, part) for number, part in enumerate(to)]
+                columns = [[None if part is None else part[row] for row in rows] for part in parts]
+        return rows
+
+    def _alone(
+        self, link: Link, rows: Sequence[int], samples: Iterable[Sample], batch: _Wanted, out: Batch | None
+    ) -> tuple[list[int], _Columns]:
+        """Do the steps of a link that Python does to each sample; write the samples, if there is an `out`, or return
+        their parts. The rows on which a step fails are left out.
+        """
+        made: dict[int, Sample] = {}
+        for row, begun in zip(rows, samples, strict=True):
+            sample, index = begun, int(batch.indices[row])
+            room = None if out is None else out[0][row, ...]
+            try:
+                for step, places, fits in link.alone:
+                    numbers = batch.drawn[row, places]
+                    sample = batch.run(step, sample, numbers, self._source, index, room if fits else None)
+                made[row] = sample if out is None else _written(sample, out, row)
+            except (AutopipeError, ValueError, TypeError, OverflowError) as error:  # it is made again, and then raised
+                _log.debug("Sample %d is left to Python: %r", index, error)
+        return [*made], _transposed([*made.values()])
+
+
+def _is_native(chain: _Chain) -> bool:
+    return any(link.programs.is_native for link in chain)
+
+
+def _transposed(samples: Sequence[Sample]) -> _Columns:
+    return [list(parts) for parts in zip(*samples, strict=True)]
+
+
+def _written(sample: Sample, out: Batch, row: int) -> Sample:
+    """Write a sample to a row; raise ValueError if its parts have another shape or dtype. Return nothing of it."""
+    for part, to in zip(sample, out, strict=True):
+        if to is None:
+            continue
+        array, room = np.asarray(part), to[row, ...]
+        if array.dtype != room.dtype or array.shape != room.shape:
+            raise ValueError(f"{array.dtype} {array.shape} is not {room.dtype} {room.shape}")
+        if not is_there_already(array, room):
+            room[...] = array
+    return ()
+
+
+def is_there_already(made: Any, out: NDArray[Any]) -> bool:
+    """Return True if an array is the memory that it is to be written to."""
+    if not (isinstance(made, np.ndarray) and np.may_share_memory(made, out)):
+        return False
+    # A view that starts there and goes another way, turned or repeated, is not there; a row of a batch is contiguous.
+    return made.dtype == out.dtype and made.ctypes.data == out.ctypes.data and made.flags.c_contiguous
 
 
 def made_at_once(conversion: Conversion) -> AtOnce | None:
-    """Return a function that makes a conversion's samples natively; None if an op of theirs is not native."""
+    """Return a function that makes a conversion's samples natively; None if no op of theirs is native."""
     steps, spec = conversion.steps, conversion.spec
     recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
-    rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0) if steps else None
-    if rows is None or rows.count < len(steps):
+    rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0) if steps and spec.is_fixed else None
+    if rows is None:
         return None
-    read = functools.partial(read_sample, conversion.source, structure=spec.structure)
+    read = functools.partial(planner.read_sample, conversion.source, structure=spec.structure)
 
-    def make(indices: NDArray[np.int64], out: Batch) -> NDArray[np.bool_] | None:
-        made = rows.make(indices, np.empty((len(indices), 0)), out, read, read)
-        return None if made is None else made[0]
+    def make(indices: NDArray[np.int64], out: Batch) -> NDArray[np.bool_]:
+        return rows.make(indices, np.empty((len(indices), 0)), out, read, read, planner.run)
 
     return make
 
@@ -202,24 +251,21 @@ def _tried(read: _Read, index: int) -> Sample | None:
         return None
 
 
-def _columns(samples: Sequence[Sample], parts: int) -> list[list[Part]]:
-    return [[sample[number] for sample in samples] for number in range(parts)]
-
-
 def _made(
     found: Programs,
-    columns: Sequence[Any],
-    rows: Sequence[int] | None,
+    columns: _Columns,
+    rows: Sequence[int],
     drawn: NDArray[np.float64],
-    made: Batch,
+    out: Batch,
     left: _Left | None,
-) -> NDArray[np.bool_]:
-    """Make rows of all parts, those of `rows` or all, and return which are made. `columns` has each part of them: spans
-    and what they point into, rows of an array, or a list of parts.
+) -> Sequence[int]:
+    """Make rows of all parts, and return which are made. `columns` has each part of them: spans and what they point
+    into, rows of an array, or a list of parts.
     """
+    count, made = len(drawn), found.room(out)
+    is_all = len(rows) == count
     spans: list[NDArray[Any] | None] = [None] * len(made)
     alive: list[Any] = [columns]
-    chosen = slice(None) if rows is None else rows
     for number, (field, column, to) in enumerate(zip(found.before.columns, columns, made, strict=True)):
         if field is None or column is None:
             continue
@@ -227,39 +273,42 @@ def _made(
         if not is_array and isinstance(column, tuple):
             of_rows = column[0]
         elif not found.has_code[number]:
-            _put(column, chosen, to, None if left is None else left.setdefault(number, [None] * len(to)))
+            _put(
+                column, None if is_all else rows, to, None if left is None else left.setdefault(number, [None] * count)
+            )
             continue
         elif is_array:
             of_rows = native.rows_at(column.addresses, column.array.shape[1:], column.array.itemsize)
         else:
             of_rows = _memory(column, field, alive)
-        if rows is not None:
-            of_all = np.zeros(len(to), native.SPAN)
+        if not is_all:
+            of_all = np.zeros(count, native.SPAN)
             of_all[rows] = of_rows
             of_rows = of_all
         spans[number] = of_rows
-    is_all = all(of_part is None for of_part in spans)  # gathered above; programs without code copy spans as well
-    done = np.ones(len(drawn), np.bool_) if is_all else found.fill(spans, drawn, made) == 0
+    if any(of_part is not None for of_part in spans):  # else gathered above; programs without code copy spans as well
+        verdicts = found.fill(spans, drawn, made)
+        if any(verdicts.tobytes()):
+            rows = [row for row in rows if verdicts[row] == 0]
     del alive  # only now: the spans point into it
-    if rows is not None:  # of other rows, there is nothing to fail
-        others = np.ones(len(done), np.bool_)
-        others[rows] = False
-        done[others] = False
-    return done
+    found.put_finished(made, out, None if len(rows) == count else np.array(rows, np.intp))
+    return rows
 
 
-def _put(column: Any, rows: Any, out: NDArray[Any], left: list[Part] | None) -> None:
-    """Write parts that no program makes; raise ValueError if an array of them would not hold them as they are."""
+def _put(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[Part] | None) -> None:
+    """Write parts that no program makes to `rows`, or all; raise ValueError if an array of them would not hold them as
+    they are.
+    """
     parts = column
     if isinstance(column, Rows):
-        parts = column.gathered(out if isinstance(rows, slice) else None)
+        parts = column.gathered(out if rows is None else None)
     array = np.asarray(parts)
     if array.dtype != out.dtype or array.shape[1:] != out.shape[1:]:
         raise ValueError(f"{array.dtype} {array.shape} is not {out.dtype} {out.shape}")
     if array is not out:
-        out[rows] = array
+        out[slice(None) if rows is None else rows] = array
     if left is not None:
-        for row, part in zip(range(len(out))[rows] if isinstance(rows, slice) else rows, parts, strict=True):
+        for row, part in zip(range(len(out)) if rows is None else rows, parts, strict=True):
             left[row] = part
 
 

@@ -277,8 +277,6 @@ class _Run:
             return none
         batch = self._conversion.spec.empty(len(positions))
         done = self._at_once(np.array(positions), batch)
-        if done is None:
-            return none
         rows = (tuple(None if part is None else part[row] for part in batch) for row in range(len(positions)))
         return [sample if is_done else None for sample, is_done in zip(rows, done.tolist(), strict=True)]
 

@@ -220,8 +220,8 @@ class Storage(abc.ABC):
 
 _NO_NUMBERS = np.empty(0)
 
-AtOnce: TypeAlias = Callable[[NDArray[np.int64], Batch], NDArray[np.bool_] | None]
-"""Writes samples of one shape to arrays, and returns which are written; None: none is."""
+AtOnce: TypeAlias = Callable[[NDArray[np.int64], Batch], NDArray[np.bool_]]
+"""Writes samples of one shape to arrays, and returns which are written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ import pytest
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching import kernel
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -144,4 +144,96 @@ def test_a_sample_of_another_dtype_ends_a_conversion() -> None:
     conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
     made, out = made_at_once(conversion), conversion.spec.empty(COUNT)
     assert made is not None
-    assert made(np.arange(COUNT), out) is None
+    assert not made(np.arange(COUNT), out).any()
+
+
+# -------------------- ops that are done sample by sample, between those of the library
+
+
+def noise(image: Any, rng: np.random.Generator) -> Any:
+    return image ^ rng.integers(0, 2, image.shape, np.uint8)
+
+
+CHAINS: dict[str, tuple[list[Op], set[str]]] = {
+    "between": ([*KEPT, ap.Map(np.flipud), ap.RandomFlip(), ap.Rescale(1 / 255)], {"Map"}),
+    "first": ([ap.Map(np.flipud), ap.RandomFlip(), ap.Map(noise, random=True), ap.Rescale(1 / 255)], {"Map"}),
+    "of any size": ([ap.Decode(), ap.Map(np.flipud), ap.Resize(9, 8), ap.RandomFlip()], {"Decode", "Map"}),
+    "last": ([*KEPT, ap.RandomFlip(), ap.Map(noise, random=True)], {"Map"}),
+    "several": (
+        [
+            *KEPT,
+            ap.RandomFlip(),
+            ap.Map(noise, random=True),
+            ap.RandomBrightness(),
+            ap.Map(np.fliplr),
+            ap.Normalize(9, 3),
+        ],
+        {"Map"},
+    ),
+    "of labels": (
+        [*KEPT, ap.RandomFlip(), ap.Map(lambda y: y + 1, on="mask"), ap.RandomContrast(), ap.OneHot(13)],
+        {"Map"},
+    ),
+    "of both": ([*KEPT, ap.Map(lambda x, y: (x[1:], x[0, 0]), on="both"), ap.RandomFlip()], {"Map"}),
+    "of floats": ([*KEPT, ap.Rescale(1 / 255), ap.Map(np.sqrt), ap.RandomFlip(), ap.Cast("float16")], {"Map"}),
+}
+
+
+@pytest.mark.parametrize("cached", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("name", CHAINS)
+def test_an_op_of_somebodys_own_cuts_a_batch_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, name: str, cached: float
+) -> None:
+    ops, alone = CHAINS[name]
+    source = (
+        Photographs()
+        if isinstance(ops[0], ap.Decode)
+        else ap.Arrays(np.stack([pixels((9, 8))] * COUNT), np.arange(COUNT))
+    )
+    made, names, run = recipe(source, ops, cached), set[str](), planner.run
+
+    def noted(step: Any, *arguments: Any) -> Any:
+        names.add(step.op.name)
+        return run(step, *arguments)
+
+    monkeypatch.setattr(kernel, "run", noted)
+    found, filled = batches(made)
+    assert names == alone
+    monkeypatch.setattr(native, "why_not", lambda: "it is not asked")
+    expected, by_python = batches(made)
+    same(found, expected)
+    assert filled == by_python
+
+
+def some_fail(image: Any, label: Any) -> Any:
+    if label == 6:
+        raise BadSampleError("it is not wanted.")
+    return image, label
+
+
+def some_are_cut(image: Any, label: Any) -> Any:
+    return image[: 3 if label == 6 else 9], label
+
+
+@pytest.mark.parametrize("rest", [(), (ap.RandomFlip(),)])
+def test_a_row_on_which_such_an_op_fails_is_replaced_or_named(rest: tuple[Op, ...]) -> None:
+    skipping = recipe(Photographs(damaged=2), [*KEPT, ap.Map(some_fail, on="both"), *rest], 0.0, skips=True)
+    batch = skipping.spec.empty(COUNT)
+    bad = Kernel(skipping).fill(0, np.arange(COUNT), batch)
+    assert [(each.index, each.replaced_by) for each in bad] == [(2, 3), (6, 7)]
+    np.testing.assert_array_equal(batch[1], [0, 1, 3, 3, 4, 5, 7, 7, 8, 9, 10, 11])
+    with pytest.raises(BadSampleError, match="Map on sample 6: it is not wanted"):
+        batches(recipe(Photographs(), [*KEPT, ap.Map(some_fail, on="both"), *rest], 0.0))
+    with pytest.raises(WorkloadError, match=r"sample 6 has x \(3, 8, 3\)"):
+        batches(recipe(Photographs(), [*KEPT, ap.Map(some_are_cut, on="both"), *rest], 0.0))
+
+
+def test_a_conversion_is_made_at_once_around_such_an_op() -> None:
+    workload = ap.Workload(data=Photographs(), ops=[*KEPT, ap.Map(np.flipud), ap.Rescale(1 / 255)], batch_size=4)
+    conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
+    made, out = made_at_once(conversion), conversion.spec.empty(COUNT)
+    assert made is not None
+    assert made(np.arange(COUNT), out).all()
+    for index in range(COUNT):
+        for part, expected in zip(out, conversion.sample(index), strict=True):
+            np.testing.assert_array_equal(part[index], expected)
