@@ -25,7 +25,7 @@ from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 _IMAGES: Final = (FieldKind.IMAGE, FieldKind.MASK)
 _RANKS: Final = (2, 3)  # of images and masks
 _MOST_BYTES: Final = 8  # of a value
-_NATIVE: Final = frozenset(("instructions", "line"))
+_NATIVE: Final = frozenset(("instructions", "terms"))
 _OWN: Final = frozenset(("apply", "pixels", "values", "box", "finished", "touches", "finish"))
 _BLOCK_BYTES: Final = 1 << 18  # of samples that NumPy finishes at a time, so that they stay in the processor's cache
 

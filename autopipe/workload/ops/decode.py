@@ -3,8 +3,7 @@
 Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped (libtiff multiplies a
 TIFF's colours by it before), 16 bits become 8, and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL
 and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage that OpenCV passes over and gives the
-same pixels; PNG goes to the native library, if it is there. Whatever these do not know, and all other formats, go to
-OpenCV.
+same pixels. Whatever that does not know, and all other formats, go to OpenCV.
 """
 
 from __future__ import annotations
@@ -43,8 +42,6 @@ _JPEG, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_PNG_HEADER = struct.Struct(">16xIIBB")  # width, height, bits, colour type
-_PNG_GREYS = (0, 4)  # colour types, the second with alpha: https://www.w3.org/TR/png-3/#11IHDR
 _BITS = 8
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
@@ -288,8 +285,6 @@ def _other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
     require_size(image_size(bytes(data)), max_pixels)
-    if (found := _png(data, channels)) is not None:
-        return found
     pixels = _imdecode(data, _FLAGS[channels], max_pixels)
     return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
@@ -337,24 +332,6 @@ def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) 
         "]",
         f"{part} = tf.switch_case(tf.reduce_sum(tf.cast(halvings, tf.int32)), decoded)",
     ]
-
-
-def _png(data: bytes, channels: int | None) -> NDArray[np.uint8] | None:
-    """Return the pixels of a PNG by the native library, in half of OpenCV's time; None: OpenCV decodes it, or says what
-    is wrong. The library takes files of up to 8 bits, makes no colours grey, and decodes no damaged ones.
-    """
-    if data[:8] != _SIGNATURE or len(data) < _PNG_HEADER.size or native.why_not() is not None:
-        return None
-    width, height, bits, kind = _PNG_HEADER.unpack_from(data)
-    has_colours = kind not in _PNG_GREYS if channels == 1 else channels == 3 or kind != 0
-    if bits > _BITS or (channels == 1 and has_colours):
-        return None
-    made = np.empty((1, height, width, 3)[: 3 + has_colours], np.uint8)
-    decoding = native.Instruction("DECODE", (channels or 0, MAX_PIXELS, 0, 0, False))
-    program = native.Program([(decoding, 0)], made.shape[1:], made.dtype)
-    verdict = program.fill(native.bytes_at([data]), np.empty((1, 0)), made)
-    pixels: NDArray[np.uint8] = made[0]
-    return None if verdict.any() else pixels
 
 
 # -------------------- facts from headers and markers: size, orientation, and whether the end is missing

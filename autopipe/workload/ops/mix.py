@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import OpError, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels
+from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels, widened
 from autopipe.workload.order import generator
 from autopipe.workload.plain_code import Library, Lines, Variable, names
 from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
@@ -218,4 +218,4 @@ def _plain_sum(part: Variable, share: str, library: Library) -> Lines:
 
 def _sum(one: NDArray[Any], other: NDArray[Any], share: float) -> NDArray[Any]:
     kept, rest = np.float32(share), np.float32(1 - share)
-    return to_levels(one * kept + other * rest, one.dtype)
+    return to_levels(widened(one) * kept + widened(other) * rest, one.dtype)

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,6 @@ from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, s
 from autopipe.workload.op import Op, Step
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
-
-LEVELS: Final = np.arange(256, dtype=np.float32)
-"""All that a byte can hold."""
 
 
 def largest(dtype: np.dtype[Any]) -> float:
@@ -38,6 +35,11 @@ def largest(dtype: np.dtype[Any]) -> float:
             hint='Put ap.Cast("uint8") before it.',
         )
     return 1.0
+
+
+def widened(values: NDArray[Any]) -> NDArray[Any]:
+    """Return values as floating point to compute with: float32, if that holds them."""
+    return values.astype(np.result_type(values.dtype, np.float32), copy=False)
 
 
 def to_levels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
