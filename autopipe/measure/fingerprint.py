@@ -13,7 +13,7 @@ import enum
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -416,7 +416,7 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
     for each in layout.with_subfolders(Folder.of(folder / _BESIDE)):
         with contextlib.suppress(StorageError):
             found = layout.whole_record(each)
-            its = (found.storage, found.samples, found.source_digest, _told(found.ops_digest, found.looked_up))
+            its = (found.storage, found.samples, found.source_digest, found.ops_digest)
             if its == wanted:
                 return True
     return False
@@ -425,8 +425,4 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
 def first_ops(plan: Plan) -> tuple[str, ...]:
     """Return digests of the deterministic first ops of a plan: of none, the first, the first two and so on."""
     ops = [step.op for step in plan.prefix]
-    return tuple(_told(digests.ops_digest(ops[:cut]), digests.looked_up(ops[:cut])) for cut in range(len(ops) + 1))
-
-
-def _told(ops: str, looked_up: Mapping[str, str]) -> str:
-    return digests.digest(ops, sorted(looked_up.items()))
+    return tuple(digests.ops_digest(ops[:cut]) for cut in range(len(ops) + 1))

@@ -1,9 +1,7 @@
 """Digests of values and ops, to compare for equality; only what each function reads counts.
 
-The digest of ops covers a user's function with its own code and captured values, not its module. `looked_up` has the
-constants and functions that its names may mean there; caches of an op's results compare those, too, because an edited
-constant gives other pixels. Values that change while a program runs (a list, an array, what is None at first) do not
-count.
+The digest of ops covers a user's function with its own code and captured values, and not what it looks up in its
+module.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import json
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,58 +142,3 @@ def _content(cell: Any) -> Any:
 
 def _constants(code: Any) -> list[str]:
     return [digest(c.co_code.hex(), _constants(c)) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
-
-
-# -------------------- what a user's functions look up in their modules
-
-
-def looked_up(ops: Iterable[Op]) -> dict[str, str]:
-    """Return the digest of each constant and function that the functions of some ops may look up, by its full name.
-
-    The name of an attribute counts like that of a global.
-    """
-    found: dict[str, str] = {}
-    seen: set[types.FunctionType] = set()
-    pending = list(_functions_in(ops))
-    while pending:
-        function = pending.pop()
-        if function in seen:
-            continue
-        seen.add(function)
-        module = home(function)
-        names = _names(function.__code__) - {"__name__", "__file__"}  # which Python gives
-        values = {name: function.__globals__.get(name, ...) for name in names}
-        functions = {name: list(_functions_in([value])) for name, value in values.items()}
-        for name, value in values.items():
-            if functions[name] or (value is not None and _is_constant(value)):
-                found[f"{module}.{name}"] = digest(*map(value_text, functions[name] or [value]))
-        pending += [each for several in functions.values() for each in several]
-        pending += _functions_in(map(_content, function.__closure__ or ()))
-    return dict(sorted(found.items()))
-
-
-def _functions_in(values: Iterable[Any]) -> Iterator[types.FunctionType]:
-    """Yield the user's own functions among some values, or inside them."""
-    for value in values:
-        if isinstance(value, types.FunctionType):
-            if not value.__code__.co_filename.startswith(_INSTALLED):
-                yield value
-        elif isinstance(value, Op):
-            yield from _functions_in(vars(value).values())
-        elif isinstance(value, types.MethodType):
-            yield from _functions_in([value.__func__])
-        elif isinstance(value, functools.partial):
-            yield from _functions_in([value.func])
-        elif callable(value) and isinstance(call := type(value).__call__, types.FunctionType):
-            yield from _functions_in([call])
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Return the names of globals and attributes in a function, and in those within it."""
-    return {*code.co_names}.union(*(_names(each) for each in code.co_consts if isinstance(each, types.CodeType)))
-
-
-def _is_constant(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(map(_is_constant, value))
-    return value is None or isinstance(value, bool | int | float | complex | str | bytes)

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -236,8 +236,6 @@ class Conversion:
     skip_bad: bool = False
     source_digest: str  # tells whether the source is still the same
     ops_digest: str  # tells whether the ops are still the same
-    # the same for objects that their functions look up elsewhere, by name
-    looked_up: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # what makes many samples at once, if anything does for this conversion; all others are made one by one
     at_once: Callable[[Conversion], AtOnce | None] | None = None
 
@@ -259,7 +257,6 @@ class Conversion:
             skip_bad=workload.on_bad_sample == "skip",
             source_digest=data_source.digest(workload.data),
             ops_digest=digests.ops_digest(tuple(step.op for step in steps)),
-            looked_up=digests.looked_up(step.op for step in steps),
         )
 
     def __len__(self) -> int:

@@ -32,7 +32,7 @@ from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
 # -------------------- record
 
 RECORD_NAME = "set.json"
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _MOST_SHARDS = 10_000
 _REMEDY = "Remove its folder and convert again."
 _SHARD_FILE = re.compile(r"[a-z]+-\d{5}\.[a-z.]+")
@@ -50,7 +50,6 @@ class SetRecord(pydantic.BaseModel):
     source_digest: str  # of the data that the samples come from
     ops: tuple[str, ...]  # the ops that are done, for people
     ops_digest: str  # of these ops
-    looked_up: dict[str, str] = {}  # digests of the objects that their functions look up elsewhere, by name
     cut: int  # how many they are
     samples: int = pydantic.Field(ge=1)  # how many samples there are
     samples_per_shard: int = pydantic.Field(ge=1)  # of all shards but the last, which has the rest
@@ -165,7 +164,6 @@ def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
         source_digest=conversion.source_digest,
         ops=tuple(step.op.name for step in conversion.steps),
         ops_digest=conversion.ops_digest,
-        looked_up=dict(conversion.looked_up),
         cut=conversion.cut,
         samples=count,
         samples_per_shard=-(-count // shards),
@@ -243,9 +241,6 @@ def require_same(record: SetRecord, conversion: Conversion, storage: str, folder
             f"was made by other ops: [{', '.join(record.ops)}] (digest {record.ops_digest}), "
             f"but the workload now has [{now}] (digest {conversion.ops_digest})",
         )
-    others = {name for name, _ in record.looked_up.items() ^ conversion.looked_up.items()}
-    if others:
-        raise _stale(folder, f"was made with another value of {', '.join(f'`{name}`' for name in sorted(others))}")
     if record.source_digest != conversion.source_digest:
         changed = data_source.difference(record.source_digest, conversion.source_digest)
         raise _stale(

@@ -36,7 +36,8 @@ class Map(Op):
         ops = [ap.Decode(), ap.Map(jitter, random=True), ...]
 
     The function must not write to its arguments and must give every sample the same shape before batching. Called again
-    on the same sample (and the same generator) it must return the same: this is tried on one sample.
+    on the same sample (and the same generator) it must return the same: this is tried on one sample. A converted set
+    knows it by its code and by what it has captured: convert again after an edit of what it looks up in its module.
 
     Attributes:
         function: the function; for the `Processes` loader it must pickle (cloudpickle is used, so lambdas do).

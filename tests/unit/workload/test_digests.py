@@ -6,21 +6,19 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.digests import digest, looked_up, op_settings, ops_digest
+from autopipe.workload.digests import digest, op_settings, ops_digest
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import RandomCrop, Resize
+from autopipe.workload.ops.sizes import RandomCrop
 from autopipe.workload.workload import Workload
 
 
@@ -118,95 +116,3 @@ def test_an_op_within_another_is_the_same_after_its_check_as_before() -> None:
     assert ops_digest(ops) != ops_digest([On("left", Map(double, on="both"))])
     again = make_plan(Workload(data=images, ops=[On("left", Map(double))], batch_size=2))
     assert ops_digest([step.op for step in plan.prefix]) == ops_digest([step.op for step in again.prefix])
-
-
-WRITTEN = """
-import cv2, numpy as np
-
-MEAN, SIZES, UNUSED = 0.5, (3, 4), 7
-BUFFER = np.zeros(3)
-
-def lighter(image):
-    return image + MEAN
-
-def prepared(image):
-    assert __name__
-    BUFFER[:] = 1
-    return np.stack([lighter(row) for row in cv2.resize(image, SIZES)])
-
-def again(image):
-    return again(image) if image.size else image
-
-class Prepared:
-    def __call__(self, image):
-        return lighter(image)
-
-    def method(self, image):
-        return lighter(image)
-
-def wrapped(function):
-    return lambda image: function(image)
-
-closed = wrapped(lighter)
-"""
-
-
-def module(text: str = WRITTEN) -> Any:
-    """Return the module that a file of this text makes."""
-    made = ModuleType("users")
-    exec(compile(text, "users.py", "exec"), made.__dict__)  # as an import would
-    return made
-
-
-def names(function: Any) -> list[str]:
-    return [name.removeprefix("users.") for name in looked_up([Resize(2, 2), Map(function)])]
-
-
-def test_constants_and_functions_count_wherever_they_are_looked_up_from() -> None:
-    users = module()
-    assert names(users.prepared) == ["MEAN", "SIZES", "lighter"]
-    assert looked_up([On("left", Map(users.prepared))]) == looked_up([Map(users.prepared)])
-    assert names(users.again) == ["again"]  # it calls itself
-    assert [names(function) for function in (np.negative, np.flipud, cv2.flip)] == [[], [], []]
-
-
-def test_a_function_is_found_in_whatever_is_called() -> None:
-    users = module()
-    made = users.Prepared()
-    for function in (users.closed, made, made.method, functools.partial(users.lighter)):
-        assert "MEAN" in names(function)
-
-
-def test_other_values_and_other_code_are_told_by_their_names() -> None:
-    before, after = (looked_up([Map(module(text).prepared)]) for text in (WRITTEN, WRITTEN.replace("0.5", "0.4")))
-    assert [name for name in before if before[name] != after[name]] == ["users.MEAN"]
-    after = looked_up([Map(module(WRITTEN.replace("image + MEAN", "image - MEAN")).prepared)])
-    assert [name for name in before if before[name] != after[name]] == ["users.lighter"]
-    assert looked_up([Map(module().prepared)]) == before
-
-
-def test_what_is_loaded_at_the_first_call_does_not_count() -> None:
-    text = """
-LOADED, SIZE = None, 3
-
-def load():
-    global LOADED
-    LOADED = LOADED or object()
-
-def prepared(image):
-    load()
-    return image if LOADED else SIZE
-
-def within(image):
-    def store():
-        global LOADED
-        LOADED = object()
-    store()
-    return LOADED
-"""
-    users = module(text)
-    before = names(users.prepared)
-    assert before == ["SIZE", "load"]
-    users.prepared(1)
-    assert names(users.prepared) == before
-    assert names(users.within) == []
