@@ -240,11 +240,7 @@ def reads_logs_later(callbacks: Any) -> bool:
 
 def texts(dataset: Any) -> Iterator[Any]:
     """Yield the vectors of text that a `tf.data.Dataset` is made from, as arrays of bytes: paths of files, say."""
-    pending = [dataset]
-    while pending:
-        each = pending.pop()
-        inputs = getattr(each, "_inputs", None)
-        pending += inputs() if callable(inputs) else ()
+    for each, _ in dataset_ops(dataset):
         for tensor in getattr(each, "_tensors", ()):  # of `from_tensor_slices` and `list_files`
             if tensor.dtype.name == "string" and tensor.shape.rank == 1 and hasattr(tensor, "numpy"):
                 yield tensor.numpy()
@@ -304,6 +300,66 @@ def other_seeds(offset: int = 7919) -> Iterator[None]:
     finally:
         seeds.get_seed, orders.random_seed = get_seed, seeds
         keys.get_key_counter_alg, function.__call__ = get_key, call
+
+
+@contextlib.contextmanager
+def constant_numbers() -> Iterator[None]:
+    """Have random ops of TensorFlow that are traced meanwhile give the same numbers for each sample, whatever the seed.
+
+    Ops that run at once, and shuffles of datasets, are random as ever.
+    """
+    import tensorflow as tf
+
+    ops = _imported("tensorflow", "python.ops", "gen_random_ops")
+    keys, function = _imported("tensorflow", "python.ops", "random_ops_util"), type(tf.function(lambda: None))
+    get_key, call = _attribute("tensorflow", keys, "get_key_counter_alg"), function.__call__
+    drawn = {name: _attribute("tensorflow", ops, name) for name in _DRAWN}
+
+    def constant(name: str) -> Callable[..., Any]:
+        def draw(shape: Any, *limits: Any, **named: Any) -> Any:
+            if tf.executing_eagerly():
+                return drawn[name](shape, *limits, **named)
+            if name == "random_uniform_int":
+                return tf.zeros(shape, tf.convert_to_tensor(limits[0] if limits else named["minval"]).dtype)
+            return tf.fill(shape, tf.cast(0.5, limits[0] if limits else named["dtype"]))
+
+        return draw
+
+    def constant_key(seed: Any, alg: Any) -> Any:  # of ops without a state
+        return get_key(seed if tf.executing_eagerly() else tf.zeros_like(seed), alg)
+
+    def call_anew(self: Any, *args: Any, **kwargs: Any) -> Any:  # a traced function keeps its ops
+        return call(tf.function(self.python_function), *args, **kwargs)
+
+    for name in drawn:
+        setattr(ops, name, constant(name))
+    keys.get_key_counter_alg, function.__call__ = constant_key, call_anew
+    try:
+        yield
+    finally:
+        for name, original in drawn.items():
+            setattr(ops, name, original)
+        keys.get_key_counter_alg, function.__call__ = get_key, call
+
+
+_DRAWN = ("random_uniform", "random_uniform_int", "random_standard_normal", "truncated_normal")
+
+
+def dataset_ops(dataset: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Yield a `tf.data.Dataset` and each one that it is made from, with the names of the classes that come after it."""
+    pending: list[tuple[Any, tuple[str, ...]]] = [(dataset, ())]
+    while pending:
+        each, later = pending.pop()
+        yield each, later
+        inputs = getattr(each, "_inputs", None)
+        names = (type(each).__name__.strip("_"), *later)
+        pending += [(one, names) for one in (inputs() if callable(inputs) else ())]
+
+
+def shuffles_anew(dataset: Any) -> bool:
+    """Return True if an object is tf.data's shuffle, in another order each time."""
+    is_shuffle = type(dataset).__name__ == "_ShuffleDataset"
+    return is_shuffle and _attribute("tensorflow", dataset, "_reshuffle_each_iteration") is not False
 
 
 def running_framework() -> str | None:

@@ -220,6 +220,8 @@ class Agreement(Value):
     message: str | None = None  # another difference; or the reason why it could not run
     random: str | None = None  # random numbers that repeat, and the remedy
     unseen: str | None = None  # the reason why random numbers that repeat could not be looked for
+    epochs: int = 0  # of a user's own dataset, that were read and compared; 1: only its beginning
+    is_pass: bool = True  # an epoch has each sample once; if not, samples may come twice
 
     @property
     def has_run(self) -> bool:
@@ -233,6 +235,10 @@ class Verification(Value):
     schema_version: Literal[1] = 1
     compared: bool = True  # batches were compared; those of a wrapped dataset were only looked at
     agreements: tuple[Agreement, ...]
+    # of a user's own dataset, as it is
+    faults: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    hidden: bool = False  # random changes make another sample of each, so that none is seen to come twice
 
 
 class EpochTime(Value):

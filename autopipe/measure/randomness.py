@@ -43,6 +43,10 @@ _UNLIKELY: Final = 1e-4  # probability of a false alarm
 _OTHER: Final = 0x5EED  # what seeds are changed by
 _SKIPPED: Final = 4000  # random bytes that a generator leaves out to continue elsewhere
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
+_REMEDY_OF_OPS: Final = (
+    "give no seed to the random ops, nor to all by `tf.random.set_seed` or `keras.utils.set_random_seed`; or use "
+    "tf.image.stateless_random_... with a seed for each sample that goes on from epoch to epoch"
+)
 
 
 def digests(batch: Iterable[Any]) -> tuple[bytes, ...]:
@@ -70,6 +74,7 @@ class Look:
         if it cannot be told.
         """
         with self._reader(self._made()) as dataset:
+            is_of_ops = hasattr(dataset.dataset, "element_spec")
             first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
             later = self._epochs(dataset, len(first))
             repeated = _repeated(later, first)
@@ -79,7 +84,7 @@ class Look:
                 return None
         return (
             f"{repeated} of {len(later)} batches of the next epochs hold the samples of the first epoch, made with "
-            f"the same random numbers: {_REMEDY}, or give no seed"
+            f"the same random numbers: {_REMEDY_OF_OPS if is_of_ops else f'{_REMEDY}, or give no seed'}"
         )
 
     def over_workers(self) -> str | None:
@@ -93,24 +98,23 @@ class Look:
         if not workers:
             return None
         here = self._read(_asked(source, 3, same=True, here=True), 3)
-        if len(set(itertools.chain(*here)) if _is_indexed(source) else set(here)) == 1:
+        if len(set(itertools.chain(*here)) if is_indexed(source) else set(here)) == 1:
             return None  # equal each time: a worker's state has no part in it
         count = max(_ENOUGH, 6 * workers)
         with self._reader(_asked(source, count, same=True)) as asked:
             first, second = self._read(asked, count), self._read(asked, count)
+        said = list[str]()
         if workers > 1 and _are_equal(list(itertools.combinations(first, 2))):
-            return (
+            said.append(
                 f"{count - len(set(first))} of {count} batches of one and the same sample, made by {workers} workers, "
-                f"are copies of others, as the workers draw the same random numbers: {_REMEDY}"
-                + ", or give each worker a seed of its own in `worker_init_fn`"
-                * _is_indexed(source)
+                "are copies of others, as the workers draw the same random numbers"
             )
         if set(second) <= set(first) and _are_equal(list(itertools.product(first, second))):
-            return (
-                f"workers draw the same random numbers in every epoch, in {count} of {count} batches: {_REMEDY}, or "
-                "give each worker a seed of its own and of the epoch"
-            )
-        return None
+            said.append(f"workers draw the same random numbers in every epoch, in {count} of {count} batches")
+        if not said:
+            return None
+        by_worker = ", or give each worker a seed of its own and of the epoch"
+        return f"{', and '.join(said)}: {_REMEDY}{by_worker}" + " in `worker_init_fn`" * is_indexed(source)
 
     def _made(self) -> Feeder:
         """Make the dataset such that its threads, if any, draw random numbers in the same order each time."""
@@ -176,7 +180,7 @@ class Look:
         Return the number of batches that repeat the first epoch, and that of all batches.
         """
         source = dataset.dataset
-        of_ops, by_index = hasattr(source, "element_spec"), bool(_is_indexed(source) or _processes(source))
+        of_ops, by_index = hasattr(source, "element_spec"), bool(is_indexed(source) or _processes(source))
         if of_ops:  # of tf.data, which keep the seeds with which they were made
             again = self._read(self._made(), len(first))
             if _repeated(again, first) < len(again):
@@ -225,7 +229,7 @@ def _repeated(batches: Batches, first: Batches) -> int:
 # -------------------- datasets with an index: a PyDataset of Keras, and a loader like torch's DataLoader
 
 
-def _is_indexed(dataset: Any) -> bool:
+def is_indexed(dataset: Any) -> bool:
     """Return True for a loader that gets samples of a dataset by lists of indices."""
     samples = getattr(dataset, "dataset", None)
     # torch's own inherits `__getitem__`, and a loader of it has a `batch_sampler`, too.
@@ -235,7 +239,7 @@ def _is_indexed(dataset: Any) -> bool:
 
 def _processes(dataset: Any) -> int:
     """Return the number of worker processes that can be asked for a sample by its index."""
-    if _is_indexed(dataset):
+    if is_indexed(dataset):
         return int(getattr(dataset, "num_workers", 0))
     return int(dataset.workers) if getattr(dataset, "use_multiprocessing", False) else 0
 
@@ -244,7 +248,7 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
     """Return a dataset that is asked for the first samples one after another, or always for the same one: by workers
     like its own, or in this process. Samples of a PyDataset are batches.
     """
-    if _is_indexed(dataset):
+    if is_indexed(dataset):
         indices = itertools.cycle([0] if same else range(len(dataset.dataset)))
         asked = copy.copy(dataset)
         changed = {"batch_sampler": [list(itertools.islice(indices, _ROWS)) for _ in range(batches)]}

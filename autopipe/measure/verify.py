@@ -6,9 +6,11 @@ separates missing and repeated samples from changed ones.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, LoaderError
-from autopipe.measure import randomness
+from autopipe.measure import epochs, randomness
 from autopipe.measure.outcome import Agreement, Report, Verification, VerifyOptions
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
@@ -178,38 +180,70 @@ def repeats(
     not, or if the dataset's are equal, also when it is made anew, and its own differ from them. A first epoch that
     takes longer than asked for is not read to its end, which caches wait for: then the second is not looked at. Random
     numbers that repeat, if asked for, are looked for in the epochs of the unchanged dataset, and among the workers of
-    each configuration.
+    each configuration; and the unchanged dataset is looked at by `epochs`, too.
     """
-    samples, as_it_is = options.samples, list[tuple[bytes, ...]]()  # of the latter, two epochs
+    assert isinstance(workload.data, WrappedData)
+    data = workload.data.untouched()
+    workload = dataclasses.replace(workload, data=data)
+    samples, as_it_is = options.samples, list[epochs.Epoch]()  # of the latter, two
+    usual = list[Agreement]()  # the first is of the dataset as it is
 
-    def anew() -> tuple[bytes, ...]:
+    def anew() -> epochs.Epoch:
         with assembly.build_loader(workload, configs[0]) as loader:
-            return _beginning(loader, 0, len(as_it_is[0]), report)[0]
+            return _beginning(loader, 0, _count(as_it_is[0]), report)[0]
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
             seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + options.seconds)
-            epochs = [seen, _beginning(loader, 1, samples or len(seen), report)[0]] if ended else []
+            both = [seen, _beginning(loader, 1, samples or _count(seen), report)[0]] if ended else []
         if config == configs[0]:
-            as_it_is.extend(epochs)
-        repeat, unseen = _random(workload, config, options, report, epochs=config == configs[0])
-        return Agreement(
+            as_it_is.extend(both)
+        repeat, unseen = _random(workload, config, options, report, over_epochs=config == configs[0])
+        every = list(itertools.chain(*seen))
+        found = Agreement(
             config=config,
-            digest=hashlib.blake2b(b"".join(seen), digest_size=8).hexdigest(),
-            samples=len(seen),
-            repeated=len(seen) - len(set(seen)),
-            message=_changed(as_it_is, epochs, anew) if as_it_is and epochs else None,
+            digest=hashlib.blake2b(b"".join(map(b"".join, every)), digest_size=8).hexdigest(),
+            samples=len(every),
+            repeated=len(every) - len(set(every)),
             random=repeat,
             unseen=unseen,
+            epochs=2 if both else 1,
+            is_pass=data.is_pass,
         )
+        usual.append(found)
+        # Random numbers that repeat need not do so in the same order with each configuration.
+        known = as_it_is and both and not usual[0].random
+        message = _changed(as_it_is, both, anew) if known else None
+        if not data.is_pass and usual[0].repeated <= _share(usual[0]) and found.repeated > _share(found):
+            message = f"{found.repeated:,} samples come twice, unlike in the dataset as it is"
+        return found.model_copy(update={"message": message})
 
-    return Verification(agreements=_each(configs, look, report), compared=False)
+    agreements = _each(configs, look, report)
+    found = epochs.Findings()
+    with contextlib.suppress(AutopipeError):  # told in the first row
+        if options.random:
+            found = epochs.look(data, *(as_it_is or ((), ())), whole=samples is None)
+    return Verification(
+        agreements=agreements,
+        compared=False,
+        faults=tuple(found.faults),
+        notes=tuple(found.notes),
+        hidden=found.hidden,
+    )
+
+
+def _share(of: Agreement) -> int:
+    return of.samples // 100
+
+
+def _count(epoch: epochs.Epoch) -> int:
+    return sum(map(len, epoch))
 
 
 def _random(
-    workload: Workload, config: PipelineConfig, options: VerifyOptions, report: Report, *, epochs: bool
+    workload: Workload, config: PipelineConfig, options: VerifyOptions, report: Report, *, over_epochs: bool
 ) -> tuple[str | None, str | None]:
-    """Find random numbers that repeat: among workers, and with `epochs` from epoch to epoch as well.
+    """Find random numbers that repeat: among workers, and with `over_epochs` from epoch to epoch as well.
 
     Return the sentences about them, and the reasons why some could not be looked for.
     """
@@ -218,7 +252,7 @@ def _random(
     assert isinstance(workload.data, WrappedData)
     look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report)
     looks = {"from worker to worker": look.over_workers}
-    if epochs:
+    if over_epochs:
         looks = {"from epoch to epoch": functools.partial(look.over_epochs, options.seconds), **looks}
     repeated, unseen = list[str](), list[str]()
     for where, looked in looks.items():
@@ -230,28 +264,30 @@ def _random(
 
 
 def _changed(
-    as_it_is: Sequence[tuple[bytes, ...]], epochs: Sequence[tuple[bytes, ...]], anew: Callable[[], tuple[bytes, ...]]
+    as_it_is: Sequence[epochs.Epoch], both: Sequence[epochs.Epoch], anew: Callable[[], epochs.Epoch]
 ) -> str | None:
     varies = as_it_is[0] != as_it_is[1]
-    if varies and epochs[0] == epochs[1]:
+    if varies and both[0] == both[1]:
         return (
             "every epoch is the same, unlike in the dataset as it is: a cache behind a shuffle or a random change "
             "keeps its first result"
         )
     # The function itself may draw another order each time that it is called.
-    alike = varies or epochs[0] == as_it_is[0] or anew() != as_it_is[0]
+    alike = varies or both[0] == as_it_is[0] or anew() != as_it_is[0]
     return None if alike else "other samples, or in another order, than as it is"
 
 
 def _beginning(
     loader: Loader, epoch: int, samples: int | None, report: Report, until: float = 0.0
-) -> tuple[tuple[bytes, ...], bool]:
+) -> tuple[epochs.Epoch, bool]:
     """Return digests of the first samples of an epoch, and True if it was read to its end, by `until`."""
-    found: list[bytes] = []
+    found: list[tuple[epochs.Sample, ...]] = []
+    count = 0
     for batch in loader.epoch(epoch):
-        made = randomness.digests(batch)
-        found += made if samples is None else made[: samples - len(found)]
-        report.progress(len(found), 0.0)
-        if len(found) >= (samples or _LEAST) and time.monotonic() > until:
-            return tuple(found), False
-    return tuple(found), True
+        made = epochs.samples(batch)[: None if samples is None else max(0, samples - count)]
+        found += [made] * bool(made)
+        count += len(made)
+        report.progress(count, 0.0)
+        if count >= (samples or _LEAST) and time.monotonic() > until:
+            return found, False
+    return found, True

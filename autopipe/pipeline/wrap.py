@@ -10,6 +10,7 @@ batches or resume exactly in mid-epoch. `batching.datasets` and `batching.indexe
 
 from __future__ import annotations
 
+import copy
 import inspect
 import itertools
 import sys
@@ -184,14 +185,14 @@ def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] |
 
 
 class _Itself:
-    """A dataset in the place of a function that makes it."""
+    """A dataset in the place of a function that makes it, or that makes a copy of it at each call."""
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def __init__(self, dataset: Any, *, copies: bool = False) -> None:
+        self.dataset, self._copies = dataset, copies
         self.__name__ = type(dataset).__name__
 
     def __call__(self) -> Any:
-        return self.dataset
+        return copied(self.dataset) if self._copies else self.dataset
 
 
 _ONE_READER: Final = (
@@ -235,6 +236,7 @@ class WrappedData:
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
         dataset = self.make(self.defaults)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
+        self.is_pass = not dataset.is_endless and steps in (None, dataset.length)  # an epoch is all of the dataset
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
         self.is_itself = isinstance(function, _Itself)  # whether the user gave the dataset, and no function
         self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
@@ -284,6 +286,13 @@ class WrappedData:
             raise
         except Exception as error:
             raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
+
+    def untouched(self) -> WrappedData:
+        """Return the same, which makes a copy of the user's object, if that was given, so that no look changes it."""
+        other = copy.copy(self)
+        if isinstance(self.function, _Itself):
+            other.function = _Itself(self.function.dataset, copies=True)
+        return other
 
     def _aside(self, dataset: Feeder) -> Feeder:
         """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""

@@ -25,6 +25,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
 from autopipe.reports.terminal import figures, labelled
+from autopipe.values import count_text
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
@@ -303,7 +304,7 @@ _WHAT_TO_DO = (
 
 def agrees(verification: Verification) -> bool:
     """Return True if all that ran gave the same samples, with pixels that differ by at most one level."""
-    return all(_agrees(each) for each in verification.agreements if each.has_run)
+    return not verification.faults and all(_agrees(each) for each in verification.agreements if each.has_run)
 
 
 def verification(found: Verification) -> RenderableType:
@@ -315,12 +316,21 @@ def verification(found: Verification) -> RenderableType:
         if found.compared:
             verdict = "is the first" if number == 0 and _agrees(each) else _comparison(each)
         else:
-            before = f"{each.repeated:,} of {each.samples:,} came before" if each.has_run else None
+            before = _seen(each) if each.has_run else None
             verdict = "; ".join(filter(None, (before, each.message, each.random, each.unseen)))
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
     differ = any(each.message is None and not _agrees(each) for each in found.agreements)
     advice = [Text(f"next      {_WHAT_TO_DO}")] if found.compared and differ else []
-    return Group(table, Text(), _over_all(found), *advice)
+    lines = [*(("fault", said) for said in found.faults), *(("note", said) for said in found.notes)]
+    return Group(table, Text(), *[labelled(lines)] * bool(lines), _over_all(found), *advice)
+
+
+def _seen(each: Agreement) -> str:
+    """Return how much of a wrapped dataset was read, and how much of it came twice."""
+    read = f"{each.epochs} epochs" if each.epochs > 1 else "the beginning of an epoch"
+    if each.is_pass:
+        return f"{each.repeated:,} of {each.samples:,} came before ({read})"
+    return f"{each.samples - each.repeated:,} of {each.samples:,} differ ({read})"
 
 
 def _over_all(found: Verification) -> Text:
@@ -328,6 +338,8 @@ def _over_all(found: Verification) -> Text:
     count, failed = len(found.agreements), len(found.agreements) - len(ran)
     wrong, unseen = sum(not _agrees(each) for each in ran), sum(each.unseen is not None for each in ran)
     said = [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
+    if found.faults:
+        said.insert(0, f"the dataset has {count_text(len(found.faults), 'fault')} (see above)")
     that_ran = "that ran " * (failed > 0)
     samples = max((each.samples for each in ran), default=0)
     if wrong and found.compared:
@@ -346,12 +358,17 @@ def _over_all(found: Verification) -> Text:
         whichever = "in any of those that ran" if failed else "with any value of the parameters"
         few = max((each.repeated for each in ran), default=0)
         came = f"at most {few:,} samples came" if few else "no sample came"
+        came += f" twice in the first {samples:,} of an epoch"
+        if found.hidden:
+            came = "whether samples come twice was not seen, as random changes make another one of each"
+        elif not all(each.is_pass for each in ran):
+            came = "samples may come twice, as an epoch is the batches that `steps` counts"
         none = "" if unseen else ", and no random numbers repeat"
-        said.append(f"{came} twice in the first {samples:,} of an epoch{none}, {whichever}.")
+        said.append(f"{came}{none}, {whichever}.")
     if unseen:
         which = f"{unseen} of {len(ran)} configurations"
         said.append(f"whether random numbers repeat was not seen with {which} (the table says why).")
-    style = "bold red" if wrong or failed else "yellow" if unseen else "bold green"
+    style = "bold red" if wrong or failed or found.faults else "yellow" if unseen else "bold green"
     return Text(f"verdict   {'; '.join(said)}", style=style)
 
 
@@ -361,7 +378,7 @@ def _agrees(agreement: Agreement) -> bool:
 
 
 def _came_twice(agreement: Agreement) -> bool:
-    return agreement.repeated > agreement.samples // 100  # many a set holds a few files twice
+    return agreement.is_pass and agreement.repeated > agreement.samples // 100  # many a set holds a few files twice
 
 
 def _difference(agreement: Agreement) -> float:

@@ -283,3 +283,38 @@ def test_random_ops_get_other_seeds_and_orders_keep_theirs() -> None:
         assert order() == before[1]
         assert all(not set(other) & set(each) for other, each in zip(numbers(), before[0], strict=True))
     assert (numbers(), order()) == before
+
+
+def test_ops_that_are_traced_give_constant_numbers_and_those_that_run_at_once_do_not() -> None:
+    def drawn(_: Any) -> Any:
+        seed = tf.random.uniform((2,), 0, 1000, tf.int32)
+        layer = keras.random.uniform((3,))
+        return tf.concat(
+            (
+                tf.random.uniform((3,)),
+                tf.random.normal((3,)),
+                tf.random.truncated_normal((3,)),
+                tf.random.stateless_uniform((3,), seed),
+                layer,
+            ),
+            0,
+        )
+
+    def different() -> int:
+        return len({x.tobytes() for x in tf.data.Dataset.range(6).map(drawn).as_numpy_iterator()})
+
+    with frameworks.constant_numbers():
+        assert different() == 1
+        assert len({float(tf.random.uniform(())) for _ in range(6)}) == 6
+        order = tf.data.Dataset.range(20).shuffle(20)
+        assert list(order.as_numpy_iterator()) != list(order.as_numpy_iterator())
+    assert different() == 6
+
+
+def test_a_dataset_tells_what_it_is_made_from_and_whether_a_shuffle_gives_other_orders() -> None:
+    for usual, anew in ((True, True), (None, True), (False, False)):
+        shuffled = tf.data.Dataset.range(8).shuffle(8, reshuffle_each_iteration=usual)
+        made = tf.data.Dataset.zip((shuffled.take(4), tf.data.Dataset.range(4)))
+        ops = list(frameworks.dataset_ops(made))
+        assert [each for each, _ in ops if frameworks.shuffles_anew(each)] == [shuffled] * anew
+        assert dict(ops)[shuffled] == ("TakeDataset", "ZipDataset")

@@ -14,6 +14,7 @@ import io
 import itertools
 import sys
 import threading
+import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -355,7 +356,20 @@ def copied(dataset: Any) -> Any:
         except Exception as error:
             if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
                 raise _not_copied(f"{type(dataset).__name__}.{name}", error) from error
+    for each in {id(each): each for each in known.values()}.values():
+        _without_end(each)
     return made
+
+
+def _without_end(made: Any) -> None:
+    """Keep a copy's `__del__` from closing what it shares with the original, such as a file."""
+    kind: type[Any] = type(made)
+    if isinstance(getattr(kind, "__del__", None), types.FunctionType):
+        usual = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+        with contextlib.suppress(TypeError):  # a class of a library's own layout
+            made.__class__ = types.new_class(
+                kind.__name__, (kind,), exec_body=lambda body: body.update({**usual, "__del__": lambda self: None})
+            )
 
 
 def _not_copied(name: str, error: Exception) -> WorkloadError:

@@ -153,12 +153,42 @@ def _dumped(dataset: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def _culprit(dataset: Any) -> str | None:
+    name = next(_refusing(dataset), None)
+    return name and f"`{type(dataset).__name__}.{name}`, {shortened(vars(dataset)[name])},"
+
+
+def _refusing(dataset: Any) -> Iterator[str]:
     for name, value in getattr(dataset, "__dict__", {}).items():
         try:
             _apart(value)
         except Exception:  # noqa: BLE001  # an object may refuse in any way
-            return f"`{type(dataset).__name__}.{name}`, {shortened(value)},"
-    return None
+            yield name
+
+
+def unpicklable(dataset: Any) -> list[str]:
+    """Return the attributes for which a user's dataset cannot be pickled: [""] if it is none of them."""
+    try:
+        apart(dataset)
+    except LoaderError:
+        return list(_refusing(dataset)) or [""]
+    return []
+
+
+def open_files(dataset: Any) -> list[str]:
+    """Return the attributes of a user's dataset that are open files, or hold one."""
+    found, pending = list[str](), [(name, value) for name, value in getattr(dataset, "__dict__", {}).items()]
+    for path, value in pending:
+        kind = type(value)
+        is_file = isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO) and not value.closed
+        if is_file or (kind.__module__.partition(".")[0] in _FILES and value) or kind.__name__ == "VideoCapture":
+            found.append(path)
+        elif path.count(".") < _DEEP and not kind.__module__.startswith(("numpy", "builtins", "tensorflow", "keras")):
+            pending += [(f"{path}.{name}", each) for name, each in getattr(value, "__dict__", {}).items()]
+    return found
+
+
+_FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
+_DEEP = 2  # attributes of attributes of attributes
 
 
 class _Pickler(cloudpickle.Pickler):

@@ -182,7 +182,7 @@ OTHER = PipelineConfig(loader=TfData(num_parallel_calls=4, prefetch=16, read_ahe
 
 def verified(*, compared: bool = True, **other: Any) -> tuple[bool, list[str]]:
     """Return whether two configurations agree, and what is shown, of which the second one is `other` than the first."""
-    second = Agreement(config=OTHER, **{"digest": "ab", "samples": 256, "largest_value": 255.0, **other})
+    second = Agreement(config=OTHER, **{"digest": "ab", "samples": 256, "largest_value": 255.0, "epochs": 2, **other})
     found = Verification(agreements=(Agreement(config=CONFIG, digest="ab", samples=256), second), compared=compared)
     return tables.agrees(found), lines(tables.verification(found), 80)
 
@@ -214,16 +214,17 @@ def test_configurations_are_compared_and_the_verdict_is_last(other: dict[str, An
         ({}, True, ["no sample came twice in the first 256 of an epoch"]),
         ({"repeated": 2}, True, ["2 of 256 came before", "at most 2 samples came twice in the first 256 of an epoch"]),
         ({"repeated": 1200}, False, ["1,200 of 256 came before", "1 of 2 configurations gave samples twice in an"]),
-        ({"message": "all alike"}, False, ["0 of 256 came before; all alike", "1 of 2 configurations changed what is"]),
+        ({"repeated": 200, "is_pass": False}, True, ["56 of 256 differ", "samples may come twice, as an epoch"]),
+        ({"message": "all alike"}, False, ["alike", "1 of 2 configurations changed what is"]),
         (
             {"random": "2 of 9: seed"},
             False,
-            ["0 of 256 came before; 2 of 9: seed", "verdict   random numbers repeat"],
+            ["seed", "verdict   random numbers repeat"],
         ),
         (
             {"unseen": "no pickle"},
             True,
-            ["0 of 256 came before; no pickle", "random numbers repeat was not seen with 1 of 2"],
+            ["pickle", "random numbers repeat was not seen with 1 of 2"],
         ),
     ],
 )
@@ -233,6 +234,17 @@ def test_of_wrapped_datasets_repeats_and_changes_are_told(other: dict[str, Any],
     assert [words for words in said if words not in " ".join(shown)] == []
     assert ("gave samples twice" in " ".join(shown)) is (other.get("repeated") == 1200)
     assert ("no random numbers repeat" in " ".join(shown)) is (agrees and "unseen" not in other)
+
+
+def test_faults_and_notes_of_a_dataset_stand_before_the_verdict_and_only_faults_fail() -> None:
+    same = Agreement(config=CONFIG, digest="ab", samples=256, epochs=2)
+    for faults in ((), ("it leaks",)):
+        found = Verification(agreements=(same,), compared=False, faults=faults, notes=("as float64",), hidden=True)
+        shown = " ".join(" ".join(lines(tables.verification(found))).split())
+        assert tables.agrees(found) is not bool(faults)
+        assert ("fault it leaks note as float64 verdict the dataset has 1 fault" in shown) is bool(faults)
+        assert "note as float64" in shown
+        assert "whether samples come twice was not seen" in shown
 
 
 @pytest.mark.parametrize("compared", [True, False])

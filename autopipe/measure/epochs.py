@@ -1,0 +1,276 @@
+"""What two epochs of a user's own dataset tell about its training: samples of another part of the data, targets that
+belong to other samples, epochs that are all alike; and what asking for a batch changes.
+
+Samples are compared by digests. Random changes hide which sample is which; tf.data can be read without them, other
+datasets cannot, and then the answer says so. `verify` calls this module; random numbers that repeat are in
+`randomness`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import itertools
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from autopipe import frameworks
+from autopipe.errors import AutopipeError
+from autopipe.measure import randomness
+from autopipe.pipeline.batching import pickling
+from autopipe.pipeline.batching.datasets import copied, forks, has_index
+from autopipe.pipeline.wrap import WrappedData
+
+Sample: TypeAlias = tuple[bytes, bytes]
+"""Digests of x, and of y with the weights."""
+Epoch: TypeAlias = Sequence[tuple[Sample, ...]]
+"""Batches, each as its samples."""
+
+_SAME: Final = 0.5  # of the samples of an epoch came in the one before, if random changes do not hide them
+_FEW: Final = 0.1  # of them are distinct: less, and random numbers make the samples, and not only changes
+_ANOTHER_Y: Final = 0.01  # share of samples, from which on it is no chance
+_PROBED: Final = 6  # batches that are asked for, each before a first one is asked for again
+_SECONDS: Final = 10.0
+_UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
+_BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
+
+
+def samples(batch: Iterable[Any]) -> tuple[Sample, ...]:
+    """Return the digests of each sample of a batch (x, y, weights)."""
+    x, *others = (slot for slot in batch if slot is not None)
+    first = randomness.digests([x])
+    return tuple(zip(first, randomness.digests(others) if others else [b""] * len(first), strict=True))
+
+
+@dataclasses.dataclass(slots=True)
+class Findings:
+    """What is wrong with a dataset, and what is worth to know, in sentences."""
+
+    faults: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    is_pass: bool = True  # an epoch holds each sample once
+    hidden: bool = False  # random changes make another sample of each, so that none is seen twice
+    unchanged: bool = False  # the samples were read without their random changes
+
+
+def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Findings:
+    """Return what is found in a dataset with its function's defaults, of which two epochs were read: to their ends if
+    `whole`. The dataset is made and read again.
+    """
+    found = Findings(is_pass=data.is_pass)
+    dataset = data.make(data.defaults).dataset
+    fixed = _asked(dataset, found)
+    _prepared(data, dataset, found)
+    if found.faults or not first or not second:
+        return found
+    as_read = first
+    if _new(first, second) and hasattr(dataset, "element_spec"):
+        first, second = _without_changes(data, dataset, first, second)
+        found.unchanged = first is not as_read
+    found.hidden = data.is_pass and len(_new(first, second)) > (1 - _SAME) * len(_xs(second)) and not fixed
+    if not data.is_pass:
+        _no_pass(first, second, found)
+    _another_y(first, second, found)
+    if data.is_pass and whole:
+        _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
+        _alike(dataset, first, second, found)
+    return found
+
+
+def _xs(epoch: Epoch) -> set[bytes]:
+    return {x for batch in epoch for x, _ in batch}
+
+
+def _new(first: Epoch, second: Epoch) -> set[bytes]:
+    return _xs(second) - _xs(first)
+
+
+def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoch) -> tuple[Epoch, Epoch]:
+    """Read a `tf.data.Dataset` whose random ops give the same numbers for all samples.
+
+    Return the epochs that were read if that does not help: a function may return what it made before.
+    """
+    if any(type(each).__name__.strip("_") in _BY_DRAW for each, _ in frameworks.dataset_ops(dataset)):
+        return first, second
+    until = time.monotonic() + _SECONDS
+    epochs = list[list[tuple[Sample, ...]]]()
+    with frameworks.constant_numbers():
+        made = data.make(data.defaults)
+        for known in (first, second):
+            with contextlib.closing(made.epoch("arrays")) as elements:
+                epochs.append([])
+                for element in itertools.islice(elements, len(known)):
+                    parts = data.like.checked(element, "a batch")
+                    epochs[-1].append(samples(parts if data.structure is None else data.structure.packed(parts)))
+                    if time.monotonic() > until:
+                        return first, second
+    seen = len(_xs(epochs[1])) - len(_new(epochs[0], epochs[1]))
+    helps = seen > len(_xs(second)) - len(_new(first, second))
+    total = sum(map(len, epochs[0]))
+    return (epochs[0], epochs[1]) if helps and len(_xs(epochs[0])) > _FEW * total else (first, second)
+
+
+def _no_pass(first: Epoch, second: Epoch, found: Findings) -> None:
+    total, distinct = sum(map(len, first)), len(set(itertools.chain(*first)))
+    said = f"an epoch is the batches that `steps` counts: {distinct:,} of its {total:,} samples are distinct"
+    said += ", but for random changes" * found.unchanged
+    if distinct == total and len(_new(first, second)) == len(_xs(second)):
+        said += ", and the next epoch has others; random changes would hide samples that come twice"
+    found.notes.append(said)
+
+
+def _another_y(first: Epoch, second: Epoch, found: Findings) -> None:
+    targets = collections.defaultdict[bytes, set[bytes]](set)
+    for x, y in itertools.chain(*first):
+        targets[x].add(y)
+    later = dict(itertools.chain(*second))
+    shared = [x for x in later if len(targets.get(x, ())) == 1]
+    changed = sum(later[x] not in targets[x] for x in shared)
+    if changed > max(1, _ANOTHER_Y * len(shared)):
+        found.faults.append(
+            f"{changed:,} of {len(shared):,} samples have another y in the second epoch than in the first, for the "
+            "same x: x and y are shuffled apart, or y is drawn anew. Put them together, then shuffle"
+        )
+
+
+def _other_samples(
+    data: WrappedData, dataset: Any, first: Epoch, second: Epoch, found: Findings, *, is_sure: bool
+) -> None:
+    """Tell of a second epoch with other samples than the first, more than a last, short batch holds."""
+    new, lost = len(_new(first, second)), len(_new(second, first))
+    if new < data.batch_size or found.hidden:
+        return
+    said = f"the second epoch has {new:,} samples that the first had not, and lacks {lost:,}"
+    cuts = {"TakeDataset", "SkipDataset", "ShardDataset"}
+    undone = {"RepeatDataset", "CacheDataset"}
+    shuffles = [later for each, later in frameworks.dataset_ops(dataset) if frameworks.shuffles_anew(each)]
+    behind = [list(itertools.takewhile(lambda name: name not in undone, later)) for later in shuffles]
+    if any(cuts & set(names) for names in behind):
+        found.faults.append(
+            f"{said}: `take`, `skip` or `shard` follows a `shuffle` that gives another order in each epoch. If they "
+            "split training from validation, each comes to have the samples of the other: "
+            "shuffle(..., reshuffle_each_iteration=False) before the split"
+        )
+        return
+    why = "" if is_sure else ", or random changes make other samples of them"
+    found.notes.append(
+        f"{said}{why}. If this is one part of a split, it trains on samples of the other: split once, then shuffle"
+    )
+
+
+def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
+    """Tell of epochs that have the same batches."""
+    if len(first) < 2:  # a single batch has no order
+        return
+    frame = getattr(dataset, "gi_frame", None)  # of a generator, which may read a dataset that has the hook
+    own = {_hook(each) for each in (dataset, *(frame.f_locals.values() if frame else ()))}
+    if sorted(first) == sorted(second):
+        order = "in the same order" if list(first) == list(second) else "in another order"
+        found.notes.append(
+            f"the samples of each of {len(first):,} batches are the same in both epochs, which have them {order}: "
+            "right for a validation; a training is better shuffled"
+            + "".join(f". `{name}` has no effect on them" for name in sorted(own) if name)
+        )
+        return
+    targets = [[y for _, y in itertools.chain(*epoch)] for epoch in (first, second)]
+    usual = max(collections.Counter(targets[0]).values())
+    if found.hidden and targets[0] == targets[1] and len(targets[0]) - usual >= _UNLIKE:
+        found.notes.append("y comes in the same order in both epochs: the samples are not shuffled")
+
+
+def _hook(dataset: Any) -> str:
+    """Return the name of a dataset's own `on_epoch_end`; empty if it has none."""
+    kind = type(dataset)
+    usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
+    hook = getattr(kind, "on_epoch_end", None)
+    return "" if hook in (None, getattr(usual, "on_epoch_end", None)) else f"{kind.__name__}.on_epoch_end"
+
+
+# -------------------- a dataset with an index: what asking changes, and what workers get
+
+
+def _samples_of(dataset: Any) -> Any:
+    """Return what has an index of a dataset: itself, or the samples of a loader like torch's."""
+    return dataset.dataset if randomness.is_indexed(dataset) else dataset if has_index(dataset) else None
+
+
+def _asked(dataset: Any, found: Findings) -> bool | None:
+    """Ask a copy of a dataset for its batches in another order, and tell if one comes out otherwise.
+
+    Return True if a batch is the same each time, False if random changes make it another one, None without an index.
+    """
+    if (source := _samples_of(dataset)) is None:
+        return None
+    name, until = type(source).__name__, time.monotonic() + _SECONDS
+    try:
+        asked = copied(source)
+        count = len(asked)
+        _, before, again = (_read(asked, 0) for _ in range(3))  # the first call may prepare something
+        for index in dict.fromkeys([count - 1, *range(1, min(count, _PROBED)), count // 2]):
+            held = _values(asked)
+            _read(asked, index)
+            changed = sorted(key for key, value in _values(asked).items() if held.get(key) != value)
+            after = _read(asked, 0)
+            if after[0] != before[0] or (before == again and after != before):
+                sets = f": it sets {', '.join(f'`{key}`' for key in changed)}" if changed else ""
+                found.faults.append(
+                    f"`{name}[0]` is another one after `{name}[{index}]` was asked for{sets}. Batches are asked for in "
+                    "any order, and by several workers: change nothing of the dataset in `__getitem__`"
+                )
+                return before == again
+            if time.monotonic() > until:
+                break
+    except AutopipeError as error:
+        found.notes.append(f"whether asking changes `{name}` was not seen: {error.message.rstrip('.')}")
+        return None
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything
+        found.faults.append(
+            f"`{name}` raised {type(error).__name__} when it was asked for batches out of turn: {error}"
+        )
+        return None
+    return before == again
+
+
+def _read(dataset: Any, index: int) -> tuple[Any, bytes]:
+    """Return the shapes and the bytes of a batch or a sample."""
+    parts = [np.asarray(part) for slot in _slots(dataset[index]) for part in _leaves(slot)]
+    return [part.shape for part in parts], b"".join(part.tobytes() for part in parts)
+
+
+def _slots(element: Any) -> Sequence[Any]:
+    return element if isinstance(element, tuple | list) else [element]
+
+
+def _leaves(slot: Any) -> Iterable[Any]:
+    if isinstance(slot, Mapping):
+        return itertools.chain(*map(_leaves, slot.values()))
+    return itertools.chain(*map(_leaves, slot)) if isinstance(slot, tuple | list) else [slot]
+
+
+def _values(dataset: Any) -> dict[str, Any]:
+    """Return those attributes that are numbers, texts and the like."""
+    plain = (bool, int, float, str, bytes, type(None))
+    return {key: value for key, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, plain)}
+
+
+def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
+    """Tell what workers cannot get, what they would share, and what Keras converts."""
+    if (source := _samples_of(dataset)) is not None:
+        name = type(source).__name__
+        if opened := [f"`{name}.{key}`" for key in pickling.open_files(source)]:
+            said = f"{', '.join(opened)}: worker processes that are forked share an open file, and its position"
+            remedy = "open it in `__getitem__`, in each process once"
+            forked = forks(dataset) or (randomness.is_indexed(dataset) and getattr(dataset, "num_workers", 0) > 0)
+            (found.faults if forked else found.notes).append(f"{said}: {remedy}")
+        if refused := [f"`{'.'.join(filter(None, (name, key)))}`" for key in pickling.unpicklable(source)]:
+            found.notes.append(
+                f"{', '.join(refused)} cannot be pickled, so that worker processes cannot be given the dataset, only "
+                "threads: open files and the like in `__getitem__`, or leave them out in `__getstate__`"
+            )
+    if any(data.like.dtypes[number] == np.float64 for number in data.like.shapes):
+        found.notes.append("x is float64, which Keras casts to float32: half of its bytes are moved for nothing")

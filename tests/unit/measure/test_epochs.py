@@ -1,0 +1,358 @@
+"""What two epochs of people's datasets tell, planted and not: splits, targets, orders, and what asking changes."""
+
+from __future__ import annotations
+
+import gc
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from autopipe.measure.outcome import Verification, VerifyOptions
+from autopipe.measure.verify import repeats
+from autopipe.pipeline import wrap
+from autopipe.pipeline.batching import pickling
+from tests.fakes.data_loader import DataLoader
+from tests.fakes.reports import Told
+
+Array: TypeAlias = NDArray[Any]
+COUNT, BATCH = 48, 4
+X = np.random.default_rng(5).random((COUNT, 6, 6, 3)).astype(np.float32)
+Y = np.arange(COUNT) % 3
+
+
+def looked_at(dataset: Any, steps: int | None = None) -> Verification:
+    workload = wrap.wrap(dataset, model=None, steps=steps, parameters={})
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    return repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
+
+
+# -------------------- tf.data
+
+
+def tensors() -> Any:
+    return tf.data.Dataset.from_tensor_slices((X, Y))
+
+
+def flipped(x: Any, y: Any) -> Any:
+    x = tf.image.random_brightness(tf.image.random_flip_left_right(x), 0.2)
+    return x + tf.random.normal(x.shape, stddev=0.01), y
+
+
+def flipped_by_seed(x: Any, y: Any) -> Any:
+    seed = tf.random.uniform((2,), 0, 1000, tf.int32)
+    return tf.image.stateless_random_flip_left_right(x, seed), y
+
+
+def training_part() -> Any:
+    return tensors().shuffle(COUNT).take(32).map(flipped).batch(BATCH)
+
+
+def validation_part() -> Any:
+    return tensors().shuffle(COUNT).batch(BATCH).skip(6)
+
+
+def split_by_shards() -> Any:
+    return tensors().shuffle(COUNT).shard(2, 0).batch(BATCH)
+
+
+def fixed_split() -> Any:
+    return tensors().shuffle(COUNT, reshuffle_each_iteration=False).take(32).shuffle(COUNT).map(flipped).batch(BATCH)
+
+
+def part_of_a_repeated_one() -> Any:
+    return tensors().shuffle(COUNT).repeat().take(COUNT).batch(BATCH)
+
+
+def whole_batches() -> Any:
+    return tensors().shuffle(COUNT).batch(5, drop_remainder=True)
+
+
+def apart(change: Callable[[Any], Any] = lambda x: x) -> Any:
+    images = tf.data.Dataset.from_tensor_slices(X).shuffle(COUNT).map(change)
+    masks = tf.data.Dataset.from_tensor_slices(X[..., :1]).shuffle(COUNT)
+    return tf.data.Dataset.zip((images, masks)).batch(BATCH)
+
+
+def together() -> Any:
+    images, masks = (tf.data.Dataset.from_tensor_slices(part) for part in (X, X[..., :1]))
+    return tf.data.Dataset.zip((images, masks)).shuffle(COUNT).map(lambda x, y: (flipped(x, y)[0], y)).batch(BATCH)
+
+
+def mixed_by_chance() -> Any:
+    parts = [tensors().filter(lambda _, y, kind=kind: y == kind).repeat() for kind in range(3)]
+    return tf.data.Dataset.sample_from_datasets(parts, [0.5, 0.25, 0.25]).map(flipped).batch(BATCH).take(12)
+
+
+def in_order() -> Any:
+    return tensors().map(flipped).batch(BATCH)
+
+
+# -------------------- datasets with an index
+
+
+class Items(keras.utils.PyDataset):
+    """Batches of X and Y in the order of `rows`; what it does beside that, the classes below say."""
+
+    def __init__(self, x: Array = X, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.x, self.rows, self.size = x, np.arange(COUNT), BATCH
+
+    def __len__(self) -> int:
+        return COUNT // BATCH
+
+    def __getitem__(self, index: int) -> Any:
+        rows = self.rows[self.size * index :][: self.size]
+        return self.x[rows], Y[rows]
+
+
+class Shuffled(Items):
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.rows)
+
+
+class WithoutEffect(Items):
+    def on_epoch_end(self) -> None:
+        self.order = np.random.permutation(COUNT)
+
+
+class OtherPart(Items):
+    def __len__(self) -> int:
+        return COUNT // BATCH - 4
+
+    def on_epoch_end(self) -> None:
+        np.random.shuffle(self.rows)
+
+
+class Noisy(Items):
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        return x + np.random.random(x.shape).astype(np.float32), y
+
+
+class Shrinking(Items):
+    def __getitem__(self, index: int) -> Any:
+        self.size = 2 if index == len(self) - 1 else self.size
+        return super().__getitem__(index)
+
+
+class NoisyAndShrinking(Shrinking, Noisy):
+    pass
+
+
+class Turning(Items):
+    """Remembers which batch was asked for last."""
+
+    last = 0
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        last, self.last = self.last, index
+        return x + np.float32(last), y
+
+
+class Memo(Items):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, Any] = {}
+        self.asked = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.asked += 1
+        return self.seen.setdefault(index, super().__getitem__(index))
+
+
+class Drawn(Items):
+    """Has its targets drawn anew in each epoch."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)[0], Y[self.rows[BATCH * index :][:BATCH]] + 10 * self.draw
+
+    draw = 0
+
+    def on_epoch_end(self) -> None:
+        self.draw += 1
+
+
+class Reader:
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+
+def archive() -> zipfile.ZipFile:
+    return zipfile.ZipFile(io.BytesIO(), "w")
+
+
+class FromAFile(Items):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.file, self.reader = archive(), Reader(archive())
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+class OpenedLate(Items):
+    """Opens its file in the process that reads it."""
+
+    file: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        self.file = self.file or archive()
+        return super().__getitem__(index)
+
+
+class Samples:
+    """One sample at each index."""
+
+    size = BATCH
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index], Y[index]
+
+
+class Counting(Samples):
+    def __getitem__(self, index: int) -> Any:
+        before, self.size = self.size, index
+        return X[index] + np.float32(before), Y[index]
+
+
+def generator() -> Iterator[Any]:
+    return ((X[at : at + BATCH], Y[at : at + BATCH]) for at in range(0, COUNT, BATCH))
+
+
+def generator_of_items() -> Iterator[Any]:
+    items = Shuffled()
+    return (items[index] for index in range(len(items)))
+
+
+FAULTS: dict[str, tuple[Any, str]] = {
+    "a training part behind a shuffle": (training_part, "samples that the first had not"),
+    "a validation part of batches behind a shuffle": (validation_part, "samples that the first had not"),
+    "a shard behind a shuffle": (split_by_shards, "samples that the first had not"),
+    "images and masks that are shuffled apart": (apart, "another y in the second epoch"),
+    "the same, with random changes": (lambda: apart(lambda x: flipped(x, 0)[0]), "another y in the second epoch"),
+    "targets that are drawn anew": (Drawn(), "48 of 48 samples have another y"),
+    "a batch that sets a size": (
+        Shrinking(),
+        "`Shrinking[0]` is another one after `Shrinking[11]` was asked for: it sets",
+    ),
+    "the same by a function": (Shrinking, "it sets `size`"),
+    "the same of random changes": (NoisyAndShrinking(), "it sets `size`"),
+    "a batch that depends on the one before": (Turning(), "`Turning[0]` is another one after `Turning[11]`"),
+    "samples of a loader that depend on the one before": (
+        lambda: DataLoader(Counting()),
+        "`Counting[0]` is another one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("dataset", "said"), FAULTS.values(), ids=FAULTS)
+def test_what_makes_another_training_than_was_meant_is_a_fault(dataset: Any, said: str) -> None:
+    (fault,) = looked_at(dataset).faults
+    assert said in fault
+
+
+SOUND: dict[str, Any] = {
+    "a split that is fixed": fixed_split,
+    "a part of what is repeated": part_of_a_repeated_one,
+    "whole batches only": whole_batches,
+    "images and masks that are shuffled together": together,
+    "a PyDataset": Items(),
+    "a PyDataset that is shuffled": Shuffled(),
+    "a PyDataset with random changes": Noisy(),
+    "a PyDataset that remembers": Memo(),
+    "a PyDataset that opens its file late": OpenedLate(),
+    "a generator": generator,
+    "a loader": lambda: DataLoader(Samples(), num_workers=2),
+}
+
+
+@pytest.mark.parametrize("dataset", SOUND.values(), ids=SOUND)
+def test_sound_datasets_have_no_faults(dataset: Any) -> None:
+    assert looked_at(dataset).faults == ()
+
+
+ALIKE = "the same in both epochs"
+NOTES: dict[str, tuple[Any, list[str]]] = {
+    "a split that is fixed, shuffled behind it": (fixed_split, []),
+    "tf.data in order, with random changes": (in_order, [f"{ALIKE}, which have them in the same order"]),
+    "a PyDataset whose batches Keras shuffles": (Items(), [f"{ALIKE}, which have them in another order"]),
+    "an `on_epoch_end` without effect": (WithoutEffect(), ["`WithoutEffect.on_epoch_end` has no effect"]),
+    "an `on_epoch_end` that a generator does not call": (generator_of_items, ["`Shuffled.on_epoch_end` has no effect"]),
+    "a PyDataset that is shuffled": (Shuffled(), []),
+    "a PyDataset of another part in each epoch": (OtherPart(), ["If this is one part of a split"]),
+    "targets that always come in the same order": (lambda: DataLoader(Samples()), [f"{ALIKE}"]),
+    "images of double precision": (
+        lambda: tensors().map(lambda x, y: (tf.cast(x, tf.float64), y)).shuffle(9).batch(4),
+        ["float64"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("dataset", "said"), NOTES.values(), ids=NOTES)
+def test_what_is_worth_to_know_is_a_note(dataset: Any, said: list[str]) -> None:
+    found = looked_at(dataset)
+    assert found.faults == ()
+    assert [words in note for words, note in zip(said, found.notes, strict=True)] == [True] * len(said)
+
+
+def test_random_changes_hide_samples_that_come_twice_and_it_is_said() -> None:
+    assert [looked_at(dataset).hidden for dataset in (Noisy(), Items(), in_order)] == [True, False, False]
+
+
+@pytest.mark.parametrize("change", [flipped, flipped_by_seed])
+def test_of_an_epoch_that_is_no_pass_the_distinct_samples_are_counted_without_random_changes(change: Any) -> None:
+    found = looked_at(lambda: tensors().repeat().map(change).shuffle(4 * COUNT).batch(BATCH), COUNT // BATCH)
+    counted = len({x.tobytes() for x, _ in tensors().take(COUNT).as_numpy_iterator()})
+    assert counted == COUNT
+    (note,) = found.notes
+    assert "of its 48 samples are distinct, but for random changes" in note
+    assert 12 < int(note.split("counts: ")[1].split()[0]) < COUNT
+    assert (found.agreements[0].is_pass, found.hidden) == (False, False)
+
+
+def test_samples_that_chance_chooses_are_counted_as_they_come() -> None:
+    found = looked_at(lambda: mixed_by_chance().repeat(), 12)
+    assert found.faults == ()
+    assert "an epoch is the batches that `steps` counts" in found.notes[0]
+
+
+def test_looking_changes_nothing_of_a_users_object() -> None:
+    shrinking = Shrinking()
+    looked_at(shrinking)
+    assert (shrinking.size, len(shrinking[0][0])) == (BATCH, BATCH)
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_an_open_file_that_forked_workers_share_is_a_fault_and_what_does_not_pickle_is_named(forks: bool) -> None:
+    found = looked_at(FromAFile(workers=2, use_multiprocessing=forks))
+    said = "`FromAFile.file`, `FromAFile.reader.file`: worker processes that are forked share an open file"
+    assert [said in each for each in found.faults] == [True] * forks
+    assert [said in each for each in found.notes[:1]] == [not forks]
+    assert any("`FromAFile.file`, `FromAFile.reader` cannot be pickled" in note for note in found.notes)
+
+
+def test_a_file_that_each_process_opens_itself_is_not_shared() -> None:
+    assert looked_at(late := OpenedLate()).notes[1:] == ()
+    assert pickling.open_files(late) == []
+    assert len(late[0][0]) == BATCH
+    assert pickling.open_files(late) == ["file"]
+
+
+def test_a_copy_that_is_looked_at_does_not_close_the_users_file() -> None:
+    used = FromAFile()
+    looked_at(used)
+    gc.collect()
+    used.file.writestr("still", "open")
+    assert pickling.open_files(used) == ["file", "reader.file"]
