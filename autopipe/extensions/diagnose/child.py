@@ -8,13 +8,17 @@ ends at once, before the script can save a model that was hardly trained.
 from __future__ import annotations
 
 import argparse
+import builtins
 import functools
 import gc
 import inspect
 import json
+import linecache
 import os
 import runpy
 import sys
+import threading
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +28,7 @@ from autopipe import frameworks
 
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
     from autopipe.extensions.diagnose.loop import Reads
+    from autopipe.extensions.diagnose.run import Onlooker
     from autopipe.extensions.diagnose.steps import Look
     from autopipe.extensions.diagnose.watched import Watched
 
@@ -36,9 +41,62 @@ class _Enough(BaseException):
     """Ends the script after enough steps. No `Exception`, so that no handler of the script catches it."""
 
 
+PATIENCE_SECONDS = 20.0  # without a batch, while nothing computes one
+_IDLE = 0.1  # of a core
+_FORKED = (
+    "Keras and torch fork them from this process. If one of its threads holds a lock by then, nobody gives it back in "
+    "the forked process. Take no such lock where a batch is made, or use threads (use_multiprocessing=False)."
+)
+_THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
+
+
+def _is_idle(seconds: float = 2.0) -> bool:
+    """Return True if this process and all that it started compute next to nothing for some seconds."""
+    from autopipe.hardware.processes import ProcessTree
+
+    tree = ProcessTree(os.getpid())
+    before = tree.read().cpu_seconds
+    time.sleep(seconds)
+    return tree.read().cpu_seconds - before <= _IDLE * seconds
+
+
+class _Cores:
+    """Sees what binds the process to fewer cores than it had: an import, or a call of Python's own."""
+
+    def __init__(self) -> None:
+        self._before = os.sched_getaffinity(0)
+        self._by: str | None = None
+        bind, self._import = os.sched_setaffinity, builtins.__import__
+
+        def binding(pid: int, mask: Any) -> None:
+            bind(pid, mask)
+            frame = sys._getframe(1)
+            file = os.path.relpath(frame.f_code.co_filename)
+            self._look(f"{file}:{frame.f_lineno} `{linecache.getline(file, frame.f_lineno).strip()}`")
+
+        def importing(name: str, *arguments: Any, **named: Any) -> Any:
+            module = self._import(name, *arguments, **named)
+            self._look(f"`import {name}`")
+            return module
+
+        os.sched_setaffinity, builtins.__import__ = binding, importing
+
+    def _look(self, by: str) -> None:
+        if self._by is None and len(os.sched_getaffinity(0)) < len(self._before):
+            self._by = by
+
+    def found(self) -> dict[str, Any]:
+        """Return what `Watched` says of it; nothing if the process has its cores."""
+        builtins.__import__ = self._import
+        if len(os.sched_getaffinity(0)) >= len(self._before):
+            return {}
+        return {"bound_cores": tuple(sorted(self._before)), "bound_by": self._by or "a library"}
+
+
 class _Watch:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
+        self._cores = _Cores()
         self._inside = False
         self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
 
@@ -47,13 +105,41 @@ class _Watch:
         """The loops of the script. Not made before there is one, as NumPy is imported with it."""
         from autopipe.extensions.diagnose.loop import Reads
 
-        return Reads(self._look(), self._looped, lambda: self.trained)
+        reads = Reads(self._look(), self._looped, lambda: self.trained)
+        self.watch_for_hang(reads)
+        return reads
+
+    def watch_for_hang(self, looked_at: Onlooker | Reads) -> None:
+        """End the script from a thread if no batch comes, and what should make one computes nothing."""
+        threading.Thread(target=self._wait_for_hang, args=(looked_at,), name="autopipe-hang", daemon=True).start()
+
+    def _wait_for_hang(self, looked_at: Onlooker | Reads) -> None:
+        while True:
+            time.sleep(0.5)
+            since = looked_at.waiting_since
+            if since is None or time.monotonic() - since < PATIENCE_SECONDS:
+                continue
+            if (watch := looked_at.line_watch) is not None and watch.is_new:
+                watch.start()
+                time.sleep(1.0)
+            lines = None if watch is None else watch.stop()  # it computes as well
+            if _is_idle() and looked_at.waiting_since == since:
+                break
+        message, hint = f"No batch came for {PATIENCE_SECONDS:g} s, and nothing computes", _THREADED
+        if lines is not None:
+            line, hint = lines.lines[0], _FORKED if lines.forked else _THREADED
+            who = "worker processes wait" if lines.forked else "its threads wait"
+            message += f": {who} at {line.file}:{line.line} `{line.code}`"
+        self._write({"status": "failed", "message": f"{message}.", "hint": hint})
+        from autopipe.measure.trial.child import kill_others
+
+        kill_others()
+        os._exit(0)
 
     def _look(self) -> Look:
         from autopipe.extensions.diagnose.steps import Look
 
-        again = not self._arguments.keep_running
-        return Look(seconds=self._arguments.seconds, steps=self._arguments.steps, again=again)
+        return Look(seconds=self._arguments.seconds, steps=self._arguments.steps)
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
         return self.reads.read(function, data, *arguments)
@@ -111,6 +197,8 @@ class _Watch:
         else:
             bound.arguments["callbacks"] = [onlooker, *users]
         self._inside = True
+        onlooker.wait()
+        self.watch_for_hang(onlooker)
         try:
             result = original(*bound.args, **bound.kwargs)
             onlooker.on_train_end()  # a trainer tells its callbacks later, if at all
@@ -143,12 +231,12 @@ class _Watch:
             self._write({"status": "failed", "message": f"`fit` of Keras 3 does not take {old}.", "hint": hint})
 
     def _told(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json"))
+        self._write(watched.model_dump(mode="json") | self._cores.found())
         if not self._arguments.keep_running:
             raise _Enough
 
     def _looped(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json"))
+        self._write(watched.model_dump(mode="json") | self._cores.found())
         if not self._arguments.keep_running:
             _end_here()
 

@@ -98,6 +98,9 @@ def watch(
     return found, status
 
 
+_GRACE_SECONDS = 5.0  # after Ctrl-C
+
+
 def _run(start: Callable[[], subprocess.Popen[bytes]]) -> int:
     """Start the script, pass SIGTERM on to it, also one that arrives while it starts, and return its exit status."""
     process: subprocess.Popen[bytes] | None = None
@@ -117,6 +120,9 @@ def _run(start: Callable[[], subprocess.Popen[bytes]]) -> int:
         while True:
             with contextlib.suppress(KeyboardInterrupt):  # the script gets it, too; the findings so far are shown
                 return process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                return process.wait(_GRACE_SECONDS)
+            process.kill()
     finally:
         signal.signal(signal.SIGTERM, before)
 

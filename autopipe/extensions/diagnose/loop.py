@@ -41,7 +41,7 @@ class Loop:
         self._images: int | None = None  # of the step that goes on
         self._batch_size = 1
         self._sampler = processes.Sampler()
-        self._lines = LineWatch()
+        self.line_watch = LineWatch()
         self._warnings = list(warnings)
 
     def pass_began(self) -> None:
@@ -56,11 +56,11 @@ class Loop:
         steps, seconds = self.clock.steps, self.clock.seconds
         if self.is_done:
             return False
-        if len(steps) == 1 and self._lines.is_new:
+        if len(steps) == 1 and self.line_watch.is_new:
             self._sampler.start()
-            self._lines.start()
+            self.line_watch.start()
         elif self._look.is_enough(steps, seconds, _LINES_SHARE):
-            self._lines.stop()
+            self.line_watch.stop()
         return self._look.is_enough(steps, seconds)
 
     def came(self, batch: Any) -> None:
@@ -75,14 +75,14 @@ class Loop:
 
     def pause(self, *, paused: bool) -> None:
         """Look at no lines while another loop reads."""
-        self._lines.paused = paused
+        self.line_watch.paused = paused
 
     def ended(self) -> Watched | None:
         """Stop looking, and return what was seen; None if that was too little."""
         from autopipe.extensions.diagnose import watched
 
         self.is_done = True
-        lines, usage = self._lines.stop(), self._sampler.stop()
+        lines, usage = self.line_watch.stop(), self._sampler.stop()
         steps = self.clock.steps
         if len(steps) <= WARM_UP_STEPS:
             return None
@@ -215,9 +215,15 @@ class Reads:
         self._look, self._told, self._trains = look, told, trains
         self._loops: dict[str, Loop] = {}
         self._now: Loop | None = None
+        self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
         self._last: tuple[int, Any] = (0, None)  # of the iterator or dataset that was read last, and the index
         self._off = self._reading = False
         self._owner = os.getpid()
+
+    @property
+    def line_watch(self) -> LineWatch | None:
+        """What looks at the lines of the loop that reads now."""
+        return None if self._now is None else self._now.line_watch
 
     def leave(self) -> None:
         """Look at no loop any more: a `fit` was seen."""
@@ -246,13 +252,14 @@ class Reads:
         if before is not loop or not goes_on:
             loop.pass_began()
         self._now, self._last, self._reading = loop, (id(data), index), True
+        self.waiting_since = time.monotonic()
         try:
             batch = function(data, *arguments)
         except StopIteration:
             self._last = (0, None)
             raise
         finally:
-            self._reading = False
+            self._reading, self.waiting_since = False, None
         loop.came(batch)
         return batch
 

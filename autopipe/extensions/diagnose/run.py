@@ -79,15 +79,15 @@ class Onlooker(keras.callbacks.Callback):
         self._owners: Any = None
         self._tests: Any = None  # the model's test function, while it is validated
         self._steps = StepClock()
-        self._pages = watched.PageCounts(again=self._look.again)
+        self._pages = watched.PageCounts()
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
         self._validation_lines: Lines | None = None
         self._validations: LineWatch | None = None
         self._validation_from, self._tested = 0.0, 0.0
-        self._again_from = 0.0  # seconds before the second look
         self._shapes: set[Any] = set()
         self._batch: Any = None
+        self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
         self._epoch_from = 0
         self._images = 0  # of this step
         self._batch_size = 0
@@ -104,18 +104,29 @@ class Onlooker(keras.callbacks.Callback):
                 "has a `make_train_function` of its own.",
                 hint="Put what is special into `train_step`.",
             )
+        lines, self._lines = self._lines, None
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
-        self._pages = watched.PageCounts(again=self._look.again)
-        self._again_from, self._shapes, self._validation_lines = 0.0, set(), None
+        self._pages = watched.PageCounts()
+        self._shapes, self._validation_lines = set(), None
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
         self._sampler = processes.Sampler()
         self._sampler.start()
-        self._lines = LineWatch()
+        self._lines = lines if lines is not None and lines.is_new else LineWatch()
+
+    def wait(self) -> None:
+        """Begin to wait for a batch, as Keras may before it tells its callbacks."""
+        self.waiting_since, self._lines = time.monotonic(), LineWatch()
+
+    @property
+    def line_watch(self) -> LineWatch | None:
+        """What looks at the lines of what is read now."""
+        return self._validations or self._lines
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.waiting_since = time.monotonic()
         self._steps.epoch_began()
         self._pages.restart()
         self._epoch_from = len(self._steps.steps)
@@ -123,6 +134,7 @@ class Onlooker(keras.callbacks.Callback):
     def on_test_begin(self, logs: Any = None) -> None:
         if self._seen is None or self._lines is None:
             return
+        self.waiting_since = time.monotonic()
         self._steps.spent_on("between")
         self._validation_from, self._tested = self._steps.waits, time.perf_counter()
         self._lines.paused = True
@@ -138,7 +150,7 @@ class Onlooker(keras.callbacks.Callback):
         else:
             batches = self._steps.waiting(batches)
         result = self._tests(*state, batches)
-        self._tested = time.perf_counter()
+        self._tested, self.waiting_since = time.perf_counter(), time.monotonic()
         return result
 
     def on_test_end(self, logs: Any = None) -> None:
@@ -152,6 +164,7 @@ class Onlooker(keras.callbacks.Callback):
             self._validation_lines, self._validations = self._validations.stop(), None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.waiting_since = None  # callbacks take as long as they like
         self._steps.spent_on("between")
         steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
         seconds = sum(step.seconds for step in steps)
@@ -168,6 +181,7 @@ class Onlooker(keras.callbacks.Callback):
             self.leave()
 
     def leave(self) -> None:
+        self.waiting_since = None
         if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
             self._seen.train_function = self._owners
         if self._sampler is not None:
@@ -207,19 +221,16 @@ class Onlooker(keras.callbacks.Callback):
         self._pages.step_ended()
         if not self._done:
             self._watch_lines()
-        if enough and self._pages.look_again(steady(self._steps.steps)):
-            assert self._sampler is not None
-            self._sampler.stop()
-            self._again_from = self._steps.seconds
-        elif enough:
+        if enough:
             self._tell(tuple(result[1:]) if state else ())
             self._steps.pause_ended()
+        self.waiting_since = time.monotonic()
         return result
 
     def _is_enough(self) -> bool:
         """Return True after enough steps, unless the end of an epoch is near and none was seen."""
         steps = self._steps.steps
-        if not self._look.is_enough(steps[self._pages.kept_from or 0 :], self._steps.seconds - self._again_from):
+        if not self._look.is_enough(steps, self._steps.seconds):
             return False
         per_epoch: float = ((self.params or {}).get("steps") or math.inf) / self.model.steps_per_execution
         left = per_epoch - (len(steps) + 1 - self._epoch_from)
@@ -231,7 +242,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def _watch_lines(self) -> None:
         assert self._lines is not None
-        if len(self._steps.steps) == 1:  # the one that compiles
+        if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
             self._lines.start()
         elif self._look.is_enough(self._steps.steps, self._steps.seconds, _LINES_SHARE):
             self._lines.stop()
@@ -239,6 +250,7 @@ class Onlooker(keras.callbacks.Callback):
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Count the samples of a step, and keep its last batch."""
         for batch in batches:
+            self.waiting_since = None
             rows = rows_of(batch)
             self._shapes.add(tuple(str(getattr(leaf, "shape", None)) for leaf in keras.tree.flatten(batch)))
             self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
@@ -254,8 +266,7 @@ class Onlooker(keras.callbacks.Callback):
         lines, usage = self._lines.stop(), self._sampler.stop()
         resources = outcome.Resources.of(usage)
         unseen = [_UNSEEN] if lines is None and (usage.peak_processes or 1) > 1 else []
-        seen = steady(self._steps.steps[: self._pages.kept_from])
-        later = () if self._pages.kept_from is None else steady(self._steps.steps[self._pages.kept_from :])
+        seen = steady(self._steps.steps)
         rows = rows_of(self._batch)
         rates, warnings = self._alone(state)
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
@@ -277,7 +288,7 @@ class Onlooker(keras.callbacks.Callback):
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
-            pages=self._pages.found(seen, later),
+            pages=self._pages.of_last(len(seen)),
             epochs=self._steps.epochs,
             compiling_seconds=_compiling(seen),
             shapes=len(self._shapes),

@@ -196,7 +196,6 @@ class Look:
     seconds: float = 10.0  # of training, the compiling of its first step left out
     steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
     alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
-    again: bool = False  # watch as long once more, with freed memory kept from then on, if page faults take time
 
     def is_enough(self, steps: Sequence[Step], seconds: float, share: float = 1.0) -> bool:
         """Return True after enough steps, which took `seconds` with what lies between them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,25 @@ class Slow(Data):
 
 model.fit(x, y, batch_size=8, epochs=1000, validation_data=Slow(), verbose=0)
 """
+HANGS = f"""{DATASET}
+import threading
+
+lock, held = threading.Lock(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        threading.Event().wait()
+
+class Locked(Data):
+    def __getitem__(self, index):
+        with lock:  # hangs
+            return super().__getitem__(index)
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+model.fit(Locked(workers=2, use_multiprocessing=FORKS), epochs=1000, verbose=0)
+"""
 SEVERAL = """
 model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
 for rate in (0.1, 0.01):
@@ -217,6 +237,31 @@ def test_a_slow_validation_is_a_part_of_the_epoch_with_its_own_lines(backend: st
     assert epochs["validation_seconds"] >= epochs["validation_waiting_seconds"] >= 1.4 * epochs["count"]
     assert [line["code"] for line in watched["validation_lines"]["lines"]] == ["threading.Event().wait(0.2)"]
     assert watched["lines"] is None or "Event" not in watched["lines"]["lines"][0]["code"]
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_workers_that_wait_for_ever_are_told_of_by_their_line(forks: bool, tmp_path: Path) -> None:
+    script = HEAD.replace("*augmentation, ", "") + HANGS.replace("FORKS", str(forks))
+    (tmp_path / "train.py").write_text(script)
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    (line,) = (number for number, text in enumerate(script.splitlines(), 1) if text.endswith("# hangs"))
+    who = "worker processes wait" if forks else "its threads wait"
+    said = f"No batch came for 20 s, and nothing computes: {who} at train.py:{line} `with lock:  # hangs`."
+    assert said in done.stderr
+    assert ("nobody gives it back in the forked process" in done.stderr) is forks
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
+def test_what_binds_the_script_to_fewer_cores_is_named(tmp_path: Path) -> None:
+    (tmp_path / "blas.py").write_text(
+        "import psutil\npsutil.Process().cpu_affinity([psutil.Process().cpu_affinity()[0]])\n"
+    )
+    call = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    for bind, said in (("import blas", "`import blas`"), (f"import os\n{call}", f"train.py:2 `{call}`")):
+        (tmp_path / "train.py").write_text(bind + HEAD.replace("*augmentation, ", "") + SLOW)
+        (watched,) = seen(run(tmp_path, "--json", "--steps", "4", "train.py"))
+        assert (watched["bound_by"], watched["bound_cores"]) == (said, sorted(os.sched_getaffinity(0)))
 
 
 def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:

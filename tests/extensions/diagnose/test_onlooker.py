@@ -19,12 +19,11 @@ import pytest
 import autopipe as ap
 from autopipe import native
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose import run, watched
+from autopipe.extensions.diagnose import run
 from autopipe.extensions.diagnose import steps as steps_
 from autopipe.extensions.diagnose.run import Onlooker
 from autopipe.extensions.diagnose.steps import Epochs, Look, Step
 from autopipe.extensions.diagnose.watched import Watched, rows
-from autopipe.hardware import processes
 from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader
@@ -160,30 +159,6 @@ def test_a_training_of_two_steps_tells_nothing_and_several_at_once_are_taken_one
     (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)
     assert told.images == 8 * told.steps
     assert any("steps_per_execution" in warning for warning in told.warnings)
-
-
-@pytest.mark.parametrize(("again", "faults", "kept"), [(True, 0, 1), (False, 0, 0), (True, 2**60, 0)])
-def test_a_second_look_keeps_freed_memory_if_it_may_and_page_faults_take_time(
-    again: bool, faults: int, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(processes, "keep_freed_memory", lambda: told.append(len(given)))
-    monkeypatch.setattr(watched, "_KERNEL_SHARE", 0.0)
-    monkeypatch.setattr(watched, "_FAULTS", faults)
-    given: list[None] = []
-
-    def noted() -> Iterator[Any]:
-        for batch in batches():
-            given.append(None)
-            yield batch
-
-    look = Look(steps=4, alone_seconds=0.05, again=again)
-    (seen,) = watch(model(), look, x=noted(), y=None, batch_size=None, steps_per_epoch=6, epochs=3)
-    assert len(told) == kept
-    assert seen.pages is not None
-    assert (seen.pages.kept is not None, seen.pages.gain is not None) == (bool(kept), bool(kept))
-    assert seen.steps <= 4  # the second look is no part of the first
-    assert 0 <= seen.pages.kernel_share <= 1
 
 
 def test_a_batch_is_not_held_while_the_ones_after_it_are_asked_for() -> None:

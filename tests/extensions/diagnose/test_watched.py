@@ -10,8 +10,8 @@ import pytest
 
 import autopipe
 from autopipe.extensions.diagnose.loop import kind_of_data
-from autopipe.extensions.diagnose.steps import Epochs, Step
-from autopipe.extensions.diagnose.watched import Pages, Verdict, Watched, compared, rows, sentence, to_paste, to_run
+from autopipe.extensions.diagnose.steps import Epochs
+from autopipe.extensions.diagnose.watched import Pages, Verdict, Watched, rows, sentence, to_paste, to_run
 from autopipe.measure.outcome import Resources
 from autopipe.workload.ops.progressive import Progressive
 
@@ -173,46 +173,7 @@ def test_what_was_left_out_and_warned_of_is_shown() -> None:
     assert ("note", "Only 3 steps were timed.") in lines
 
 
-def steps(*seconds: float) -> list[Step]:
-    return [Step(images=8, seconds=each, waiting_seconds=0.0, between_seconds=0.0) for each in seconds]
-
-
-SLOW, FAST, UNSTEADY = steps(*[0.10, 0.11] * 6), steps(*[0.05, 0.06] * 6), steps(*[0.02, 0.17] * 6)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "decided"),
-    [
-        (SLOW, FAST, True),
-        (FAST, SLOW, True),
-        (SLOW, SLOW, False),
-        (UNSTEADY, SLOW, False),
-        (SLOW, FAST[:1], False),
-        (SLOW[:1], FAST, False),
-    ],
-)
-def test_a_gain_is_told_only_if_the_two_looks_do_not_overlap(first: Any, second: Any, decided: bool) -> None:
-    found = compared(first, second)
-    assert found.decided is decided
-    if first is SLOW and second is FAST:
-        assert found.ratio == pytest.approx(105 / 55)
-    few = {"faults_per_step": 90000.0, "kernel_share": 0.45}
-    kept = Pages(faults_per_step=80.0, kernel_share=0.05)
-    lines = dict(rows(watched(pages=Pages(**few, kept=kept, gain=found))))
-    assert ("could not be told" in lines["page faults"]) is not decided
-    assert "90,000 a step; the kernel takes 45% of the processor's time" in lines["page faults"]
-    assert ("keep memory" in lines) is found.faster
-
-
-def test_a_gain_that_the_kernels_share_cannot_explain_is_not_told() -> None:
-    kept = Pages(faults_per_step=7.0, kernel_share=0.02)
-    few = Pages(faults_per_step=7850.0, kernel_share=0.05, kept=kept, gain=compared(SLOW, FAST))
-    for share, told in ((0.15, False), (0.3, False), (0.45, True)):  # of the same 1.9x
-        assert ("keep memory" in dict(rows(watched(pages=few.model_copy(update={"kernel_share": share}))))) is told
-
-
 @pytest.mark.parametrize(("faults", "share", "said"), [(100.0, 0.5, False), (90000.0, 0.05, False), (9e4, 0.5, True)])
 def test_page_faults_are_told_of_if_they_take_time(faults: float, share: float, said: bool) -> None:
     lines = dict(rows(watched(pages=Pages(faults_per_step=faults, kernel_share=share))))
     assert ("page faults" in lines) is said
-    assert "keep memory" not in lines
