@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import PlainCodeError
 from autopipe.workload.plain_code import Library, Lines
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
 # -------------------- array namespace
 
@@ -135,15 +135,13 @@ class Op(abc.ABC):
         return ()
 
     @abc.abstractmethod
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         """Return the sample after the op.
 
         Args:
             sample: `(x, y)`; must not be written to.
             spec: the kinds of its fields before the op.
             random: the sample's own numbers, shape (draws,).
-            out: an array of the right shape and dtype for x; the op may ignore it. It may be the very memory of the
-                sample's x, so a y that is made of x must have memory of its own.
         """
 
     def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:

@@ -26,7 +26,7 @@ _IMAGES: Final = (FieldKind.IMAGE, FieldKind.MASK)
 _RANKS: Final = (2, 3)  # of images and masks
 _MOST_BYTES: Final = 8  # of a value
 _NATIVE: Final = frozenset(("instructions", "terms"))
-_OWN: Final = frozenset(("apply", "pixels", "values", "box", "finished", "touches", "finish"))
+_OWN: Final = frozenset(("apply", "pixels", "values", "touches", "finish"))
 _BLOCK_BYTES: Final = 1 << 18  # of samples that NumPy finishes at a time, so that they stay in the processor's cache
 
 
@@ -102,12 +102,11 @@ class Link:
     """Steps that Python does to each sample, and those behind them that are done to a whole batch.
 
     Attributes:
-        alone: the former, each with the places of its random numbers among those of all steps, and with whether its x
-            is like that at the end of the link.
+        alone: the former, each with the places of its random numbers among those of all steps.
         programs: the latter; of no step at the end of a chain that Python ends.
     """
 
-    alone: tuple[tuple[Step, slice, bool], ...]
+    alone: tuple[tuple[Step, slice], ...]
     programs: Programs
 
 
@@ -119,9 +118,8 @@ def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
         found = programs(before, steps[at:], draw=draw)
         is_done = found.is_native or bool(found.finish)
         if is_done or at == len(steps):
-            ended = tuple((step, places, step.after.x == found.after.x) for step, places in alone)
             if is_done or alone or not made:
-                made.append(Link(ended, found))
+                made.append(Link(tuple(alone), found))
             alone.clear()
         if at == len(steps):
             return tuple(made)

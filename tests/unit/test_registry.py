@@ -46,7 +46,7 @@ STORAGES.register(Copied.name, Copied())
 class Invert(Op):
     batchable = True
 
-    def apply(self, sample, spec, random, out=None):
+    def apply(self, sample, spec, random):
         return self.finish(sample, spec, None)
 
     def finish(self, batch, spec, xp):

@@ -246,8 +246,8 @@ def _completing(step: Step) -> Step:
     op = copy.copy(step.op)
     decoded = dataclasses.replace(step.before, x=dataclasses.replace(step.before.x, kind=FieldKind.IMAGE))
 
-    def apply(sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        return step.op.apply(sample, decoded if isinstance(sample[0], np.ndarray) else spec, random, out)
+    def apply(sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
+        return step.op.apply(sample, decoded if isinstance(sample[0], np.ndarray) else spec, random)
 
     object.__setattr__(op, "apply", apply)  # ops are frozen
     return dataclasses.replace(step, op=op)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache, read_only
 from autopipe.pipeline.batching.readahead import ReadAhead
-from autopipe.pipeline.batching.rows import RowsAtOnce, is_there_already
+from autopipe.pipeline.batching.rows import RowsAtOnce
 from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
@@ -81,11 +81,9 @@ class Kernel:
         self._tail = recipe.steps[singles:]  # the ops that mix samples of a batch, and later ones
         self._single = self._tail[0].before if self._tail else recipe.spec
         kept = recipe.fixed_steps if cache is not None else 0
-        # Each step, and True if its result may be written to its final place at once.
-        self._fixed = [(step, step.after.x == self._single.x) for step in recipe.steps[:kept]]
-        self._rest = [(step, step.after.x == self._single.x) for step in recipe.steps[kept:singles]]
-        ends = [0, *itertools.accumulate(step.op.draws for step, _ in self._rest)]
-        self._streams = _streams([step for step, _ in self._rest])
+        self._fixed, self._rest = recipe.steps[:kept], recipe.steps[kept:singles]
+        ends = [0, *itertools.accumulate(step.op.draws for step in self._rest)]
+        self._streams = _streams(self._rest)
         self._draws = list(itertools.starmap(slice, itertools.pairwise(ends)))  # of each step in a row of numbers
         singles_alone = recipe.steps[:singles]
         before = singles_alone[0].before if singles_alone else self._single
@@ -161,7 +159,6 @@ class Kernel:
         return bad
 
     def _fill_rows(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        x, rest = batch[0], batch[1:]
         numbers = order.uniforms_of(self._recipe.seed, epoch, indices, self._streams)
         bad: list[BadSample] = []
         done = bytes(len(indices))
@@ -173,21 +170,20 @@ class Kernel:
             if done[row]:
                 continue
             drawn = [numbers[row, part] for part in self._draws]
-            out = x[row, ...]  # a view, even if a sample is one number
-            made = self._make(index, drawn, out)
+            made = self._make(index, drawn)
             if isinstance(made, BadSampleError):
-                index, made = self._replacement(index, drawn, out, made, bad)
-            self._write(made, out, rest, row, index)
+                index, made = self._replacement(index, drawn, made, bad)
+            self._write(made, batch, row, index)
         return bad
 
-    def _make(self, index: int, drawn: list[NDArray[np.float64]], out: NDArray[Any]) -> Sample | BadSampleError:
+    def _make(self, index: int, drawn: list[NDArray[np.float64]]) -> Sample | BadSampleError:
         """Return the sample; or, if bad samples are skipped, the error."""
         sample = None if self._cache is None else self._cache.get(index)
         try:
             if sample is None:
-                sample = self._fixed_part(index, out)
-            for (step, fits), random in zip(self._rest, drawn, strict=True):
-                sample = self._run(step, sample, random, self._source, index, out if fits else None)
+                sample = self._fixed_part(index)
+            for step, random in zip(self._rest, drawn, strict=True):
+                sample = self._run(step, sample, random, self._source, index)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
                 raise
@@ -197,46 +193,34 @@ class Kernel:
     def _as_read(self, index: int) -> Sample:
         return self._read_sample(self._source, index, self._recipe.spec.structure)
 
-    def _fixed_part(self, index: int, out: NDArray[Any] | None = None) -> Sample:
+    def _fixed_part(self, index: int) -> Sample:
         sample = self._as_read(index)
-        for step, fits in self._fixed:
-            sample = self._run(step, sample, _NO_NUMBERS, self._source, index, out if fits else None)
+        for step in self._fixed:
+            sample = self._run(step, sample, _NO_NUMBERS, self._source, index)
         if self._cache is None:
             return sample
         self._cache.put(index, *sample)
         return read_only(sample)  # as it is from the cache: an op that writes to it fails in the first epoch already
 
     def _replacement(
-        self,
-        index: int,
-        drawn: list[NDArray[np.float64]],
-        out: NDArray[Any],
-        error: BadSampleError,
-        bad: list[BadSample],
+        self, index: int, drawn: list[NDArray[np.float64]], error: BadSampleError, bad: list[BadSample]
     ) -> tuple[int, Sample]:
         """Return the next readable sample in index order, which is the same for every worker."""
         for offset in range(1, min(_ATTEMPTS, self._count)):
             other = (index + offset) % self._count
-            made = self._make(other, drawn, out)
+            made = self._make(other, drawn)
             if not isinstance(made, BadSampleError):
                 bad.append(BadSample(index, other, error.message))
                 return other, made
         raise error
 
-    def _write(self, sample: Sample, out: NDArray[Any], rest: Batch, row: int, index: int) -> None:
-        x, *others = sample
+    def _write(self, sample: Sample, batch: Batch, row: int, index: int) -> None:
+        rooms = [None if part is None else part[row, ...] for part in batch]  # views, even if a sample is one number
         try:
-            if x is not out:
-                _copy(x, out)
-            for made, rows in zip(others, rest, strict=True):
-                if rows is None:
-                    continue
-                if rows.ndim == 1 and type(made) is rows.dtype.type:  # a label: nothing to compare
-                    rows[row] = made
-                else:
-                    _copy(made, rows[row, ...])
+            for made, room in zip(sample, rooms, strict=True):
+                if room is not None:
+                    _copy(made, room)
         except (ValueError, TypeError, OverflowError):
-            rooms = (out, *(None if rows is None else rows[row, ...] for rows in rest))
             place = sample_place(self._source, index)
             looks = self._listed([None if room is None else made for made, room in zip(sample, rooms, strict=True)])
             raise WorkloadError(
@@ -264,8 +248,7 @@ def _copy(made: Any, out: NDArray[Any]) -> None:
     alike = isinstance(made, (np.ndarray, np.generic)) and made.dtype == out.dtype and made.shape == out.shape
     if not alike and not is_number and not has_room(out, made):
         raise ValueError
-    if out.ndim == 0 or not is_there_already(made, out):
-        out[...] = made
+    out[...] = made
 
 
 # -------------------- bad samples

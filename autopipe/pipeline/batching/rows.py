@@ -188,11 +188,9 @@ class RowsAtOnce:
         made: dict[int, Sample] = {}
         for row, begun in zip(rows, samples, strict=True):
             sample, index = begun, int(batch.indices[row])
-            room = None if out is None else out[0][row, ...]
             try:
-                for step, places, fits in link.alone:
-                    numbers = batch.drawn[row, places]
-                    sample = batch.run(step, sample, numbers, self._source, index, room if fits else None)
+                for step, places in link.alone:
+                    sample = batch.run(step, sample, batch.drawn[row, places], self._source, index)
                 made[row] = sample if out is None else _written(sample, out, row)
             except (AutopipeError, ValueError, TypeError, OverflowError) as error:  # it is made again, and then raised
                 _log.debug("Sample %d is left to Python: %r", index, error)
@@ -215,17 +213,8 @@ def _written(sample: Sample, out: Batch, row: int) -> Sample:
         array, room = np.asarray(part), to[row, ...]
         if array.dtype != room.dtype or array.shape != room.shape:
             raise ValueError(f"{array.dtype} {array.shape} is not {room.dtype} {room.shape}")
-        if not is_there_already(array, room):
-            room[...] = array
+        room[...] = array
     return ()
-
-
-def is_there_already(made: Any, out: NDArray[Any]) -> bool:
-    """Return True if an array is the memory that it is to be written to."""
-    if not (isinstance(made, np.ndarray) and np.may_share_memory(made, out)):
-        return False
-    # A view that starts there and goes another way, turned or repeated, is not there; a row of a batch is contiguous.
-    return made.dtype == out.dtype and made.ctypes.data == out.ctypes.data and made.flags.c_contiguous
 
 
 def made_at_once(conversion: Conversion) -> AtOnce | None:

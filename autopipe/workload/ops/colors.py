@@ -34,7 +34,7 @@ from autopipe.workload.ops.pixels import (
     widened,
 )
 from autopipe.workload.plain_code import Library, drawn_tensorflow, parts
-from autopipe.workload.sample import Field, FieldKind, Part
+from autopipe.workload.sample import Field, FieldKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class RandomBrightness(ImageOp):
         if self.factor is not None:
             checked_range(self, "factor")
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         gain, shift = (np.float32(number) for number in self._change(random[0]))
         if array.dtype.kind == "f":
             changed: NDArray[Any] = array * gain.astype(array.dtype) + shift.astype(array.dtype)
@@ -104,7 +104,7 @@ class RandomContrast(ImageOp):
     def __post_init__(self) -> None:
         check_ordered(self, self.lower, self.upper)
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         factor = np.float32(between((self.lower, self.upper), random[0]))
         if array.dtype.kind == "f":
             mean = array.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(array.dtype)
@@ -140,7 +140,7 @@ class _ColourOp(ImageOp):
     def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
         """Return colours after the change, which does not depend on the scale of their levels."""
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3:
             return array
         if array.dtype == np.uint8:
@@ -268,7 +268,7 @@ class RandomGrayscale(ImageOp):
     def __post_init__(self) -> None:
         check_number(self, "probability", above=True)
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or random[0] >= self.probability:
             return array
         known = array if array.dtype.kind in "ui" else array.astype(np.float32, copy=False)
@@ -313,7 +313,7 @@ class GaussianBlur(ImageOp):
         checked_range(self, "sigma", above=True)
         check_number(self, "probability", above=True)
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if random[0] >= self.probability:
             return array
         sigma = between(self.sigma, float(random[1]))

@@ -65,7 +65,7 @@ class Map(Op):
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
         return self.on != "mask", spec.y is not None and self.on != "image"
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         extra = (generator(random),) if self.random else ()
         if self.on == "image":
@@ -75,7 +75,7 @@ class Map(Op):
         both = self.function(x, y, *extra)
         if not isinstance(both, tuple) or len(both) != 2:
             raise OpError(f'`Map` with on="both" must return (x, y), but its function returned {shortened(both)}.')
-        return _array(both[0]), None if both[1] is None else _apart(_array(both[1]), x)
+        return _array(both[0]), None if both[1] is None else _array(both[1])
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         if self._is_checked:
@@ -161,11 +161,6 @@ def _array(value: Any) -> NDArray[Any]:
             hint="Numbers that belong together go into one array.",
         )
     return np.asarray(value)
-
-
-def _apart(y: NDArray[Any], x: Part) -> NDArray[Any]:
-    """Return y in memory of its own: the finished x may overwrite that of x."""
-    return y.copy() if isinstance(x, np.ndarray) and np.may_share_memory(x, y) else y
 
 
 def _copy(sample: Sample) -> Sample:

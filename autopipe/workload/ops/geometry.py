@@ -26,11 +26,10 @@ from autopipe.workload.ops.pixels import (
     plain_box,
     plain_filling,
     plain_levels,
-    room_of,
     symmetric,
 )
 from autopipe.workload.plain_code import Library, Lines, Variable, drawn_tensorflow, parts, shape_lines
-from autopipe.workload.sample import Field, FieldKind, Part
+from autopipe.workload.sample import Field, FieldKind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,14 +55,14 @@ class RandomFlip(PixelOp):
         if not (self.horizontal or self.vertical):
             raise ConfigError("RandomFlip must be `horizontal`, `vertical` or both, but got neither.")
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
         if not (across or down):
             return array
         if array.dtype not in MOVED:
             return array[:: -1 if down else 1, :: -1 if across else 1]
         code = (-1 if down else 1) if across else 0
-        flipped = cv2.flip(array, code, dst=room_of(out, array))
+        flipped = cv2.flip(array, code)
         return flipped if flipped.ndim == array.ndim else flipped[..., None]
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
@@ -155,7 +154,7 @@ class RandomAffine(PixelOp):
                     f"`{name}` of RandomAffine must be one of {', '.join(choices)}, but got {getattr(self, name)!r}."
                 )
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         height, width = array.shape[:2]
         is_mask = kind is FieldKind.MASK
         value = filling(self, kind, array.dtype) if self.fill == "constant" else 0
@@ -274,16 +273,14 @@ class RandomErasing(ImageOp):
         if isinstance(self.value, Sequence):
             object.__setattr__(self, "value", tuple(self.value))
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         value = filling(self, kind, array.dtype)  # refused alike, whether or not chance has it painted
         if kind is not FieldKind.MASK:
             self._check_levels(array.dtype)
         if random[0] >= self.probability:
             return array
         top, left, height, width = box(array.shape, self.area, self.ratio, random[1:])
-        erased = array.copy() if out is None else out
-        if erased is not array:
-            erased[...] = array
+        erased = array.copy()
         erased[top : top + height, left : left + width] = value
         return erased
 

@@ -21,7 +21,7 @@ from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels, widened
 from autopipe.workload.order import generator
 from autopipe.workload.plain_code import Library, Lines, Variable, names
-from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import Batch, FieldKind, Sample, SampleSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Mixing(Op):
                 hint=f"Put ap.OneHot(classes) before ap.{name}.",
             )
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         return sample
 
     def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:

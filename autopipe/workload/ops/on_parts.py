@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
 from autopipe.workload.op import ArrayNamespace, Op, Places, Step, Target
 from autopipe.workload.plain_code import Library, Lines, said
-from autopipe.workload.sample import SLOTS, Batch, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import SLOTS, Batch, FieldKind, Sample, SampleSpec
 
 Lane: TypeAlias = tuple[int, int | None]
 """The positions of what is x to an op, and of what is y; None if nothing is."""
@@ -169,8 +169,8 @@ class On(_Around):
         op = self.op.without_chance()
         return None if op is None else dataclasses.replace(self, op=op)
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
-        return placed(self, spec).apply(sample, spec, random, out)
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
+        return placed(self, spec).apply(sample, spec, random)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,11 +208,10 @@ class OnParts(_Around):
     def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
         return tuple(each for lane, seen in self._lanes(spec) for each in self.op.lost(_of(sample, lane), seen))
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         made = list(sample)
-        for number, (lane, each) in enumerate(self._lanes(spec)):
-            room = out if lane[0] == 0 and self._is_last(number) else None
-            _put(made, lane, self.op.apply(_of(sample, lane), each, random, room))
+        for lane, each in self._lanes(spec):
+            _put(made, lane, self.op.apply(_of(sample, lane), each, random))
         return tuple(made)
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
@@ -241,9 +240,6 @@ class OnParts(_Around):
     def _lanes(self, spec: SampleSpec) -> Iterator[tuple[Lane, SampleSpec]]:
         for lane in self.lanes:
             yield lane, SampleSpec(*_of(spec.columns, lane))
-
-    def _is_last(self, number: int) -> bool:
-        return all(x != self.lanes[number][0] for x, _ in self.lanes[number + 1 :])
 
 
 def placed(op: Op, spec: SampleSpec) -> Op:

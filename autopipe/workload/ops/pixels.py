@@ -218,10 +218,10 @@ class PixelOp(Op):
             )
 
     @abc.abstractmethod
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        """Return one array after the op; `out` as in `Op.apply`."""
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        """Return one array after the op."""
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         on_x, on_y = self.touches(spec)
         if on_x and not isinstance(x, np.ndarray):
@@ -235,9 +235,9 @@ class PixelOp(Op):
                 hint=f'Put ap.Resize before ap.{type(self).__name__}, or give it on="image".',
             )
         if on_x:
-            x = self.pixels(x, spec.x.kind, random, out)
+            x = self.pixels(x, spec.x.kind, random)
         if on_y and spec.y is not None:
-            y = self.pixels(y, spec.y.kind, random, None)
+            y = self.pixels(y, spec.y.kind, random)
         return x, y
 
 
@@ -246,11 +246,6 @@ class ImageOp(PixelOp):
     """An op on pixels that leaves masks alone unless told."""
 
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
-
-
-def room_of(out: Part, array: NDArray[Any]) -> Any:
-    """Return `out` if OpenCV may write the result there: not over the array itself."""
-    return None if out is None or np.may_share_memory(out, array) else out
 
 
 def plain_filling(op: Any, part: Variable) -> Any:

@@ -60,12 +60,10 @@ def read_sample(source: Source, index: int, structure: Structure | None) -> Samp
         raise read_failure(error, source, index) from error
 
 
-def run(
-    step: Step, sample: Sample, random: NDArray[np.float64], source: Source, index: int, out: Part = None
-) -> Sample:
+def run(step: Step, sample: Sample, random: NDArray[np.float64], source: Source, index: int) -> Sample:
     """Return a sample after an op; raise OpError, or the op's own AutopipeError, with the sample's name."""
     try:
-        return step.op.apply(sample, step.before, random, out)
+        return step.op.apply(sample, step.before, random)
     except BaseException as error:  # a user's function may raise anything; it is named and shown
         raise op_failure(error, step.op, source, index) from error
 

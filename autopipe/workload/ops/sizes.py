@@ -7,7 +7,6 @@ it depends on how they round.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -21,7 +20,6 @@ from autopipe.errors import BadSampleError, ConfigError
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
     MOVED,
-    Box,
     PixelOp,
     box,
     check_whole,
@@ -29,10 +27,9 @@ from autopipe.workload.ops.pixels import (
     filling,
     plain_box,
     plain_filling,
-    room_of,
 )
 from autopipe.workload.plain_code import Library, parts, quoted, shape_lines
-from autopipe.workload.sample import Field, FieldKind, Part
+from autopipe.workload.sample import Field, FieldKind
 
 
 def check_size(op: object, height: int, width: int) -> None:
@@ -58,22 +55,6 @@ class _Sized(PixelOp):
             raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {how!r}.")
 
 
-class Cutting(_Sized):
-    """An op that goes on with a rectangle of an image."""
-
-    @abc.abstractmethod
-    def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
-        """Return the rectangle in an image of `size` (height, width, ...)."""
-
-    def finished(self, cut: NDArray[Any], kind: FieldKind, out: Part) -> NDArray[Any]:
-        """Return the op's result of a rectangle; `out` as in `Op.apply`."""
-        return cut
-
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        top, left, height, width = self.box(array.shape, random)
-        return self.finished(array[top : top + height, left : left + width], kind, out)
-
-
 @dataclasses.dataclass(frozen=True)
 class Resize(_Sized):
     """Resize to `height` x `width` pixels.
@@ -90,8 +71,8 @@ class Resize(_Sized):
     def resizes_to(self) -> tuple[int, int]:
         return self.height, self.width
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
-        return resized(array, (self.height, self.width), how(self.interpolation, kind), out)
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        return resized(array, (self.height, self.width), how(self.interpolation, kind))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return _resized_natively(self.height, self.width, how(self.interpolation, field.kind))
@@ -106,8 +87,8 @@ def how(interpolation: Interpolation, kind: FieldKind) -> Interpolation:
     return "nearest" if kind is FieldKind.MASK else interpolation
 
 
-def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpolation, out: Part = None) -> NDArray[Any]:
-    """Return an image resized to (height, width); uses `out` if it is given and does not share memory with `array`."""
+def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpolation) -> NDArray[Any]:
+    """Return an image resized to (height, width)."""
     if array.shape[:2] == size:
         return array
     height, width = size
@@ -115,7 +96,7 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
         rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
         nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
         return nearest
-    smooth = cv2.resize(array, (width, height), dst=room_of(out, array), interpolation=_SMOOTH[interpolation])
+    smooth = cv2.resize(array, (width, height), interpolation=_SMOOTH[interpolation])
     return smooth if smooth.ndim == array.ndim else smooth[..., None]
 
 
@@ -175,7 +156,7 @@ class Pad(_Sized):
     value: float = 0
     mask_value: float = 0
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         return padded(array, (self.height, self.width), filling(self, kind, array.dtype))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
@@ -231,7 +212,7 @@ class ResizeKeepingAspect(_Sized):
     value: float = 0
     mask_value: float = 0
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         height, width = self.height, self.width
         down, across = array.shape[:2]
         if height * across <= width * down:  # it fills the height
@@ -263,7 +244,7 @@ class ResizeKeepingAspect(_Sized):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Crop(Cutting):
+class _Crop(_Sized):
     """Cut `height` x `width` pixels out: at a random place if the op is random, else at the centre."""
 
     in_pixels: ClassVar[bool] = True
@@ -271,8 +252,8 @@ class _Crop(Cutting):
     def _place(self, random: Any) -> tuple[Any, Any]:
         return (random[0], random[1]) if self.is_random else (0.5, 0.5)
 
-    def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
-        height, width = size[:2]
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        height, width = array.shape[:2]
         if height < self.height or width < self.width:
             raise BadSampleError(
                 f"`{type(self).__name__}` cannot cut {self.height}x{self.width} out of {height}x{width} pixels.",
@@ -280,7 +261,7 @@ class _Crop(Cutting):
             )
         down, right = self._place(random)
         top, left = int(down * (height - self.height + 1)), int(right * (width - self.width + 1))
-        return top, left, self.height, self.width
+        return array[top : top + self.height, left : left + self.width]
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction("CROP", (self.height, self.width, self.is_random), is_wide=True),)
@@ -327,7 +308,7 @@ class RandomCrop(_Crop):
 
 
 @dataclasses.dataclass(frozen=True)
-class RandomResizedCrop(Cutting):
+class RandomResizedCrop(_Sized):
     """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
 
     Attributes:
@@ -352,11 +333,10 @@ class RandomResizedCrop(Cutting):
     def without_chance(self) -> Resize:
         return Resize(self.height, self.width, self.interpolation)
 
-    def box(self, size: tuple[int, ...], random: NDArray[np.float64]) -> Box:
-        return box(size, self.area, self.ratio, random)
-
-    def finished(self, cut: NDArray[Any], kind: FieldKind, out: Part) -> NDArray[Any]:
-        return resized(cut, (self.height, self.width), how(self.interpolation, kind), out)
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
+        top, left, height, width = box(array.shape, self.area, self.ratio, random)
+        cut = array[top : top + height, left : left + width]
+        return resized(cut, (self.height, self.width), how(self.interpolation, kind))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         resized = _resized_natively(self.height, self.width, how(self.interpolation, field.kind))

@@ -24,7 +24,7 @@ from autopipe.workload.data.paths import located
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
 from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
+from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
 _NONE: Final = -0.0  # which added to any number gives that number; 0.0 added to -0.0 does not
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
@@ -70,7 +70,7 @@ class _ValueOp(Op):
         size = field.dtype.itemsize, table[0].size
         return (native.Instruction("LINEAR", size, table=table, is_wide=field.dtype == np.float32),)
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         if not isinstance(x, np.ndarray | np.generic):
             raise not_decoded(x, self)
@@ -156,7 +156,7 @@ class Cast(_ValueOp):
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         return None, None, None
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         return self.finish(sample, spec, NUMPY)
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
@@ -204,7 +204,7 @@ class MaskToClass(PixelOp):
                 f"`unknown` of MaskToClass must be None or a class from 0 to 254, but got {self.unknown!r}."
             )
 
-    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64], out: Part) -> NDArray[Any]:
+    def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
             raise BadSampleError(
                 f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}."
@@ -343,7 +343,7 @@ class OneHot(Op):
         is_void = ((others == _VOID) | (others < 0)).all() and known.size > 0 and known.min() < known.max()
         return None if is_void else int(others[0])
 
-    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64], out: Part = None) -> Sample:
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         if sample[1] is not None and (dtype := np.asarray(sample[1]).dtype).kind not in "iu":
             raise OpError(
                 f"`OneHot` needs whole numbers in y, but got {dtype}.",

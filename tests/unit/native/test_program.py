@@ -178,7 +178,7 @@ def test_every_colour_is_turned_as_by_numpy(number: float) -> None:
         program = native.Program([(instructions[0], 0)], image.shape, image.dtype, simd=simd)
         out = np.empty((1, *image.shape), np.uint8)
         assert not program.fill(native.pixels_at([image]), np.array([[number]]), out).any()
-        np.testing.assert_array_equal(out[0], hue.pixels(image, FieldKind.IMAGE, np.array([number]), None))
+        np.testing.assert_array_equal(out[0], hue.pixels(image, FieldKind.IMAGE, np.array([number])))
         if number == 0.5:
             np.testing.assert_array_equal(out[0], image)
 
@@ -230,15 +230,15 @@ def test_the_rectangle_of_a_crop_has_the_pixels_of_the_whole(
 class Brighter(ap.RandomCrop):
     """Somebody's own crop, which does more."""
 
-    def pixels(self, array: Any, kind: FieldKind, random: Any, out: Any) -> Any:
-        return super().pixels(array, kind, random, out) // 2 + 128
+    def pixels(self, array: Any, kind: FieldKind, random: Any) -> Any:
+        return super().pixels(array, kind, random) // 2 + 128
 
 
 class Inverted(ap.Decode):
     """Somebody's own decoder."""
 
-    def apply(self, sample: Any, spec: Any, random: Any, out: Any = None) -> Any:
-        return 255 - super().apply(sample, spec, random, out)[0], None
+    def apply(self, sample: Any, spec: Any, random: Any) -> Any:
+        return 255 - super().apply(sample, spec, random)[0], None
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def doubled(x):
 
 @dataclasses.dataclass(frozen=True)
 class Doubled(Op):
-    def apply(self, sample, spec, random, out=None):
+    def apply(self, sample, spec, random):
         return sample[0] * 2, sample[1]
 """
 

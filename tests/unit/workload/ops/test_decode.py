@@ -74,16 +74,6 @@ def test_a_jpeg_of_four_inks_is_left_to_opencv() -> None:
         decode(damaged(data), 3)
 
 
-def test_a_jpeg_is_decoded_to_where_it_belongs_if_it_fits() -> None:
-    out, other, small = (np.zeros(shape, np.uint8) for shape in ((29, 41, 3), (30, 41, 3), (15, 21, 3)))
-    assert np.shares_memory(decode(FILES["jpeg"], 3, out=out), out)
-    np.testing.assert_array_equal(out, decode(FILES["jpeg"], 3))
-    assert decode(FILES["jpeg"], 3, out=other).shape == (29, 41, 3)
-    assert not other.any()
-    ap.Decode(reduce=(12, 12)).apply((FILES["jpeg"], None), IMAGE_FILE, np.empty(0), small)
-    np.testing.assert_array_equal(small, decoded(FILES["jpeg"], reduce=(12, 12)))
-
-
 @pytest.mark.parametrize(("dialect", "extension"), [("np", ".png"), ("np", ".tiff"), ("tf", ".png")])
 @pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)])
 def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dialect: Library, extension: str) -> None:

@@ -324,7 +324,7 @@ def test_bytes_become_brighter_to_the_bit_as_32_bit_floats_do(number: float) -> 
         (ap.RandomBrightness(factor=(0, 3)), levels * factor),
     ):
         for shape in ((16, 16), (4, 64), (16, 16, 1), (1, 256, 1), (4, 4, 16)):
-            found = op.pixels(levels.astype(np.uint8).reshape(shape), FieldKind.IMAGE, np.array([number]), None)
+            found = op.pixels(levels.astype(np.uint8).reshape(shape), FieldKind.IMAGE, np.array([number]))
             np.testing.assert_array_equal(found, np.clip(np.rint(wanted), 0, 255).reshape(shape))
 
 
