@@ -369,7 +369,9 @@ CASES = [
     Case(ap.Rescale(1 / 3, -0.5), scaled(1 / 3, -0.5)),
     Case(ap.Normalize((1, 2, 3), (4, 5, 6)), normalised((1, 2, 3), (4, 5, 6)), THREE),
     Case(ap.Cast("float16"), lambda a, kind, random: a.astype(np.float16), SHAPES),
-    Case(ap.Cast("int32", on="both"), lambda a, kind, random: a.astype(np.int32), ("masked", "grey", "plain")),
+    Case(
+        ap.Cast("int32", on="both"), lambda a, kind, random: a.astype(np.int32), ("masked", "grey", "plain", "labelled")
+    ),
     Case(ap.Map(lambda x: x[::2, ::3]), lambda a, kind, random: a[::2, ::3]),
     Case(ap.Map(noise, random=True), lambda a, kind, random: noise(a, seeded(random))),
     *(

@@ -156,15 +156,15 @@ class Cast(_ValueOp):
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         return None, None, None
 
+    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
+        return self.on != "mask", self.on != "image" and spec.y is not None
+
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         return self.finish(sample, spec, NUMPY)
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
-        x, y = batch
-        if self.on in ("image", "both"):
-            x = self.values(x, xp)
-        if self.on in ("mask", "both") and y is not None:
-            y = self.values(y, xp)
+        both = zip(batch, self.touches(spec), strict=True)
+        x, y = (self.values(part, xp) if is_on else part for part, is_on in both)
         return x, y
 
     def plain(self, step: Step, library: Library) -> Lines:

@@ -75,7 +75,9 @@ def same(one: Sequence[Any], other: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize("cached", [1.0, 0.5])
-@pytest.mark.parametrize("rest", [(), (ap.RandomFlip(), ap.Rescale(1 / 255)), (ap.OneHot(COUNT),)])
+@pytest.mark.parametrize(
+    "rest", [(), (ap.RandomFlip(), ap.Rescale(1 / 255)), (ap.OneHot(COUNT),), (ap.Cast("float32", on="both"),)]
+)
 def test_the_library_fills_a_cache(monkeypatch: pytest.MonkeyPatch, cached: float, rest: tuple[Op, ...]) -> None:
     source = Photographs()
     expected, _ = batches(recipe(source, [*KEPT, *rest], 0.0))
