@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from autopipe.errors import PlainCodeError
-from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, keyed, paths_of
+from autopipe.workload.sample import SLOTS, Field, FieldKind, SampleSpec, is_still_true, keyed, paths_of
 
 if TYPE_CHECKING:
     from autopipe.workload.op import Op, Step
@@ -145,11 +145,8 @@ def said(op: Op, step: Step, library: Library) -> Lines:
     """Return the lines of a step that an op writes. Raise PlainCodeError if the op writes none, inherits those of a
     class that does something else, or knows only `x` and `y` while the parts have other names.
     """
-    for kind in type(op).__mro__:
-        if "plain" in vars(kind):
-            break
-        if not {"apply", "pixels", "values"}.isdisjoint(vars(kind)):
-            raise PlainCodeError(f"`{op.name}` has no plain code (`plain`)")
+    if not is_still_true(type(op), ("plain",), ("apply", "pixels", "values")):
+        raise PlainCodeError(f"`{op.name}` has no plain code (`plain`)")
     lines = list(op.plain(step, library))
     if step.before.structure is not None:
         known, text = names(step.before), "\n".join(lines)

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import AutopipeError
 from autopipe.native import Instruction
-from autopipe.workload.op import NUMPY, Op, Step
+from autopipe.workload.op import NUMPY, Step
 from autopipe.workload.ops.pixels import PixelOp
-from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
+from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec, is_still_true
 
 _IMAGES: Final = (FieldKind.IMAGE, FieldKind.MASK)
 _RANKS: Final = (2, 3)  # of images and masks
 _MOST_BYTES: Final = 8  # of a value
-_NATIVE: Final = frozenset(("instructions", "terms"))
-_OWN: Final = frozenset(("apply", "pixels", "values", "touches", "finish"))
+_SAID: Final = frozenset(("instructions", "terms"))
+_CHANGES: Final = frozenset(("apply", "pixels", "values", "touches", "finish"))
 _BLOCK_BYTES: Final = 1 << 18  # of samples that NumPy finishes at a time, so that they stay in the processor's cache
 
 
@@ -230,7 +230,7 @@ class _Part:
     def found(self, step: Step) -> tuple[Instruction, ...] | None:
         """Return the instructions of a step; None if Python does it."""
         op, after = step.op.acting, step.after.columns[self.number]
-        if self.is_closed or not _is_its_own(op):
+        if self.is_closed or not is_still_true(type(op), _SAID, _CHANGES):
             return None
         try:
             instructions = op.mask_instructions if step.op.is_mask(self.number) else op.instructions
@@ -258,13 +258,3 @@ class _Part:
     def code(self, count: int) -> list[tuple[Instruction, int]]:
         """Return the instructions of the first `count` steps."""
         return [(each, draw) for number, draw, each in self._code if number <= count]
-
-
-def _is_its_own(op: Op) -> bool:
-    """Return True if no class below that of an op's instructions, somebody's own, changes what the op does."""
-    for kind in type(op).__mro__:
-        if _NATIVE & vars(kind).keys():
-            return True
-        if _OWN & vars(kind).keys():
-            return False
-    return False

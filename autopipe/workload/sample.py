@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -308,6 +308,18 @@ class Source(Protocol):
     def read(self, index: int) -> Any:
         """Return `(x, y)`, `x` alone or `(x, y, sample_weight)`, of the sample at `index`."""
         ...
+
+
+def is_still_true(kind: type, said: Container[str], changes: Container[str]) -> bool:
+    """Return True unless a class, somebody's own, below that of the attributes `said` has one of those whose change
+    makes them untrue.
+    """
+    for each in kind.__mro__:
+        if any(name in said for name in vars(each)):
+            return True
+        if any(name in changes for name in vars(each)):
+            return False
+    return True
 
 
 def has_room(room: NDArray[Any], part: Part) -> bool:

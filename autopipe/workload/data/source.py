@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from autopipe.errors import PlainCodeError
 from autopipe.workload.data.paths import spread
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, through_python, unpacked
-from autopipe.workload.sample import FieldKind, SampleSpec, Source, leaves
+from autopipe.workload.sample import FieldKind, SampleSpec, Source, is_still_true, leaves
 
 _UNKNOWN_TO_TENSORFLOW: Final = (".bmp", ".webp", ".tif", ".tiff")  # to `decode_jpeg`, which reads PNG and GIF, too
 _PLAIN_READ: Final = '''
@@ -231,10 +231,5 @@ def spans_half(source: Source) -> Spans | None:
 
 def _beside_read(source: Source, method: str) -> Any:
     """Return a method, unless a class below that of the method, or a wrapper around it, has its own `read`."""
-    if method not in getattr(source, "__dict__", {}):
-        for kind in type(source).__mro__:
-            if method in vars(kind):
-                break
-            if "read" in vars(kind):
-                return None
-    return getattr(source, method, None)
+    is_own = method in getattr(source, "__dict__", {}) or is_still_true(type(source), (method,), ("read",))
+    return getattr(source, method, None) if is_own else None
