@@ -197,6 +197,7 @@ class _Watch:
         else:
             bound.arguments["callbacks"] = [onlooker, *users]
         self._inside = True
+        self._code = self._read_call(sys._getframe(2), bound.arguments)
         onlooker.wait()
         self.watch_for_hang(onlooker)
         try:
@@ -230,8 +231,16 @@ class _Watch:
             hint = f"In Keras 3 pass it to the PyDataset: `super().__init__({old})` in its `__init__`."
             self._write({"status": "failed", "message": f"`fit` of Keras 3 does not take {old}.", "hint": hint})
 
+    def _read_call(self, frame: types.FrameType, given: dict[str, Any]) -> dict[str, Any]:
+        from autopipe.extensions.diagnose import loop, paste
+
+        x, place = given.get("x"), (frame.f_code.co_filename, frame.f_lineno)
+        has_index = hasattr(x, "__getitem__") and not hasattr(x, "element_spec")
+        code = paste.read(*place, kind=loop.kind_of_data(x), has_index=has_index, steps=given.get("steps_per_epoch"))
+        return {"code": code.model_dump(mode="json")}
+
     def _told(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json") | self._cores.found())
+        self._write(watched.model_dump(mode="json") | self._cores.found() | self._code)
         if not self._arguments.keep_running:
             raise _Enough
 

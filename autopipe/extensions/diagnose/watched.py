@@ -15,6 +15,7 @@ import pydantic
 from numpy.typing import NDArray
 from rich.table import Table
 
+from autopipe.extensions.diagnose.paste import Code, written
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.measure import bottleneck
 from autopipe.measure.facts import OpCost
@@ -125,6 +126,7 @@ class Watched(Value):
     compiling_seconds: float = pydantic.Field(default=0.0, ge=0)  # by which steps on batches of new shapes were longer
     shapes: int = 1  # of batches
     validation_lines: Lines | None = None  # as `lines`, of the validation's data
+    code: Code | None = None  # what the script gives to `fit`, as its own file names it
     begins_anew: str | None = None  # what an epoch's first batch waits for; None: an iterator, no more is known
     bound_cores: tuple[int, ...] = ()  # those that the process could use before something bound it to fewer
     bound_by: str | None = None
@@ -376,40 +378,7 @@ def to_paste(watched: Watched) -> str | None:
         return None
     if watched.data == "autopipe":  # which has a workload
         return None
-    if watched.data == "arrays":
-        return _HEAD + _ARRAYS.format(batch_size=watched.batch_size)
-    parameters = _PARAMETERS.get(watched.data or "")
-    hint = ". Give it these parameters: they change its speed and nothing else" if parameters else ""
-    more = f", parameters={parameters}" if parameters else ""
-    if watched.data == "a generator":
-        hint, more = ". STEPS is the number of batches in an epoch, your steps_per_epoch", ", steps=STEPS"
-    wrapped = _WRAP.format(hint=hint, parameters=more)
-    return _HEAD + _NOTES.get(watched.data or "", "") + wrapped
-
-
-_HEAD = """\
-# tune_me.py: build_model() returns your compiled model. Then: autopipe tune tune_me.py:workload
-import autopipe as ap
-
-"""
-_WRAP = """\
-# make_dataset() returns what you give to fit{hint}.
-workload = ap.wrap(make_dataset, model=build_model{parameters})
-"""
-_PARAMETERS = {
-    "tf.data.Dataset": '{"num_parallel_calls": [1, 2, 4, 8], "prefetch": [1, 2, 8]}',
-    "torch DataLoader": '{"num_workers": [1, 2, 4, 8], "prefetch_factor": [2, 4]}',
-}
-_NOTES = {
-    "torch DataLoader": """\
-# The workers of a DataLoader must not be forked once a framework has run:
-# DataLoader(..., multiprocessing_context="forkserver" if num_workers else None)
-""",
-}
-_ARRAYS = """\
-# x, y: what you give to fit.
-workload = ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, model=build_model)
-"""
+    return written(watched.code, watched.data, watched.batch_size)
 
 
 def _shares(watched: Watched) -> str:

@@ -163,8 +163,8 @@ def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
     assert names <= set(autopipe.__all__)
     assert ("wrap" in names) == (data != "arrays")
     assert ("steps=STEPS" in code) == (data == "a generator")  # which may have no end
-    assert ("parameters=" in code) == (data in ("tf.data.Dataset", "torch DataLoader"))
-    assert ('multiprocessing_context="forkserver"' in code) == (data == "torch DataLoader")
+    forks = 'multiprocessing_context="forkserver", persistent_workers=True' in code
+    assert forks == (data == "torch DataLoader")
 
 
 def test_what_was_left_out_and_warned_of_is_shown() -> None:

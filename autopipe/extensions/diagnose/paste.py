@@ -1,0 +1,138 @@
+"""The code that tunes a watched training: its own file's names of the dataset and the model, read from its text.
+
+Where there is no plain name, the code has another in its place, and a comment says what it stands for.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from autopipe.values import Value
+
+_GUARD = 'if __name__ == "__main__":'
+_PARAMETERS = {  # that change the speed of a function's dataset and nothing else
+    "num_parallel_calls": [1, 2, 4, 8],
+    "num_parallel_reads": [1, 2, 4, 8],
+    "prefetch": [1, 2, 8],
+    "num_workers": [1, 2, 4, 8],
+    "prefetch_factor": [2, 4],
+    "workers": [1, 2, 4, 8],
+}
+
+
+class Code(Value):
+    """What a file gives to `fit`, as expressions that hold at its end."""
+
+    file: str
+    data: str | None = None  # None: no plain name at the top of the file
+    model: str | None = None
+    steps: int | None = None  # that `fit` was given for an epoch
+    parameters: tuple[str, ...] = ()  # of the function that makes the dataset
+    trains_when_imported: bool = False
+
+
+def written(code: Code | None, kind: str | None, batch_size: int) -> str:
+    """Return the code to paste, for its owner to complete if the file has no plain names."""
+    file = "tune_me.py" if code is None or not (code.data and code.model) else code.file
+    data, model = (None, None) if code is None else (code.data, code.model)
+    notes = [f"Add to {file}" if file != "tune_me.py" else "tune_me.py, with the imports that it needs"]
+    notes[0] += f". Then: autopipe tune {file}:workload"
+    if code is not None and code.trains_when_imported:
+        notes.append(f"First put what trains in {code.file} under `{_GUARD}`, since a tune imports the file.")
+    if kind == "torch DataLoader":
+        notes.append("Workers must not be forked once a framework has run, nor begin in each epoch. In the function:")
+        notes.append('DataLoader(..., multiprocessing_context="forkserver", persistent_workers=True), if num_workers')
+    if model is None:
+        notes.append("build_model() returns your compiled model.")
+    if kind == "arrays":
+        notes.append("x, y: what you give to fit.")
+        made = f"ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, model={model or 'build_model'})"
+    else:
+        more = "" if code is None or code.steps is None else f", steps={code.steps}"
+        if kind == "a generator" and not more:
+            notes.append("STEPS is the number of batches in an epoch.")
+            more = ", steps=STEPS"
+        if data is None:
+            notes.append("make_dataset() returns what you give to fit.")
+        elif code is not None and (values := {name: _PARAMETERS[name] for name in code.parameters}):
+            more += f", parameters={values}".replace("'", '"')
+        made = f"ap.wrap({data or 'make_dataset'}, model={model or 'build_model'}{more})"
+    comments = "\n".join(f"# {note}" for note in notes)
+    return f"{comments}\nimport autopipe as ap\n\nworkload = {made}\n"
+
+
+def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int | None) -> Code:
+    """Read what the call of `fit` on a line of a file is given."""
+    code = Code(file=os.path.relpath(path), steps=steps)
+    try:
+        tree = ast.parse(Path(path).read_text())
+    except (OSError, SyntaxError, ValueError):  # a notebook's cell, say
+        return code
+    every = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+    fits = [node for node in every if ast.unparse(node.func).endswith(".fit")]
+    call = next((node for node in fits if node.lineno <= line <= (node.end_lineno or line)), None)
+    if call is None or not isinstance(call.func, ast.Attribute):
+        return code
+    given = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "x"), None)
+    file = _File(tree, call)
+    data = None if given is None else file.expression(given, is_object=has_index, once=kind != "a generator")
+    model = file.expression(call.func.value, is_object=False)
+    if isinstance(name := call.func.value, ast.Name) and name.id not in file.objects and file.compiles(name.id):
+        model = None  # what makes it returns no compiled one
+    functions = [node for node in file.functions if node.name == data]
+    names = [each.arg for node in functions for each in (*node.args.args, *node.args.kwonlyargs)]
+    return code.model_copy(
+        update={
+            "data": data,
+            "model": model,
+            "parameters": tuple(name for name in names if name in _PARAMETERS),
+            "trains_when_imported": any(call in ast.walk(node) for node in file.runs),
+        }
+    )
+
+
+class _File:
+    """The names at the top of a file, and those of the scope of a call."""
+
+    def __init__(self, tree: ast.Module, call: ast.Call) -> None:
+        self.functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+        self._classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        plain = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        self.runs: list[ast.AST] = [node for node in plain if "__name__" not in ast.unparse(node).partition("\n")[0]]
+        self.objects = {name for node in self.runs for name, _ in _assigned(node)}
+        called = {ast.unparse(node.func) for run in self.runs for node in ast.walk(run) if isinstance(node, ast.Call)}
+        self.runs += [node for node in self.functions if node.name in called]
+        around: list[ast.AST] = [node for node in self.functions if call in ast.walk(node)]
+        self._scope = [each for node in around or plain for each in ast.walk(node)]
+
+    def compiles(self, name: str) -> bool:
+        return any(isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.compile" for node in self._scope)
+
+    def expression(self, node: ast.AST, *, is_object: bool, once: bool = True) -> str | None:
+        """Return what makes this value at the end of the file: itself if `is_object`, else a function. None if nothing
+        plain does; an object that can be read `once` only is made anew.
+        """
+        if isinstance(node, ast.Name):
+            if node.id in self.objects and once:
+                return node.id if is_object else f"lambda: {node.id}"
+            values = [value for each in self._scope for name, value in _assigned(each) if name == node.id]
+            return self.expression(values[0], is_object=is_object) if len(values) == 1 else None
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            return None
+        name, text = node.func.id, ast.unparse(node)
+        inside = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} - {name}
+        if name not in self._classes | {each.name for each in self.functions} or not inside <= self.objects:
+            return None
+        if is_object and name in self._classes:
+            return text
+        return f"lambda: {text}" if node.args or node.keywords or name in self._classes else name
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
