@@ -23,7 +23,7 @@ from autopipe import frameworks
 from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
 from autopipe.pipeline.batching import pickling
-from autopipe.pipeline.batching.datasets import copied, forks, has_index
+from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_index
 from autopipe.pipeline.wrap import WrappedData
 
 Sample: TypeAlias = tuple[bytes, bytes]
@@ -74,7 +74,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
         found.unchanged = first is not as_read
     found.hidden = data.is_pass and len(_new(first, second)) > (1 - _SAME) * len(_xs(second)) and not fixed
     if not data.is_pass:
-        _no_pass(first, second, found)
+        _no_pass(first, second, found, is_sure=bool(fixed))
     _another_y(first, second, found)
     if data.is_pass and whole:
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
@@ -115,12 +115,14 @@ def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoc
     return (epochs[0], epochs[1]) if helps and len(_xs(epochs[0])) > _FEW * total else (first, second)
 
 
-def _no_pass(first: Epoch, second: Epoch, found: Findings) -> None:
+def _no_pass(first: Epoch, second: Epoch, found: Findings, *, is_sure: bool) -> None:
     total, distinct = sum(map(len, first)), len(set(itertools.chain(*first)))
     said = f"an epoch is the batches that `steps` counts: {distinct:,} of its {total:,} samples are distinct"
     said += ", but for random changes" * found.unchanged
     if distinct == total and len(_new(first, second)) == len(_xs(second)):
-        said += ", and the next epoch has others; random changes would hide samples that come twice"
+        said += ", and the next epoch has others" + "; random changes would hide samples that come twice" * (
+            not is_sure
+        )
     found.notes.append(said)
 
 
@@ -143,7 +145,7 @@ def _other_samples(
 ) -> None:
     """Tell of a second epoch with other samples than the first, more than a last, short batch holds."""
     new, lost = len(_new(first, second)), len(_new(second, first))
-    if new < data.batch_size or found.hidden:
+    if new < data.batch_size:
         return
     said = f"the second epoch has {new:,} samples that the first had not, and lacks {lost:,}"
     cuts = {"TakeDataset", "SkipDataset", "ShardDataset"}
@@ -151,11 +153,14 @@ def _other_samples(
     shuffles = [later for each, later in frameworks.dataset_ops(dataset) if frameworks.shuffles_anew(each)]
     behind = [list(itertools.takewhile(lambda name: name not in undone, later)) for later in shuffles]
     if any(cuts & set(names) for names in behind):
+        said = "each epoch has other samples" if new == len(_xs(second)) else said
         found.faults.append(
             f"{said}: `take`, `skip` or `shard` follows a `shuffle` that gives another order in each epoch. If they "
             "split training from validation, each comes to have the samples of the other: "
             "shuffle(..., reshuffle_each_iteration=False) before the split"
         )
+        return
+    if found.hidden:
         return
     why = "" if is_sure else ", or random changes make other samples of them"
     found.notes.append(
@@ -196,7 +201,9 @@ def _hook(dataset: Any) -> str:
 
 def _samples_of(dataset: Any) -> Any:
     """Return what has an index of a dataset: itself, or the samples of a loader like torch's."""
-    return dataset.dataset if randomness.is_indexed(dataset) else dataset if has_index(dataset) else None
+    if randomness.is_indexed(dataset):
+        return dataset.dataset
+    return dataset if has_index(dataset) or counts_on(dataset) else None
 
 
 def _asked(dataset: Any, found: Findings) -> bool | None:
@@ -209,7 +216,7 @@ def _asked(dataset: Any, found: Findings) -> bool | None:
     name, until = type(source).__name__, time.monotonic() + _SECONDS
     try:
         asked = copied(source)
-        count = len(asked)
+        count = len(asked) if has_index(asked) else _PROBED
         _, before, again = (_read(asked, 0) for _ in range(3))  # the first call may prepare something
         for index in dict.fromkeys([count - 1, *range(1, min(count, _PROBED)), count // 2]):
             held = _values(asked)

@@ -29,7 +29,7 @@ from autopipe import frameworks
 from autopipe.errors import LoaderError
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, flat, forks
+from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, flat, forks, has_index
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
 from autopipe.workload.sample import leaves
@@ -257,12 +257,14 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
     else:
         import keras
 
+        count = len(dataset) if has_index(dataset) else batches
+
         class Asked(keras.utils.PyDataset):
             def __len__(self) -> int:
                 return batches
 
             def __getitem__(self, index: int) -> Any:
-                return self.dataset[0 if same else index % len(self.dataset)]
+                return self.dataset[0 if same else index % count]
 
         asked = Asked(0 if here else dataset.workers, not here, dataset.max_queue_size)
         asked.dataset = dataset  # by which the pickler finds its modules

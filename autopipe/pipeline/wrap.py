@@ -40,6 +40,7 @@ from autopipe.pipeline.batching.datasets import (
     Feeder,
     batch_at,
     copied,
+    counts_on,
     feeder,
     first_batch,
     forks,
@@ -94,8 +95,8 @@ def wrap(  # noqa: PLR0913  the entry point
             around the dataset is tuned: whether the process keeps freed memory, OpenCV's threads, the options of a
             `tf.data.Dataset`, and batches put on the device ahead; `{"tf_threads": [4, 8]}` names such values.
         steps: batches of an epoch, if the dataset has no length, or another one. An epoch then goes on after the one
-            before, as in Keras's `fit(dataset, steps_per_epoch=...)`. If the length is unknown, the batches are counted
-            once if that takes less than 20 s.
+            before, as in Keras's `fit(dataset, steps_per_epoch=...)`: in a PyDataset without a length by the numbers of
+            its batches. If the length is unknown, the batches are counted once if that takes less than 20 s.
         epochs: how many epochs the training will take, if known.
         shuffle: as in Keras's `fit`: whether each epoch has another order of the batches of a `PyDataset`. Other
             datasets have their own order.
@@ -120,7 +121,7 @@ def wrap(  # noqa: PLR0913  the entry point
         ap.tune(workload).make_trainer().fit(epochs=3)
         ```
     """
-    is_itself = not callable(dataset) and has_index(dataset)
+    is_itself = not callable(dataset) and (has_index(dataset) or counts_on(dataset))
     if not callable(dataset) and not is_itself:
         hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(
@@ -297,7 +298,7 @@ class WrappedData:
     def _aside(self, dataset: Feeder) -> Feeder:
         """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""
         made = dataset.dataset
-        if not has_index(made):
+        if not (has_index(made) or counts_on(made)):
             return dataset
         try:
             other = copied(made)
@@ -317,7 +318,7 @@ class WrappedData:
             self.like,
             steps=self.steps - (whole and self._last < self.batch_size),
             seed=self.seed,
-            shuffle=self.shuffle and all(hasattr(dataset, name) for name in KNOBS),
+            shuffle=self.shuffle and all(hasattr(dataset, name) for name in KNOBS) and not counts_on(dataset),
             by_keras=by_keras,
         )
 

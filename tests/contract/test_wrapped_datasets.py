@@ -85,6 +85,15 @@ class Plain:
         return Numbered()[index]
 
 
+class Endless(keras.utils.PyDataset):
+    """Has a batch for every number, and no length."""
+
+    num_batches = None
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return np.full((4, 2), index, np.float32), np.zeros(4, np.int64)
+
+
 def wrapped(dataset: Any, **settings: Any) -> ap.Workload:
     return wrap.wrap(dataset, model=None, **{"shuffle": False, **settings})
 
@@ -119,6 +128,18 @@ def test_batches_come_by_index_and_an_ended_epoch_is_seen_by_all_workers(loader:
         assert (len(made), made.batch_size, len(workload.data)) == (7, 4, 27)
         assert [read(made, epoch) for epoch in range(3)] == [epoch_of(0), epoch_of(1), epoch_of(2)]
     assert (dataset.begun, dataset.ended) == (3, 3)  # here, and once an epoch
+
+
+@of_all
+def test_the_numbers_of_a_dataset_without_a_length_go_on_from_epoch_to_epoch(loader: LoaderConfig) -> None:
+    with opened(wrapped(Endless(), steps=3, shuffle=True), loader) as made:
+        assert [[index for index, *_ in read(made, epoch)] for epoch in range(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+
+@of_ours
+def test_a_dataset_without_a_length_resumes_where_it_was(loader: LoaderConfig) -> None:
+    with opened(wrapped(Endless(), steps=3), loader) as made:
+        assert [index for index, *_ in read(made, 2, start=1)] == [7, 8]
 
 
 @of_ours

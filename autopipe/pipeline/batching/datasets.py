@@ -98,11 +98,17 @@ def has_index(dataset: Any) -> bool:
     return not isinstance(dataset, _NO_DATASETS) and hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
 
 
+def counts_on(dataset: Any) -> bool:
+    """Return True for a PyDataset of Keras without a length, of which `dataset[i]` is a batch for every number."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(dataset, keras.utils.PyDataset) and not has_index(dataset)
+
+
 class Feeder:
     """A dataset of any kind, read epoch by epoch: from its start, or, if it goes on, from the end of the last epoch."""
 
     by_index = False
-    """Whether an epoch is `dataset[i]` of each number below its length."""
+    """Whether an epoch is `dataset[i]` of each number below its length, or, without one, of the next numbers."""
 
     def __init__(self, length: int | None, *, goes_on: bool, is_endless: bool) -> None:
         self.length = length  # batches of an epoch; None if unknown or endless
@@ -170,7 +176,7 @@ class _Sequence(Feeder):
         goes_on = count is None or steps not in (None, count)  # without a length, Keras reads on for ever
         super().__init__(None if count is None else int(count), goes_on=goes_on, is_endless=count is None)
         self.dataset = dataset
-        self.by_index = count is not None and steps in (None, count)
+        self.by_index = steps in (None, count) if count is not None else steps is not None and counts_on(dataset)
 
     def begin(self, form: Form) -> Iterable[Any]:
         if form == "arrays":
@@ -387,7 +393,7 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:
     """
     shapes = dataset.shapes()
     if dataset.by_index:
-        length = dataset.length or 0
+        length = 2 if dataset.length is None else dataset.length
         at = [number for number in dict.fromkeys((0, 1, length - 1)) if 0 <= number < length]
         read = [parts_of(batch_at(dataset.dataset, number, length)) for number in at]
     else:

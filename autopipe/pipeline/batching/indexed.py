@@ -33,7 +33,7 @@ from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock
-from autopipe.pipeline.batching.datasets import Like, batch_at, has_index, length_of
+from autopipe.pipeline.batching.datasets import Like, batch_at, counts_on, has_index, length_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
@@ -58,7 +58,8 @@ class Indexed:
     def __init__(
         self, dataset: Any, like: Like, *, steps: int, seed: int = 0, shuffle: bool = False, by_keras: bool = False
     ) -> None:
-        """An epoch has `steps` batches. With `shuffle`, their order is drawn anew in each epoch.
+        """An epoch has `steps` batches. With `shuffle`, their order is drawn anew in each epoch. Numbers of a dataset
+        without a length go on from epoch to epoch.
 
         `by_keras`: one worker reads them by Keras's adapter, whose own processes make them.
         """
@@ -67,6 +68,7 @@ class Indexed:
         self.seed, self.shuffle = seed, shuffle
         self.block: SharedBlock | None = None  # the pickled dataset, if worker processes have to get it
         self._steps = steps
+        self.counts_on = counts_on(dataset)
         self._as_keras = frameworks.draws_by_epoch()
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._generators: list[tuple[Any, int]] | None = None  # of random numbers, in a worker process
@@ -94,7 +96,7 @@ class Indexed:
     def index(self, epoch: int, position: int) -> int:
         """Return the index of the batch that comes at a position of an epoch."""
         if not self.shuffle:
-            return position
+            return position + epoch * self._steps * self.counts_on
         known = self._indices
         if known is None or known[0] != epoch:
             drawn = order.epoch_order(self.seed, epoch, self._steps)
@@ -279,6 +281,8 @@ class _OfKeras(_ByIndex):
             ) from error
 
     def _read(self, epoch: int, position: int) -> Batch:
+        if self._batches.counts_on:
+            epoch, position = 0, self._batches.index(epoch, position)
         skipped = 0 if (epoch, position) == self._next else position
         if (epoch, position) != self._next:
             self._begin(epoch)

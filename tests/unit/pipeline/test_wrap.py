@@ -204,6 +204,16 @@ def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
     assert made[-1].seen == ["begin", "end"] * 2
 
 
+def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_not_changed() -> None:
+    dataset = Counted()
+    with pytest.raises(WorkloadError, match="goes on without an end") as told:
+        ap.wrap(dataset, model=None)
+    assert "steps=" in str(told.value.hint)
+    workload = ap.wrap(dataset, model=None, steps=3)
+    assert (len(workload.data), workload.data.by_index, dataset.seen) == (6, True, [])
+    assert {"workers", "use_multiprocessing"} <= set(choices(workload))
+
+
 def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
     class Failing(Counted):
         def __getitem__(self, index: int) -> tuple[Any, Any]:
@@ -545,7 +555,7 @@ class Own(DataLoader):
     ("make", "said", "instead"),
     [
         (
-            lambda calls=1: Counted(workers=2, use_multiprocessing=True),
+            lambda calls=1: Items(2, rows, workers=2, use_multiprocessing=True),  # whose epochs go on
             "forked after JAX has run",
             "use_multiprocessing=False",
         ),
@@ -720,6 +730,7 @@ EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
 @pytest.mark.parametrize("name", EPOCHS)
 def test_epochs_follow_each_other_by_hand_and_in_fit(name: str) -> None:
     make, steps, epochs = EPOCHS[name]
