@@ -11,6 +11,7 @@ import functools
 import importlib.abc
 import importlib.util
 import inspect
+import itertools
 import json
 import sys
 import types
@@ -356,10 +357,15 @@ def dataset_ops(dataset: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
         pending += [(one, names) for one in (inputs() if callable(inputs) else ())]
 
 
-def shuffles_anew(dataset: Any) -> bool:
-    """Return True if an object is tf.data's shuffle, in another order each time."""
-    is_shuffle = type(dataset).__name__ == "_ShuffleDataset"
-    return is_shuffle and _attribute("tensorflow", dataset, "_reshuffle_each_iteration") is not False
+def splits_anew(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` is a part of what a shuffle gives in another order each time."""
+    for each, later in dataset_ops(dataset):
+        if type(each).__name__ == "_ShuffleDataset":
+            anew = _attribute("tensorflow", each, "_reshuffle_each_iteration") is not False
+            until = itertools.takewhile(lambda name: name not in ("RepeatDataset", "CacheDataset"), later)
+            if anew and not {"TakeDataset", "SkipDataset", "ShardDataset"}.isdisjoint(until):
+                return True
+    return False
 
 
 def running_framework() -> str | None:

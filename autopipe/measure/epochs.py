@@ -148,11 +148,7 @@ def _other_samples(
     if new < data.batch_size:
         return
     said = f"the second epoch has {new:,} samples that the first had not, and lacks {lost:,}"
-    cuts = {"TakeDataset", "SkipDataset", "ShardDataset"}
-    undone = {"RepeatDataset", "CacheDataset"}
-    shuffles = [later for each, later in frameworks.dataset_ops(dataset) if frameworks.shuffles_anew(each)]
-    behind = [list(itertools.takewhile(lambda name: name not in undone, later)) for later in shuffles]
-    if any(cuts & set(names) for names in behind):
+    if frameworks.splits_anew(dataset):
         said = "each epoch has other samples" if new == len(_xs(second)) else said
         found.faults.append(
             f"{said}: `take`, `skip` or `shard` follows a `shuffle` that gives another order in each epoch. If they "

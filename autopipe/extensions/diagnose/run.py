@@ -296,7 +296,7 @@ class Onlooker(keras.callbacks.Callback):
             begins_anew=begins_anew(source),
             resources=resources,
             lines=lines,
-            warnings=(*resources.warnings, *_warnings(seen, self.model), *unseen, *warnings),
+            warnings=(*resources.warnings, *_warnings(seen, self.model, source), *unseen, *warnings),
         )
         self._batch = None
         self._told(found)
@@ -358,8 +358,14 @@ def _compiling(seen: Sequence[Step]) -> float:
     return sum(max(0.0, seconds - usual) for seconds in new)
 
 
-def _warnings(seen: Sequence[Step], model: Any) -> tuple[str, ...]:
+def _warnings(seen: Sequence[Step], model: Any, source: Any) -> tuple[str, ...]:
     said = []
+    if frameworks.splits_anew(source):
+        said.append(
+            "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "
+            "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
+            "before the split."
+        )
     if sum(step.seconds for step in seen) < _FEW_SECONDS:
         said.append(f"Only {len(seen)} steps were timed: train for longer to be surer.")
     if waits_more_and_more(seen):

@@ -154,6 +154,16 @@ def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypa
     assert any("steps were timed" in warning for warning in told.warnings)
 
 
+@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+def test_a_split_behind_a_shuffle_that_orders_anew_is_told(anew: bool) -> None:
+    data = tf_dataset().shuffle(6, reshuffle_each_iteration=anew).take(4)
+    told: list[Watched] = []
+    watching = Onlooker(told.append, Look(steps=3, alone_seconds=0.05), source=data)
+    model().fit(data, epochs=2, verbose=0, callbacks=[watching])
+    assert any("is trained on, too" in warning for warning in told[0].warnings) is anew
+
+
 def test_a_training_of_two_steps_tells_nothing_and_several_at_once_are_taken_one_by_one() -> None:
     assert watch(model(), epochs=1, x=X[:8], y=Y[:8]) == []
     (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)

@@ -210,6 +210,7 @@ def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_n
         ap.wrap(dataset, model=None)
     assert "steps=" in str(told.value.hint)
     workload = ap.wrap(dataset, model=None, steps=3)
+    assert isinstance(workload.data, wrap.WrappedData)
     assert (len(workload.data), workload.data.by_index, dataset.seen) == (6, True, [])
     assert {"workers", "use_multiprocessing"} <= set(choices(workload))
 
