@@ -50,6 +50,9 @@ _FORKED = (
 _THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
 
 
+_TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
+
+
 def _is_idle(seconds: float = 2.0) -> bool:
     """Return True if this process and all that it started compute next to nothing for some seconds."""
     from autopipe.hardware.processes import ProcessTree
@@ -58,6 +61,11 @@ def _is_idle(seconds: float = 2.0) -> bool:
     before = tree.read().cpu_seconds
     time.sleep(seconds)
     return tree.read().cpu_seconds - before <= _IDLE * seconds
+
+
+def _line(frame: types.FrameType) -> str:
+    file, line = os.path.relpath(frame.f_code.co_filename), frame.f_lineno
+    return f"{file}:{line} `{linecache.getline(file, line).strip()}`"
 
 
 class _Cores:
@@ -70,9 +78,7 @@ class _Cores:
 
         def binding(pid: int, mask: Any) -> None:
             bind(pid, mask)
-            frame = sys._getframe(1)
-            file = os.path.relpath(frame.f_code.co_filename)
-            self._look(f"{file}:{frame.f_lineno} `{linecache.getline(file, frame.f_lineno).strip()}`")
+            self._look(_line(sys._getframe(1)))
 
         def importing(name: str, *arguments: Any, **named: Any) -> Any:
             module = self._import(name, *arguments, **named)
@@ -239,6 +245,18 @@ class _Watch:
         code = paste.read(*place, kind=loop.kind_of_data(x), has_index=has_index, steps=given.get("steps_per_epoch"))
         return {"code": code.model_dump(mode="json")}
 
+    def see_threads(self, cv2: Any) -> None:
+        """Note who sets OpenCV's threads to more than there are cores, also in a process that is forked."""
+        original, cores = cv2.setNumThreads, len(os.sched_getaffinity(0))
+
+        def set_threads(count: int) -> None:
+            original(count)
+            if count > cores:
+                by = _line(sys._getframe(1))
+                self._write({"status": "note", "message": _TOO_MANY.format(by=by, count=count, cores=cores)})
+
+        cv2.setNumThreads = set_threads
+
     def _told(self, watched: Watched) -> None:
         self._write(watched.model_dump(mode="json") | self._cores.found() | self._code)
         if not self._arguments.keep_running:
@@ -278,6 +296,7 @@ def main() -> None:
     os.set_inheritable(arguments.fd, False)
     watch = _Watch(arguments)
     sys.meta_path.insert(0, frameworks.AfterImport("keras", watch.patch))
+    sys.meta_path.insert(0, frameworks.AfterImport("cv2", watch.see_threads))
     frameworks.watch_loops(watch.read, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`

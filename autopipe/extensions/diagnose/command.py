@@ -92,7 +92,9 @@ def watch(
         lines = [(json.loads(line), line) for line in told]
     if lines and lines[-1][0]["status"] == "failed":
         raise NothingMeasuredError(lines[-1][0]["message"], hint=lines[-1][0]["hint"])
-    found = [Watched.model_validate_json(line) for read, line in lines if read["status"] != "failed"]
+    found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
+    notes = tuple(dict.fromkeys(read["message"] for read, _ in lines if read["status"] == "note"))
+    found = [each.model_copy(update={"warnings": (*each.warnings, *notes)}) for each in found]
     if not found:
         raise _nothing(script, status)
     return found, status

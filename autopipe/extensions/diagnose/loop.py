@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError
-from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, StepClock, rows_of, steady, waits_more_and_more
+from autopipe.extensions.diagnose.steps import LINES_SHARE, WARM_UP_STEPS, Look, StepClock, doubts, rows_of, steady
 from autopipe.hardware import machine, processes
 from autopipe.measure import outcome
 from autopipe.measure.lines import LineWatch, is_users
@@ -27,8 +27,6 @@ if TYPE_CHECKING:  # imported when there is something to tell
 
 T = TypeVar("T")
 
-_LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
-_FEW_SECONDS = 2.0
 _BUSY_SECONDS = 0.001  # that devices still compute when a batch comes: it was not waited for
 
 
@@ -42,7 +40,7 @@ class Loop:
         self._batch_size = 1
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
-        self._warnings = list(warnings)
+        self._warnings = warnings
 
     def pass_began(self) -> None:
         self.clock.spent_on("between")
@@ -59,7 +57,7 @@ class Loop:
         if len(steps) == 1 and self.line_watch.is_new:
             self._sampler.start()
             self.line_watch.start()
-        elif self._look.is_enough(steps, seconds, _LINES_SHARE):
+        elif self._look.is_enough(steps, seconds, LINES_SHARE):
             self.line_watch.stop()
         return self._look.is_enough(steps, seconds)
 
@@ -87,30 +85,19 @@ class Loop:
         if len(steps) <= WARM_UP_STEPS:
             return None
         seen, resources = steady(steps), outcome.Resources.of(usage)
-        images, seconds, waiting = (
-            sum(getattr(step, name) for step in seen) for name in ("images", "seconds", "waiting_seconds")
-        )
-        if seconds < _FEW_SECONDS:
-            self._warnings.append(f"Only {len(seen)} steps were timed: loop for longer to be surer.")
-        if waits_more_and_more(seen):
-            self._warnings.append("Steps waited more and more: a queue was running empty. Look for longer.")
+        figures = self.clock.figures(seen)
+        alone = figures["images"] / max(1e-9, figures["seconds"] - figures["waiting_seconds"])
         return watched.Watched(
             data=self._data,
             loop=self._place,
             begins_anew="what the loop does there, such as a validation, or its data being opened",
             batch_size=self._batch_size,
-            steps=len(seen),
-            images=images,
-            seconds=seconds,
-            waiting_seconds=waiting,
-            between_seconds=0.0,
-            first_step_seconds=steps[0].seconds,
-            alone_images_per_second=images / max(1e-9, seconds - waiting),
+            **{**figures, "between_seconds": 0.0},
+            alone_images_per_second=alone,
             cores=machine.core_time(),
-            epochs=self.clock.epochs,
             resources=resources,
             lines=lines,
-            warnings=(*resources.warnings, *self._warnings),
+            warnings=(*resources.warnings, *doubts(seen), *self._warnings),
         )
 
 

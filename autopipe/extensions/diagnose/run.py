@@ -23,13 +23,14 @@ from autopipe import frameworks, native
 from autopipe.errors import AutopipeError, ModelError
 from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.steps import (
+    LINES_SHARE,
     WARM_UP_STEPS,
     Look,
     Step,
     StepClock,
+    doubts,
     rows_of,
     steady,
-    waits_more_and_more,
 )
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, costs, op_costs, outcome
@@ -42,10 +43,6 @@ from autopipe.workload.ops import planner, progressive
 from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import standing_in
-
-_FEW_SECONDS = 2.0
-
-_LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
 
 _UNSEEN = "Lines were seen in no process: those that were not forked from the training's own are not looked at."
 
@@ -244,7 +241,7 @@ class Onlooker(keras.callbacks.Callback):
         assert self._lines is not None
         if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
             self._lines.start()
-        elif self._look.is_enough(self._steps.steps, self._steps.seconds, _LINES_SHARE):
+        elif self._look.is_enough(self._steps.steps, self._steps.seconds, LINES_SHARE):
             self._lines.stop()
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -278,18 +275,12 @@ class Onlooker(keras.callbacks.Callback):
             folder=folder,
             backend=keras.backend.backend(),
             batch_size=self._batch_size,
-            steps=len(seen),
-            images=sum(step.images for step in seen),
-            seconds=sum(step.seconds for step in seen),
-            waiting_seconds=sum(step.waiting_seconds for step in seen),
-            between_seconds=sum(step.between_seconds for step in seen),
-            first_step_seconds=self._steps.steps[0].seconds,
+            **self._steps.figures(seen),
             alone_images_per_second=None if not rates else rates[0] * rows,
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
             pages=self._pages.of_last(len(seen)),
-            epochs=self._steps.epochs,
             compiling_seconds=_compiling(seen),
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
@@ -359,17 +350,13 @@ def _compiling(seen: Sequence[Step]) -> float:
 
 
 def _warnings(seen: Sequence[Step], model: Any, source: Any) -> tuple[str, ...]:
-    said = []
+    said = [*doubts(seen)]
     if frameworks.splits_anew(source):
         said.append(
             "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "
             "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
             "before the split."
         )
-    if sum(step.seconds for step in seen) < _FEW_SECONDS:
-        said.append(f"Only {len(seen)} steps were timed: train for longer to be surer.")
-    if waits_more_and_more(seen):
-        said.append("Steps waited more and more: a queue was running empty. Look for longer.")
     if model.steps_per_execution > 1:
         said.append("Steps were done one by one here, though `steps_per_execution` is set.")
     return tuple(said)

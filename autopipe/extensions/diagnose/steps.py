@@ -13,6 +13,8 @@ from typing import Any
 from autopipe.values import Value
 
 _FEWEST_STEPS = 4
+_FEW_SECONDS = 2.0
+LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
 WARM_UP_STEPS = 2  # the first step compiles, and from the second on the queues' initial content is used up
 
 _RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
@@ -82,6 +84,13 @@ class StepClock:
         if len(self._epochs) == 1:
             sums["steps_seconds"] -= self.steps[0].seconds - self.steps[0].waiting_seconds
         return Epochs(count=len(whole), **sums)
+
+    def figures(self, seen: Sequence[Step]) -> dict[str, Any]:
+        """Return the sums of the steps that count, and the epochs, as `Watched` has them."""
+        names = ("images", "seconds", "waiting_seconds", "between_seconds")
+        sums = {name: sum(getattr(step, name) for step in seen) for name in names}
+        first = self.steps[0].seconds
+        return {**sums, "steps": len(seen), "first_step_seconds": first, "epochs": self.epochs}
 
     def epoch_began(self) -> None:
         """Note the beginning of an epoch. Until its first step its data are opened and waited for."""
@@ -175,6 +184,14 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
         passed += rest[begin].seconds
         begin += 1
     return rest[begin:]
+
+
+def doubts(seen: Sequence[Step]) -> Iterator[str]:
+    """Yield what makes the figures of the steps that count doubtful."""
+    if sum(step.seconds for step in seen) < _FEW_SECONDS:
+        yield f"Only {len(seen)} steps were timed: train for longer to be surer."
+    if waits_more_and_more(seen):
+        yield "Steps waited more and more: a queue was running empty. Look for longer."
 
 
 def waits_more_and_more(steps: Sequence[Step]) -> bool:

@@ -27,7 +27,9 @@ from autopipe.workload.ops.progressive import Progressive
 
 MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
 _NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
-_MUCH, _FULL = 0.25, 0.9  # of the cores: what others use, and what all use together, that makes figures doubtful
+# Of the cores: what the training uses, what others use, and what all use together, that makes figures doubtful.
+# A training that sleeps or waits for files uses less.
+_SOME, _MUCH, _FULL = 0.1, 0.25, 0.9
 
 
 class Verdict(enum.StrEnum):
@@ -211,7 +213,8 @@ class Watched(Value):
     def busy_neighbours(self) -> bool:
         """Whether other programs kept so many cores busy that this training got fewer than it could have used."""
         own, others = self.resources.cpu_percent or 0.0, self.resources.others_cpu_percent or 0.0
-        return others >= _MUCH * 100 * self.cores and own + others >= _FULL * 100 * self.cores
+        whole = 100 * self.cores
+        return own >= _SOME * whole and others >= _MUCH * whole and own + others >= _FULL * whole
 
     @property
     def verdict(self) -> Verdict:

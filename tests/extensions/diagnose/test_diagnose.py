@@ -141,6 +141,17 @@ threading.Thread(target=hold, daemon=True).start()
 held.wait()
 model.fit(Locked(workers=2, use_multiprocessing=FORKS), epochs=1000, verbose=0)
 """
+THREADS = f"""{DATASET}
+class Turned(Data):
+    def __getitem__(self, index):
+        import cv2
+
+        cv2.setNumThreads(64)
+        cv2.GaussianBlur(np.zeros((2000, 2000), "float32"), (31, 31), 3)
+        return super().__getitem__(index)
+
+model.fit(Turned(workers=2, use_multiprocessing=True), epochs=1000, verbose=0)
+"""
 SEVERAL = """
 model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
 for rate in (0.1, 0.01):
@@ -250,6 +261,15 @@ def test_workers_that_wait_for_ever_are_told_of_by_their_line(forks: bool, tmp_p
     said = f"No batch came for 20 s, and nothing computes: {who} at train.py:{line} `with lock:  # hangs`."
     assert said in done.stderr
     assert ("nobody gives it back in the forked process" in done.stderr) is forks
+
+
+def test_library_threads_that_multiply_are_named_with_the_line_that_sets_them(tmp_path: Path) -> None:
+    script = HEAD.replace("*augmentation, ", "") + THREADS
+    (tmp_path / "train.py").write_text(script)
+    (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py"))
+    line = 1 + script.splitlines().index("        cv2.setNumThreads(64)")
+    said = [warning for warning in watched["warnings"] if f"train.py:{line} `cv2.setNumThreads(64)`" in warning]
+    assert len(said) == 1
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")

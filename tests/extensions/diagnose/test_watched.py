@@ -90,7 +90,12 @@ def test_a_model_that_is_compiled_for_each_shape_does_not_wait_for_data() -> Non
 
 @pytest.mark.parametrize(
     ("own", "others", "verdict"),
-    [(20.0, 170.0, Verdict.OTHERS), (180.0, 10.0, Verdict.DATA), (5.0, 60.0, Verdict.DATA)],
+    [
+        (20.0, 170.0, Verdict.OTHERS),
+        (180.0, 10.0, Verdict.DATA),
+        (5.0, 60.0, Verdict.DATA),
+        (10.0, 190.0, Verdict.DATA),
+    ],
 )
 def test_other_programs_that_take_the_cores_are_the_verdict(own: float, others: float, verdict: Verdict) -> None:
     resources = Resources(cpu_percent=own, others_cpu_percent=others)
