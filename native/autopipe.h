@@ -51,7 +51,7 @@ struct autopipe_span {
   const uint8_t *data; /* encoded bytes, or pixels if `height` is not 0, row behind row; so are those in `file` */
   int64_t file;
   int64_t offset;      /* of the first byte in the file */
-  int64_t size;        /* bytes; of a file, 0 is all of it */
+  int64_t size;        /* bytes; of a file, 0 is all of it; of pixels at `data`, 0, unless `file` is mapped there */
   int64_t height, width, channels;
 };
 
@@ -93,6 +93,11 @@ struct box {
   int64_t top, left, height, width;
 };
 
+struct mapped { /* a file in memory, and what it holds; one that is forked shares it with the process that has made it */
+  uint8_t *bytes;
+  int file, owner;
+};
+
 struct decoder;
 
 struct autopipe_scratch {
@@ -102,6 +107,7 @@ struct autopipe_scratch {
   uint8_t *row; /* of the batch, if what the instruction makes may lie there; else NULL */
   int simd; /* 0: plain C, 1: SSSE3 at most, 2: what the processor has; so that a test can compare */
   struct decoder *decoder;
+  struct mapped mapped;
 };
 
 static inline uint64_t from_bytes(const uint8_t *bytes, int count, int little) {

@@ -10,7 +10,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define KEPT_BYTES ((size_t)64 << 20) /* of a room between two batches */
@@ -41,8 +43,10 @@ uint8_t *room_for(struct autopipe_scratch *scratch, int64_t height, int64_t widt
 }
 
 void copy_rows(const struct image *image, uint8_t *to, size_t stride) {
-  for (int64_t row = 0; row < image->height; row++)
-    memcpy(to + (size_t)row * stride, image->pixels + row * image->stride, (size_t)(image->width * image->channels));
+  size_t count = (size_t)(image->width * image->channels), rows = (size_t)image->height;
+  if (count == stride && image->stride == (ptrdiff_t)count) count *= rows, rows = 1; /* all as one */
+  for (size_t row = 0; row < rows; row++)
+    memcpy(to + row * stride, image->pixels + (ptrdiff_t)row * image->stride, count);
 }
 
 void drop_large(struct room *room) {
@@ -185,16 +189,21 @@ static int decode(struct autopipe_scratch *scratch, const struct autopipe_span *
   return verdict == FINE && crop != NULL ? cut(crop, draws, image) : verdict;
 }
 
+/* Whether the pixels of a span have the bytes that it says. */
+static int is_whole(const struct autopipe_span *span) {
+  int64_t line, all;
+  return span->height > 0 && span->width > 0 && span->channels > 0 &&
+         !__builtin_mul_overflow(span->width, span->channels, &line) &&
+         !__builtin_mul_overflow(span->height, line, &all) && all == span->size;
+}
+
 /* Read the pixels of an image that lies in an open file, row behind row; of a crop only its rows. They come to `to` if
  * that is given, or to the scratch. */
 static int read_pixels(struct autopipe_scratch *scratch, const struct autopipe_span *span,
                        const struct autopipe_instruction *crop, const double *draws, uint8_t *to, struct image *image) {
   struct box box = {0, 0, span->height, span->width};
-  int64_t line, all;
-  if (span->height < 1 || span->width < 1 || span->channels < 1 || span->offset < 0 ||
-      __builtin_mul_overflow(span->width, span->channels, &line) || __builtin_mul_overflow(span->height, line, &all) ||
-      all != span->size)
-    return OTHER_SHAPE;
+  if (!is_whole(span) || span->offset < 0) return OTHER_SHAPE;
+  int64_t line = span->width * span->channels;
   int verdict = crop == NULL ? FINE : box_of(crop, span->height, span->width, draws, &box);
   if (verdict != FINE) return verdict;
   size_t size = (size_t)(box.height * line), done;
@@ -249,6 +258,67 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
   return FINE;
 }
 
+/* -------------------- files that are mapped into memory
+ *
+ * Small rows are copied by the system to a file in memory, many by one call. It reports a page that the mapped file has no
+ * longer; a process that touches such a page ends by SIGBUS. */
+
+#define MOST_ROWS 256
+#define MAPPED_BYTES ((size_t)1 << 18) /* of these rows */
+
+static void close_mapped(struct mapped *mapped) {
+  if (mapped->bytes == NULL) return;
+  munmap(mapped->bytes, MAPPED_BYTES);
+  close(mapped->file);
+  mapped->bytes = NULL;
+}
+
+/* Have a file in memory that is no other process's; return 0 without one. */
+static int open_mapped(struct mapped *mapped) {
+  if (mapped->bytes != NULL && mapped->owner == getpid()) return 1;
+  close_mapped(mapped);
+  int file = memfd_create("autopipe", MFD_CLOEXEC);
+  void *bytes = MAP_FAILED;
+  if (file >= 0 && ftruncate(file, MAPPED_BYTES) == 0) bytes = mmap(NULL, MAPPED_BYTES, PROT_READ, MAP_SHARED, file, 0);
+  if (bytes == MAP_FAILED && file >= 0) close(file);
+  if (bytes == MAP_FAILED) return 0;
+  *mapped = (struct mapped){bytes, file, getpid()};
+  return 1;
+}
+
+static int is_mapped(const struct autopipe_span *span) {
+  return span->path == NULL && span->data != NULL && span->height != 0 && span->size > 0;
+}
+
+/* Copy the next rows of a mapped file, all of one size. Return how many; those that are not there have a verdict. */
+static int64_t copy_mapped(struct mapped *mapped, const struct autopipe_span *spans, int64_t rows, uint8_t *verdicts) {
+  struct iovec parts[MOST_ROWS];
+  size_t size = (size_t)spans->size;
+  int64_t count = 0, done = 0, end = 0;
+  struct statx status;
+  for (; count < rows && count < MOST_ROWS && (size_t)(count + 1) * size <= MAPPED_BYTES; count++) {
+    if (!is_mapped(spans + count) || spans[count].size != spans->size) break;
+    parts[count] = (struct iovec){(void *)(uintptr_t)spans[count].data, size};
+    for (size_t at = 0; at < size; at += 64) __builtin_prefetch(spans[count].data + at); /* which touches no page */
+  }
+  if (count == 0 || !open_mapped(mapped)) {
+    verdicts[0] = UNREADABLE;
+    return 1;
+  }
+  memset(verdicts, UNREADABLE, (size_t)count);
+  while (done < count) {
+    ssize_t got = pwritev(mapped->file, parts + done, (int)(count - done), (off_t)((size_t)done * size));
+    if (got < 0 && errno == EINTR) continue;
+    for (int64_t end = done + (got > 0 ? got / spans->size : 0); done < end; done++) verdicts[done] = FINE;
+    done++; /* where it stopped */
+  }
+  /* Behind its end, the last page is there, and holds zeros. */
+  if (statx((int)spans->file, "", AT_EMPTY_PATH, STATX_SIZE, &status) == 0) end = (int64_t)status.stx_size;
+  for (done = 0; done < count; done++)
+    if (spans[done].file != spans->file || spans[done].offset > end - spans->size) verdicts[done] = UNREADABLE;
+  return count;
+}
+
 /* -------------------- called by Python */
 
 /* Return the name of an instruction, by which an op asks for it; NULL behind the last. */
@@ -270,6 +340,7 @@ AUTOPIPE_API struct autopipe_scratch *autopipe_scratch_new(int simd) {
 AUTOPIPE_API void autopipe_scratch_free(struct autopipe_scratch *scratch) {
   if (scratch == NULL) return;
   decoder_free(scratch->decoder);
+  close_mapped(&scratch->mapped);
   struct room *rooms[] = {&scratch->file, &scratch->records, &scratch->pixels[0], &scratch->pixels[1], &scratch->table, &scratch->line};
   for (size_t each = 0; each < sizeof rooms / sizeof *rooms; each++) free(rooms[each]->bytes);
   free(scratch);
@@ -281,8 +352,17 @@ AUTOPIPE_API int64_t autopipe_fill(const struct autopipe_program *program, const
                                    int64_t rows, const double *draws, int64_t drawn, uint8_t *out, int64_t row_bytes,
                                    struct autopipe_scratch *scratch, uint8_t *verdicts) {
   int64_t left = 0;
-  for (int64_t row = 0; row < rows; row++) {
-    int verdict = fill_row(program, spans + row, draws + row * drawn, out + row * row_bytes, scratch);
+  for (int64_t row = 0, copied = 0, first = 0; row < rows; row++) {
+    struct autopipe_span span = spans[row];
+    int verdict = FINE;
+    if (is_mapped(&span) && !is_whole(&span)) {
+      verdict = OTHER_SHAPE;
+    } else if (is_mapped(&span)) {
+      if (row >= first + copied) first = row, copied = copy_mapped(&scratch->mapped, spans + row, rows - row, verdicts + row);
+      verdict = verdicts[row];
+      span.data = scratch->mapped.bytes + (row - first) * span.size;
+    }
+    if (verdict == FINE) verdict = fill_row(program, &span, draws + row * drawn, out + row * row_bytes, scratch);
     verdicts[row] = (uint8_t)verdict;
     left += verdict != FINE;
   }

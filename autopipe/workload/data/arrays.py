@@ -1,13 +1,14 @@
 """`Arrays`: samples that are rows of NumPy arrays, in memory or in .npy files that stay on disk.
 
-A file is mapped into memory, which gathers a batch of small rows in half of the time that reads take. To touch memory
-that is mapped behind the end of a file ends the process, so its size is asked for before. Single rows are read.
+Rows of a file are read by ranges. Small ones of a batch are copied from where the file is mapped, which takes a sixth
+of the time; only the native library may do so, as Python would end by SIGBUS if the file was cut short meanwhile.
 
 Archives are in `columns`.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -28,8 +29,7 @@ ArrayLike: TypeAlias = NDArray[Any] | Place
 Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 
 _CHANNELS = (1, 3, 4)
-_PIXELS = (FieldKind.IMAGE, FieldKind.MASK)
-_SMALL_BYTES = 1 << 16  # of a row of a file, which is taken where the file is mapped
+_SMALL_BYTES = 1 << 13  # of a row: to read a larger one takes no longer than to copy it
 _HASH_WHOLE_BYTES = 1 << 20
 _PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 
@@ -40,9 +40,9 @@ class Arrays:
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of such arrays, and samples are
     built alike.
 
-    A .npy file stays on disk and each process maps it for itself. An array in memory is copied to each worker process,
-    so save a large one with `numpy.save` and pass its path. Rows cannot be written to, unless they are copies because
-    their bytes are in another order than this machine's.
+    A .npy file stays on disk; of one of numbers, or in Fortran order, each process has a copy in memory. An array in
+    memory is copied to each worker process, so save a large one with `numpy.save` and pass its path. Rows cannot be
+    written to, unless they are copies because their bytes are in another order than this machine's.
 
     x is taken for images if its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
     numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
@@ -80,13 +80,12 @@ class Arrays:
                 raise DataError(
                     f"`{named}` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows."
                 )
-            if not name.startswith("x") and rows.array.dtype.kind in "SU":
+            if not name.startswith("x") and rows.dtype.kind in "SU":
                 raise text_refused(f"`{name}`")
         kinds = [
-            None if rows is None else part_kind(slot, np.asarray(rows.array[0]), first.array.shape[1:])
+            None if rows is None else part_kind(slot, np.asarray(rows.row(0)), first.shape[1:])
             for (slot, _), rows in zip(paths, self._columns, strict=True)
         ]
-        self._kinds = kinds
         self.x_kind, self.y_kind, _ = triple(kinds if structure is None else structure.packed(kinds))
 
     def __len__(self) -> int:
@@ -109,8 +108,7 @@ class Arrays:
         return self._spans if all(rows is None or rows.is_plain for rows in self._columns) else None
 
     def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
-        columns = zip(self._columns, self._kinds, strict=True)
-        return tuple([None if rows is None else rows.at(indices, kind) for rows, kind in columns])
+        return tuple([None if rows is None else rows.at(indices) for rows in self._columns])
 
     def name(self, index: int) -> str:
         return f"row {index} of {next(iter(self._rows.values()))!r}"
@@ -119,7 +117,7 @@ class Arrays:
         return [str(rows.file) for rows in self._rows.values() if rows.file is not None]
 
     def mean_bytes(self) -> float:
-        return sum(rows.array.nbytes for rows in self._rows.values()) / len(self)
+        return sum(rows.bytes for rows in self._rows.values()) / len(self)
 
     def digest(self) -> str:
         """Describe shapes, dtypes, content (64 rows if it is above 1 MiB) and the files' times."""
@@ -148,42 +146,53 @@ class Arrays:
 
 
 def _is_image(path: PartPath, part: Any) -> bool:
-    rows = _Rows(part, label(path)).array
+    rows = _Rows(part, label(path))
     return looks_like_image(rows.shape[1:], rows.dtype)
 
 
 class _Rows:
-    """One array and its mapped file; a pickle holds the path instead of the content."""
+    """One array, in memory or in a file; a pickle holds the path instead of the content.
+
+    Attributes:
+        file: the .npy file, if there is one.
+        shape: of the whole array.
+        dtype: as it is stored.
+        array: the array, which cannot be written to; None if its rows are read from the file.
+    """
+
+    array: NDArray[Any] | None
 
     def __init__(self, array: ArrayLike, label: str) -> None:
         if isinstance(array, np.ndarray):
             self.file = _whole_file(array)
-            self._hold(array)
         elif isinstance(array, str | os.PathLike):
             if is_url(array):
                 raise DataError(
-                    f"`{label}` is mapped into memory, and so must be a file on a disk, "
+                    f"`{label}` is read by ranges, and so must be a file on a disk, "
                     f"but got `{shown(os.fspath(array))}`.",
                     hint="Copy the file to a disk. Images and TFRecords can be read from URLs.",
                 )
             self.file = Path(located(array))
-            self._hold(_mapped(self.file))
         else:
             raise DataError(
                 f"`{label}` must be a NumPy array or the path of a .npy file, but got {shortened(array)}.",
                 hint="Pass numpy.asarray(...) of it.",
             )
-        if self.array.dtype.hasobject or self.array.ndim == 0 or len(self.array) == 0:
+        if self.file is not None:
+            self._open(self.file)
+        elif isinstance(array, np.ndarray):
+            self._hold(array)
+        if self.dtype.hasobject or len(self.shape) == 0 or len(self) == 0:
             raise DataError(
-                f"`{label}` must have at least one row of plain numbers, but has shape {self.array.shape} "
-                f"and dtype {self.array.dtype}."
+                f"`{label}` must have at least one row of plain numbers, but has shape {self.shape} "
+                f"and dtype {self.dtype}."
             )
 
     def __len__(self) -> int:
-        return len(self.array)
+        return int(self.shape[0])
 
     def __repr__(self) -> str:
-        what = f"{self.array.dtype}{list(self.array.shape)}"
+        what = f"{self.dtype}{list(self.shape)}"
         return what if self.file is None else f"{str(self.file)!r}: {what}"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -191,56 +200,67 @@ class _Rows:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.file = state["file"]
-        self._hold(state["array"] if self.file is None else _mapped(self.file))
+        self._hold(state["array"]) if self.file is None else self._open(self.file)
 
     def _hold(self, array: NDArray[Any]) -> None:
-        self._first = array.offset if isinstance(array, np.memmap) else 0  # of its bytes in the file
-        self.array = array.view(np.ndarray)
-        self.array.flags.writeable = False
-        self._open = None if self.file is None else OpenFile(self.file)
-        self._row_bytes = self.array.nbytes // max(1, len(self.array)) if self.array.ndim else 0
+        view = array.view(np.ndarray)
+        view.flags.writeable = False
+        self.shape, self.dtype, self.array = array.shape, array.dtype, view
 
-    def whole(self) -> NDArray[Any]:
-        """Return the array; raise BadSampleError if its file was cut short since it was opened."""
-        if self._open is not None:
-            self._open.require(self._first + self.array.nbytes)
-        return self.array
+    def _open(self, file: Path) -> None:
+        mapped = _mapped(file)
+        if mapped.ndim < 2 or not mapped.flags.c_contiguous:
+            self._hold(np.load(file, allow_pickle=False))
+            return
+        self.shape, self.dtype, self.array = mapped.shape, mapped.dtype, None
+        self._mapped, self._opened, self._row_bytes = mapped, OpenFile(file), mapped[:1].nbytes
+        of_pixels = native.sizes(self.shape[1:], self.dtype.itemsize)
+        self._span = np.array(
+            [(0, 0, self._opened.descriptor, mapped.offset, self._row_bytes, *of_pixels)], native.SPAN
+        )
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def is_plain(self) -> bool:
         """Whether each row lies in memory, or in the file, as one piece, in this machine's byte order."""
-        piece = self.array[0] if self._open is None else self.array
-        return piece.flags.c_contiguous and self.array.flags.aligned and self.array.dtype.isnative
+        if self.array is None:
+            return self.dtype.isnative
+        return self.array[0].flags.c_contiguous and self.array.flags.aligned and self.dtype.isnative
 
     def row(self, index: int) -> Any:
         """Return a row, in the byte order of this machine, that cannot be written to."""
-        if self._open is None or self.array.ndim == 1 or not self.array.flags.c_contiguous:
-            row = self.whole()[index]
+        if self.array is not None:
+            row = self.array[index]
         else:
-            start = self._first + range(len(self))[index] * self._row_bytes
-            row = np.frombuffer(self._open.read(start, self._row_bytes), self.array.dtype)
-            row = row.reshape(self.array.shape[1:])
+            start = self._mapped.offset + range(len(self))[index] * self._row_bytes
+            row = np.frombuffer(self._opened.read(start, self._row_bytes), self.dtype).reshape(self.shape[1:])
         return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
 
-    def at(self, indices: NDArray[np.int64], kind: FieldKind | None) -> Any:
-        """Return some rows as they lie in memory; of large images in a file, spans of the open file."""
-        if self._open is None or kind not in _PIXELS or self._row_bytes <= _SMALL_BYTES:
-            return Rows(self.whole(), indices)
-        spans = np.zeros(len(indices), native.SPAN)
-        spans["file"], spans["size"] = self._open.descriptor, self._row_bytes
-        spans["offset"] = self._first + indices * self._row_bytes
-        spans["height"], spans["width"], spans["channels"] = native.sizes(self.array.shape[1:], self.array.itemsize)
+    def at(self, indices: NDArray[np.int64]) -> Any:
+        """Return some rows as they lie in memory, or as spans of the open file."""
+        if self.array is not None:
+            return Rows(self.array, indices)
+        spans, starts = (
+            self._span.repeat(len(indices)),
+            indices * self._row_bytes,
+        )  # the first row's, and how far behind
+        spans["offset"] += starts
+        if self._row_bytes <= _SMALL_BYTES:
+            spans["data"] = self._mapped.ctypes.data + starts
         return spans, None
 
     def digest(self) -> tuple[str, ...]:
-        shape = "x".join(map(str, self.array.shape))
-        rows = spread(len(self), len(self) if self.array.nbytes <= _HASH_WHOLE_BYTES else 64)
+        shape = "x".join(map(str, self.shape))
+        rows = spread(len(self), len(self) if self.bytes <= _HASH_WHOLE_BYTES else 64)
         content = b"".join(self.row(index).tobytes() for index in rows)
-        described = (f"array={self.array.dtype}[{shape}]", f"content={short_digest(content)}")
+        described = (f"array={self.dtype}[{shape}]", f"content={short_digest(content)}")
         return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
 
 
-def _mapped(file: Path) -> NDArray[Any]:
+def _mapped(file: Path) -> np.memmap[Any, Any]:
     try:
         loaded = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:
@@ -250,7 +270,7 @@ def _mapped(file: Path) -> NDArray[Any]:
             f"`{file}` must be a .npy file of plain numbers, but cannot be read as one: {error}",
             hint="Write it with numpy.save.",
         ) from error
-    if not isinstance(loaded, np.ndarray):
+    if not isinstance(loaded, np.memmap):
         raise DataError(f"`{file}` must be a .npy file, but is an archive of several arrays (.npz).")
     return loaded
 

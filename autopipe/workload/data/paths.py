@@ -325,16 +325,8 @@ class OpenFile:
         except OSError as error:
             raise BadSampleError(f"`{self._path}` cannot be read: {error.strerror}.") from error
         if len(content) < count:
-            raise self._cut(start + count)
+            raise BadSampleError(f"`{self._path}` is cut short: it ends before byte {start + count}.")
         return content
-
-    def require(self, end: int) -> None:
-        """Raise BadSampleError if the file no longer has so many bytes."""
-        if os.fstat(self.descriptor).st_size < end:
-            raise self._cut(end)
-
-    def _cut(self, end: int) -> BadSampleError:
-        return BadSampleError(f"`{self._path}` is cut short: it ends before byte {end}.")
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
         if hasattr(self, "descriptor"):

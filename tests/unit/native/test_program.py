@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
+import os
 import struct
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -569,3 +572,30 @@ def test_a_part_of_a_file_is_read(tmp_path: Any) -> None:
     assert not found.fill([spans, None], np.empty((1, 0)), out).any()
     assert kept
     np.testing.assert_array_equal(out[0], expected[0])
+
+
+@pytest.mark.parametrize("shape", [(28, 28), (64, 41, 3)], ids=str)
+def test_rows_of_a_mapped_file_are_left_where_it_ends(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    path, flip = tmp_path / "rows", [(native.Instruction(native.FLIP, (1, 0)), 0)]
+    rows = np.random.default_rng(0).integers(0, 256, (600, *shape), np.uint8)
+    path.write_bytes(rows.tobytes())
+    order = np.random.default_rng(1).permutation(len(rows))
+    spans, out = np.zeros(len(order), native.SPAN), np.empty((len(order), *shape), np.uint8)
+    mapped = np.memmap(path, np.uint8, "r")
+    spans["size"], spans["offset"] = rows[0].size, order * rows[0].size
+    spans["data"] = mapped.ctypes.data + order * rows[0].size
+    spans["height"], spans["width"], spans["channels"] = (*shape, 1)[:3]
+    with path.open("rb") as file:
+        spans["file"] = file.fileno()
+        for code, expected in (((), rows), (flip, rows[:, :, ::-1])):
+            program = native.Program(code, shape, out.dtype)
+            assert not program.fill(spans, np.zeros((len(order), 1)), out).any()
+            np.testing.assert_array_equal(out, expected[order])
+        for size in (mmap.PAGESIZE * 50, mmap.PAGESIZE * 3 + rows[0].size // 2, 7):  # at the end of a page, and in one
+            os.truncate(path, size)
+            is_left = program.fill(spans, np.zeros((len(order), 1)), out) == 0
+            np.testing.assert_array_equal(is_left, order < size // rows[0].size)
+            np.testing.assert_array_equal(out[is_left], expected[order[is_left]])
+        path.write_bytes(rows.tobytes())
+        spans["width"] += 1
+        assert program.fill(spans, np.zeros((len(order), 1)), out).all()

@@ -91,16 +91,27 @@ def test_a_set_that_vanishes_while_it_is_open_is_read_on(kept: Any) -> None:
         np.testing.assert_array_equal(first, [batch[0] for batch in loader.epoch(0)])
 
 
-@pytest.mark.parametrize("ops", [(), (ap.RandomCrop(8, 8),), (ap.Map(np.flipud),)], ids=["batches", "images", "python"])
-def test_arrays_in_a_file_that_is_cut_short_are_told(tmp_path: Path, ops: tuple[Any, ...]) -> None:
-    """The file is mapped into memory, where Python would end by SIGBUS."""
-    np.save(tmp_path / "x.npy", np.ones((COUNT, 64, 64, 3), np.uint8))
+@pytest.mark.parametrize(
+    ("row", "ops"),
+    [
+        ((64, 64, 3), ()),
+        ((28, 28), ()),
+        ((5,), ()),
+        ((64, 64, 3), (ap.RandomCrop(8, 8),)),
+        ((64, 64, 3), (ap.Map(np.flipud),)),
+    ],
+    ids=["large rows", "small rows", "features", "images", "python"],
+)
+def test_arrays_in_a_file_that_is_cut_short_are_told(
+    tmp_path: Path, row: tuple[int, ...], ops: tuple[Any, ...]
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((COUNT, *row), np.uint8))
     arrays = ap.Arrays(str(tmp_path / "x.npy"))
     workload = ap.Workload(data=arrays, ops=ops, batch_size=8)
     recipe = Recipe.of(workload, make_plan(workload))
     kernel, indices, batch = Kernel(recipe), np.arange(COUNT), recipe.spec.empty(COUNT)
     kernel.fill(0, indices, batch)
-    os.truncate(tmp_path / "x.npy", 300)
+    os.truncate(tmp_path / "x.npy", 130)
     with pytest.raises(BadSampleError, match=rf"`{tmp_path}/x\.npy` is cut short: it ends before byte"):
         kernel.fill(1, indices, batch)
     with pytest.raises(BadSampleError, match="is cut short"):
