@@ -65,6 +65,7 @@ class RowsAtOnce:
         self._is_native = _is_native(rest) or _is_native(whole)
         is_one = len(rest) == 1 and not rest[0].alone and rest[0].programs.before.is_fixed
         self.gathers = is_one and (cache is not None or self._spans is not None)
+        self._copies = is_one and not rest[0].programs.is_native and not rest[0].programs.finish
 
     @classmethod
     def of(
@@ -101,7 +102,11 @@ class RowsAtOnce:
         try:
             if self._filler is not None:
                 self._fill_cache(self._filler, indices, read, run)
-            for chain, rows, columns in self._begun(indices, fixed, read):
+            at_hand = self._at_hand(indices)
+            if self._copies and at_hand is not None and all(map(_copied, at_hand, out)):
+                done[:] = True
+                return done
+            for chain, rows, columns in self._begun(indices, at_hand, fixed, read):
                 done[self._ended(chain, rows, columns, _Wanted(indices, drawn, out, run))] = True
         except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
             _log.debug("A batch is made in Python, because at once it failed: %r", error)
@@ -123,18 +128,25 @@ class RowsAtOnce:
 
     # ------------------------------------------------------------ where rows begin
 
+    def _at_hand(self, indices: NDArray[np.int64]) -> _Columns | None:
+        """Return the parts of samples from a cache that holds all of them, or as the source names them; or None."""
+        if self._rest[0].alone:
+            return None
+        if self._cache is None:
+            return None if self._spans is None else self._spans(indices)
+        places = self._cache.rows_of(indices) if self._rest[0].programs.before.is_fixed else None
+        return None if places is None else [None if each is None else Rows(each, places) for each in self._cache.rows]
+
     def _begun(
-        self, indices: NDArray[np.int64], fixed: _Read, read: _Read
+        self, indices: NDArray[np.int64], at_hand: _Columns | None, fixed: _Read, read: _Read
     ) -> Iterator[tuple[_Chain, Sequence[int], _Columns]]:
         """Yield chains, the rows that each makes, and the parts of their samples as it begins with them."""
         cache, count = self._cache, len(indices)
+        if at_hand is not None:
+            yield self._rest, range(count), at_hand
+            return
         if cache is None:
             yield self._whole, *self._direct(range(count), indices, read)
-            return
-        is_fixed = self._rest[0].programs.before.is_fixed and not self._rest[0].alone
-        places = cache.rows_of(indices) if is_fixed else None
-        if places is not None:
-            yield self._rest, range(count), [None if each is None else Rows(each, places) for each in cache.rows]
             return
         if not self._is_native:
             return
@@ -282,6 +294,11 @@ def _made(
     del alive  # only now: the spans point into it
     found.put_finished(made, out, None if len(rows) == count else np.array(rows, np.intp))
     return rows
+
+
+def _copied(column: Any, out: NDArray[Any] | None) -> bool:
+    """Write a part that nothing changes if it is rows of an array, and return True if it is all there."""
+    return column is out is None or (isinstance(column, Rows) and column.gathered(out) is out)
 
 
 def _put(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[Part] | None) -> None:
