@@ -120,6 +120,9 @@ def _loaded() -> ctypes.CDLL | str:
     found.autopipe_uniforms.restype = None
     found.autopipe_features.restype = None
     pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    found.autopipe_keep.restype = found.autopipe_take.restype = number
+    found.autopipe_take.argtypes = [pointer, number, number]
+    found.autopipe_keep.argtypes = [pointer, pointer, number, pointer, pointer, number, pointer, pointer, pointer]
     found.autopipe_uniforms.argtypes = [pointer, number, pointer, number, pointer]
     found.autopipe_features.argtypes = [pointer, number, pointer, number, pointer, pointer]
     found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
@@ -221,13 +224,13 @@ class Program:
     def __init__(
         self,
         instructions: Sequence[tuple[Instruction, int]],
-        shape: tuple[int, ...],
+        shape: tuple[int, ...] | None,
         dtype: np.dtype[Any],
         *,
         simd: int = 2,
     ) -> None:
-        """Make rows of `shape`, which of an image is (height, width) or (height, width, channels): by plain C if `simd`
-        is 0, SSSE3 if 1.
+        """Make rows of `shape`, which of an image is (height, width) or (height, width, channels), or of any (None), to
+        be kept: by plain C if `simd` is 0, SSSE3 if 1.
         """
         found = _loaded()
         assert not isinstance(found, str), found
@@ -238,7 +241,7 @@ class Program:
             to.code, to.draw = codes()[each.name], draw
             to.whole[: len(each.whole)], to.real[: len(each.real)] = each.whole, each.real
             to.table = None if each.table is None else each.table.ctypes.data
-        self._program = _Program(self._code, len(instructions), *sizes(shape, dtype.itemsize))
+        self._program = _Program(self._code, len(instructions), *sizes((0,) if shape is None else shape, dtype.itemsize))
 
     def fill(self, spans: NDArray[Any], draws: NDArray[np.float64], out: NDArray[Any]) -> NDArray[np.uint8]:
         """Write the rows of `out`, each from a span, and return a verdict for each: 0, or else the row holds anything.
@@ -251,6 +254,26 @@ class Program:
             out.ctypes.data, out.strides[0], _scratch(self._library, self._simd), verdicts.ctypes.data,
         )  # fmt: skip
         return verdicts
+
+    def keep(
+        self, spans: NDArray[Any], heap: NDArray[np.uint8], first_free: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Put an image of any size, made of each span, into what is left of a heap; return of each where it begins, its
+        height, width and bytes of a pixel; and its verdict, as `fill` does.
+        """
+        verdicts, places = np.empty(len(spans), np.uint8), np.empty((len(spans), 4), np.int64)
+        self._library.autopipe_keep(
+            ctypes.addressof(self._program), spans.ctypes.data, len(spans), heap.ctypes.data, first_free.ctypes.data,
+            len(heap), places.ctypes.data, _scratch(self._library, self._simd), verdicts.ctypes.data,
+        )  # fmt: skip
+        return places, verdicts
+
+
+def take(first_free: NDArray[np.int64], size: int, end: int) -> int:
+    """Take some bytes of a heap, as `Program.keep` does; return where they begin, or -1 if they are not left."""
+    library = _loaded()
+    assert not isinstance(library, str), library
+    return int(library.autopipe_take(first_free.ctypes.data, size, end))
 
 
 def mix(

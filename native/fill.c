@@ -214,8 +214,10 @@ static int read_pixels(struct autopipe_scratch *scratch, const struct autopipe_s
   return verdict == FINE && done < size ? DAMAGED : verdict;
 }
 
-static int fill_row(const struct autopipe_program *program, const struct autopipe_span *span, const double *draws,
-                    uint8_t *out, struct autopipe_scratch *scratch) {
+/* Run the instructions on a span. The image comes to lie in `out`, a row of the program's size, in the scratch or where
+ * it was. */
+static int make_image(const struct autopipe_program *program, const struct autopipe_span *span, const double *draws,
+                      uint8_t *out, struct autopipe_scratch *scratch, struct image *made) {
   const struct autopipe_instruction *each = program->instructions, *end = each + program->count, *last = end;
   struct image image = {(uint8_t *)(uintptr_t)span->data, span->width * span->channels,
                         span->height, span->width, span->channels, 0};
@@ -253,6 +255,15 @@ static int fill_row(const struct autopipe_program *program, const struct autopip
     }
     if (verdict != FINE) return verdict;
   }
+  *made = image;
+  return FINE;
+}
+
+static int fill_row(const struct autopipe_program *program, const struct autopipe_span *span, const double *draws,
+                    uint8_t *out, struct autopipe_scratch *scratch) {
+  struct image image;
+  int verdict = make_image(program, span, draws, out, scratch, &image);
+  if (verdict != FINE) return verdict;
   if (!is_row(program, image.height, image.width, image.channels)) return OTHER_SHAPE;
   if (image.pixels != out) copy_rows(&image, out, (size_t)(image.width * image.channels));
   return FINE;
@@ -346,6 +357,12 @@ AUTOPIPE_API void autopipe_scratch_free(struct autopipe_scratch *scratch) {
   free(scratch);
 }
 
+static void drop_rooms(struct autopipe_scratch *scratch) {
+  drop_large(&scratch->file);
+  drop_large(&scratch->pixels[0]);
+  drop_large(&scratch->pixels[1]);
+}
+
 /* Write `rows` rows, the next `row_bytes` behind the one before, from a span each; `draws` has `drawn` random numbers a
  * row. Return how many rows have a verdict other than FINE; what those rows hold is undefined. */
 AUTOPIPE_API int64_t autopipe_fill(const struct autopipe_program *program, const struct autopipe_span *spans,
@@ -366,9 +383,41 @@ AUTOPIPE_API int64_t autopipe_fill(const struct autopipe_program *program, const
     verdicts[row] = (uint8_t)verdict;
     left += verdict != FINE;
   }
-  drop_large(&scratch->file);
-  drop_large(&scratch->pixels[0]);
-  drop_large(&scratch->pixels[1]);
+  drop_rooms(scratch);
+  return left;
+}
+
+/* -------------------- samples of any shapes */
+
+/* Take `size` bytes of those up to `end`, for this thread alone of all processes that share `first_free`; return where
+ * they begin, or -1 if they are not left. */
+AUTOPIPE_API int64_t autopipe_take(int64_t *first_free, int64_t size, int64_t end) {
+  int64_t at = __atomic_load_n(first_free, __ATOMIC_RELAXED);
+  do
+    if (size < 0 || at > end || size > end - at) return -1;
+  while (!__atomic_compare_exchange_n(first_free, &at, at + size, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return at;
+}
+
+/* Put an image of any size, made of each span without random numbers, into what is left of `heap`, and write to `places`
+ * where it begins, its height, width and bytes of a pixel. Return how many have a verdict other than FINE. */
+AUTOPIPE_API int64_t autopipe_keep(const struct autopipe_program *program, const struct autopipe_span *spans,
+                                   int64_t rows, uint8_t *heap, int64_t *first_free, int64_t end, int64_t *places,
+                                   struct autopipe_scratch *scratch, uint8_t *verdicts) {
+  static const double none[1] = {0};
+  int64_t left = 0;
+  for (int64_t row = 0; row < rows; row++) {
+    struct image image = {.height = 0};
+    int verdict = is_mapped(spans + row) ? UNKNOWN : make_image(program, spans + row, none, NULL, scratch, &image);
+    int64_t size = image.height * image.width * image.channels, at = -1;
+    if (verdict == FINE) at = autopipe_take(first_free, (size + 63) / 64 * 64, end);
+    if (verdict == FINE && at < 0) verdict = NO_MEMORY;
+    if (verdict == FINE) copy_rows(&image, heap + at, (size_t)(image.width * image.channels));
+    memcpy(places + 4 * row, (int64_t[]){at, image.height, image.width, image.channels}, 4 * sizeof *places);
+    verdicts[row] = (uint8_t)verdict;
+    left += verdict != FINE;
+  }
+  drop_rooms(scratch);
   return left;
 }
 

@@ -130,10 +130,13 @@ def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
             alone.append((passed[0], slice(first, draw)))
 
 
-def programs(before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, simd: int = 2) -> Programs:
+def programs(
+    before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, simd: int = 2, any_shape: bool = False
+) -> Programs:
     """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be.
 
-    `draw` is the number of the first of their random numbers among those of all steps.
+    `draw` is the number of the first of their random numbers among those of all steps. A batch is of one shape, unless
+    samples of `any_shape` are to be kept.
     """
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}
@@ -155,7 +158,7 @@ def programs(before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, simd: 
         draw += step.op.draws
         for part in parts.values():
             part.go_on(number, step)
-        if not any(part.is_encoded for part in parts.values()) and step.after.is_fixed:
+        if not any(part.is_encoded for part in parts.values()) and (any_shape or step.after.is_fixed):
             done = number
     return _programs(before, steps[:done], parts, tuple(step for number, step in finish if number <= done), simd=simd)
 
@@ -183,7 +186,7 @@ def _programs(
 
 
 def _program(code: Sequence[tuple[Instruction, int]], field: Field | None, *, simd: int) -> native.Program | None:
-    if field is None or field.shape is None or field.dtype is None:
+    if field is None or field.dtype is None or (field.shape is None and not code):
         return None
     return native.Program(code, field.shape, field.dtype, simd=simd)
 

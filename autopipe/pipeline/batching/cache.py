@@ -18,11 +18,12 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, has_room
@@ -197,11 +198,15 @@ class _Rows:
         return True
 
 
-class _Heap:
+class Heap:
     """Room for samples of any shapes, encoded ones among them: one behind the other, in the order of their coming.
 
     A table holds the place, the rank and the shape of each part. If the estimated room is used up, further samples are
     not kept.
+
+    Attributes:
+        room: the bytes of the samples.
+        first_free: where those begin that no sample has yet.
     """
 
     def __init__(self, spec: SampleSpec, rows: int, sample_bytes: float) -> None:
@@ -215,7 +220,8 @@ class _Heap:
 
     def open(self, block: SharedBlock) -> None:
         self._block = block
-        self._free = block.array((1,), np.dtype(np.int64))
+        self.first_free = block.array((1,), np.dtype(np.int64))
+        self.room = block.array((self.size - self._begin,), np.dtype(np.uint8), self._begin)
         self._table = block.array(self._shape, np.dtype(np.int64), self._table_at)
         self._bytes = block.view()
 
@@ -241,33 +247,45 @@ class _Heap:
                     return False
                 arrays.append(np.frombuffer(part, np.uint8))
                 continue
-            array = None if field is None else np.asarray(part)
+            array = None if field is None or isinstance(part, Placed) else np.asarray(part)
             if field is not None and array is not None and (array.dtype != field.dtype or array.ndim > _MOST_AXES):
                 return False
             arrays.append(array)
         at = self._take(sum(0 if array is None else _aligned(array.nbytes) for array in arrays))
         if at is None:
             return False
-        for column, array in enumerate(arrays):
-            if array is None:
-                continue
-            self._block.array(array.shape, array.dtype, at)[...] = array
-            self._table[row, column, : 2 + array.ndim] = (at, array.ndim, *array.shape)
-            at += _aligned(array.nbytes)
+        for column, (array, part) in enumerate(zip(arrays, sample, strict=True)):
+            if array is not None:
+                self._block.array(array.shape, array.dtype, self._begin + at)[...] = array
+                part = Placed(at, array.shape)
+                at += _aligned(array.nbytes)
+            if isinstance(part, Placed):
+                place = (self._begin + part.at, len(part.shape), *part.shape)
+                self._table[row, column, : len(place)] = place
         return True
 
     def _take(self, size: int) -> int | None:
         """Take so many bytes for this process and thread; return where they begin, or None if they are not left."""
+        if native.why_not() is None:
+            at = native.take(self.first_free, size, len(self.room))
+            return None if at < 0 else at
         with self._lock:
             fcntl.lockf(self._block.descriptor, fcntl.LOCK_EX)  # a process that dies gives it back
             try:
-                at = max(self._begin, int(self._free[0]))
-                if at + size > self.size:
+                at = int(self.first_free[0])
+                if at + size > len(self.room):
                     return None
-                self._free[0] = at + size
+                self.first_free[0] = at + size
             finally:
                 fcntl.lockf(self._block.descriptor, fcntl.LOCK_UN)
         return at
+
+
+class Placed(NamedTuple):
+    """An array that lies in the room of a heap already, and where it begins there."""
+
+    at: int
+    shape: tuple[int, ...]
 
 
 _MOST_AXES = 4
@@ -383,6 +401,12 @@ class MemoryCache:
         return int(np.count_nonzero(self._filled))
 
     @property
+    def heap(self) -> Heap:
+        """The room of samples whose shapes differ."""
+        assert isinstance(self._room, Heap)
+        return self._room
+
+    @property
     def rows(self) -> Batch:
         """The room of all samples, of one shape: a row each. Whoever writes to it tells so by `note`."""
         assert isinstance(self._room, _Rows)
@@ -393,8 +417,8 @@ def _key(recipe: Recipe) -> tuple[object, ...]:
     return "cache", id(recipe.source), recipe.fixed_spec, recipe.fixed_steps, recipe.cached, recipe.kept_bytes
 
 
-def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | _Heap:
-    return (_Rows if spec.is_fixed else _Heap)(spec, rows, sample_bytes)
+def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | Heap:
+    return (_Rows if spec.is_fixed else Heap)(spec, rows, sample_bytes)
 
 
 def read_only(sample: Sample) -> Sample:

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import AutopipeError
-from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.cache import MemoryCache, Placed
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.form import AtOnce, Conversion
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
 from autopipe.workload.ops import planner
-from autopipe.workload.program import Link, Programs, links
+from autopipe.workload.program import Link, Programs, links, programs
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
 
 _log = logging.getLogger(__name__)
@@ -55,10 +55,15 @@ class RowsAtOnce:
     """
 
     def __init__(
-        self, recipe: Recipe, cache: MemoryCache | None, rest: _Chain, whole: _Chain, filler: Self | None = None
+        self,
+        recipe: Recipe,
+        cache: MemoryCache | None,
+        rest: _Chain,
+        whole: _Chain,
+        filler: Self | Programs | None = None,
     ) -> None:
         """Do `rest` behind the cache, and the `whole` on samples that it does not keep. The `filler` makes those that
-        it keeps; None: Python does.
+        it keeps, `Programs` if their shapes differ; None: Python does.
         """
         self._rest, self._whole, self._cache, self._filler = rest, whole, cache, filler
         self._source, self._spans = recipe.source, data_source.spans_half(recipe.source)
@@ -81,7 +86,10 @@ class RowsAtOnce:
             made = cls(recipe, cache, whole, whole)
         else:
             first = links(before, steps[:kept])
-            filler = cls(recipe, None, first, first) if _is_native(first) else None
+            filler: Self | Programs | None = cls(recipe, None, first, first) if _is_native(first) else None
+            if not steps[kept - 1].after.is_fixed:
+                found = programs(before, steps[:kept], any_shape=True)
+                filler = found if found.is_native and found.count == kept and not found.finish else None
             made = cls(recipe, cache, links(steps[kept - 1].after, steps[kept:]), whole, filler)
         return made if made.gathers or made._is_native or made._filler is not None else None
 
@@ -100,8 +108,8 @@ class RowsAtOnce:
         """
         done = np.zeros(len(indices), np.bool_)
         try:
-            if self._filler is not None:
-                self._fill_cache(self._filler, indices, read, run)
+            if self._filler is not None and self._cache is not None:
+                self._fill_cache(self._filler, self._cache, indices, read, run)
             at_hand = self._at_hand(indices)
             if self._copies and at_hand is not None and all(map(_copied, at_hand, out)):
                 done[:] = True
@@ -113,18 +121,42 @@ class RowsAtOnce:
             done[:] = False
         return done
 
-    def _fill_cache(self, filler: Self, indices: NDArray[np.int64], read: _Read, run: _Run) -> None:
+    def _fill_cache(
+        self, filler: Self | Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read, run: _Run
+    ) -> None:
         """Put samples that the cache is to keep into it, as far as they are made at once."""
-        cache = self._cache
-        if cache is None or cache.rows_of(indices) is not None:
+        if cache.rows_of(indices) is not None:
             return
         missing = [index for index in indices.tolist() if cache.keeps(index) and not cache.holds(index)]
         if not missing:
+            return
+        if isinstance(filler, Programs):
+            self._fill_heap(filler, cache, np.array(missing), read)
             return
         out = filler._rest[-1].programs.after.empty(len(missing))
         made = filler.make(np.array(missing), np.empty((len(missing), 0)), out, read, read, run)
         for row in np.flatnonzero(made).tolist():
             cache.put(missing[row], *(None if part is None else part[row] for part in out))
+
+    def _fill_heap(self, found: Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read) -> None:
+        """Put samples whose shapes differ into the heap of a cache."""
+        heap, (rows, columns) = cache.heap, self._direct(range(len(indices)), indices, read)
+        done, made, alive = np.ones(len(rows), np.bool_), list[Any](), list[Any]()
+        for number, (before, field) in enumerate(zip(found.before.columns, found.made.columns, strict=True)):
+            program, column = found.parts[number], columns[number]
+            if before is None or field is None:
+                made.append([None] * len(rows))
+            elif not found.has_code[number] and not _is_spans(column):
+                made.append(column.gathered() if isinstance(column, Rows) else column)
+            elif program is None:  # of a size that only the file tells, as it is
+                return
+            else:
+                places, verdicts = program.keep(_spans_of(column, before, alive), heap.room, heap.first_free)
+                done &= verdicts == 0
+                made.append([Placed(at, _shape(field, *sizes)) for at, *sizes in places.tolist()])
+        for row, is_done, sample in zip(rows, done.tolist(), zip(*made, strict=True), strict=True):
+            if is_done:
+                cache.put(int(indices[row]), *sample)
 
     # ------------------------------------------------------------ where rows begin
 
@@ -270,18 +302,11 @@ def _made(
     for number, (field, column, to) in enumerate(zip(found.before.columns, columns, made, strict=True)):
         if field is None or column is None:
             continue
-        is_array = isinstance(column, Rows)
-        if not is_array and isinstance(column, tuple):
-            of_rows = column[0]
-        elif not found.has_code[number]:
-            _put(
-                column, None if is_all else rows, to, None if left is None else left.setdefault(number, [None] * count)
-            )
+        if not found.has_code[number] and not _is_spans(column):
+            as_read = None if left is None else left.setdefault(number, [None] * count)
+            _put(column, None if is_all else rows, to, as_read)
             continue
-        elif is_array:
-            of_rows = native.rows_at(column.addresses, column.array.shape[1:], column.array.itemsize)
-        else:
-            of_rows = _memory(column, field, alive)
+        of_rows = _spans_of(column, field, alive)
         if not is_all:
             of_all = np.zeros(count, native.SPAN)
             of_all[rows] = of_rows
@@ -321,8 +346,24 @@ def _put(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[
 _NOTHING = np.empty((0, 0), np.uint8)
 
 
-def _memory(column: Sequence[Part], field: Field, alive: list[Any]) -> NDArray[Any]:
+def _shape(field: Field, height: int, width: int, pixel_bytes: int) -> tuple[int, ...]:
+    """Return the shape of a part that the library has kept."""
+    if field.shape is not None or field.dtype is None:
+        return field.shape or ()
+    return (height, width, pixel_bytes // field.dtype.itemsize)[: field.rank]
+
+
+def _is_spans(column: Any) -> bool:
+    return isinstance(column, tuple) and not isinstance(column, Rows)
+
+
+def _spans_of(column: Any, field: Field, alive: list[Any]) -> NDArray[Any]:
     """Return the spans of encoded images or of pixels; what is neither is empty, and so left to Python."""
+    if isinstance(column, Rows):
+        return native.rows_at(column.addresses, column.array.shape[1:], column.array.itemsize)
+    if isinstance(column, tuple):
+        spans: NDArray[Any] = column[0]
+        return spans
     if field.kind is FieldKind.ENCODED:
         return native.bytes_at([part if isinstance(part, bytes | memoryview) else b"" for part in column])
     arrays = [

@@ -576,7 +576,7 @@ def test_a_part_of_a_file_is_read(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(28, 28), (64, 41, 3)], ids=str)
 def test_rows_of_a_mapped_file_are_left_where_it_ends(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    path, flip = tmp_path / "rows", [(native.Instruction(native.FLIP, (1, 0)), 0)]
+    path, flip = tmp_path / "rows", [(native.Instruction("FLIP", (1, 0)), 0)]
     rows = np.random.default_rng(0).integers(0, 256, (600, *shape), np.uint8)
     path.write_bytes(rows.tobytes())
     order = np.random.default_rng(1).permutation(len(rows))

@@ -14,7 +14,7 @@ import autopipe as ap
 from autopipe import native
 from autopipe.errors import BadSampleError, WorkloadError
 from autopipe.pipeline.assembly import conversion_of
-from autopipe.pipeline.batching import kernel
+from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.rows import made_at_once
@@ -26,7 +26,7 @@ from autopipe.workload.op import Op
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import FieldKind
-from tests.unit.native.test_program import jpeg, pixels
+from tests.unit.native.test_program import jpeg, pixels, png
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 
@@ -58,20 +58,33 @@ def recipe(source: Any, ops: Sequence[Op], cached: float, *, skips: bool = False
 
 def batches(made: Recipe, epochs: int = 2) -> list[Any]:
     """Return the batches of some epochs, and how many samples the cache holds in the end."""
-    cache = MemoryCache.of(made)
-    filler, found = Kernel(made, cache), []
+    kept = MemoryCache.of(made)
+    filler, found = Kernel(made, kept), []
     for epoch in range(epochs):
         for start in range(0, COUNT, 4):
             batch = made.spec.empty(4)
             filler.fill(epoch, np.arange(start, start + 4), batch)
             found.append([np.array(part) for part in batch])
-    return [found, 0 if cache is None else cache.filled]
+    return [found, 0 if kept is None else kept.filled]
 
 
 def same(one: Sequence[Any], other: Sequence[Any]) -> None:
     for first, second in zip(one, other, strict=True):
         for part, expected in zip(first, second, strict=True):
             np.testing.assert_array_equal(part, expected)
+
+
+def noted_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the names of the ops that the kernel will have run on single samples."""
+    names: list[str] = []
+    run = planner.run
+
+    def noted(step: Any, *arguments: Any) -> Any:
+        names.append(step.op.name)
+        return run(step, *arguments)
+
+    monkeypatch.setattr(kernel, "run", noted)
+    return names
 
 
 @pytest.mark.parametrize("cached", [1.0, 0.5])
@@ -89,17 +102,42 @@ def test_the_library_fills_a_cache(monkeypatch: pytest.MonkeyPatch, cached: floa
     assert filled == cached * COUNT
 
 
+class Pairs(Photographs):
+    """The same with masks, and weights."""
+
+    x_kind, y_kind = FieldKind.ENCODED, FieldKind.ENCODED
+
+    def read(self, index: int) -> Any:
+        return self.images[index], png(pixels((20 + index, 30), 1)[..., 0]), np.float32(index)
+
+
+@pytest.mark.parametrize("cached", [1.0, 0.5])
+@pytest.mark.parametrize("kind", [Photographs, Pairs])
+def test_the_library_fills_a_cache_of_samples_that_differ_in_shape(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Photographs], cached: float
+) -> None:
+    source, ops = kind(), [ap.Decode(), ap.RandomCrop(9, 8), ap.RandomFlip()]
+    expected, _ = batches(recipe(source, ops, 0.0))
+    made, names = recipe(source, ops, cached), noted_runs(monkeypatch)
+    found, filled = batches(made)
+    same(found, expected)
+    assert filled == cached * COUNT
+    assert cached < 1 or "Decode" not in names
+
+
+def test_a_heap_that_is_full_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_SPARE_BYTES", 0)
+    made = recipe(Photographs(), [ap.Decode(), ap.RandomCrop(9, 8)], 1.0)
+    expected, _ = batches(dataclasses.replace(made, cached=0.0))
+    found, filled = batches(dataclasses.replace(made, kept_bytes=1000.0))
+    same(found, expected)
+    assert 0 < filled < COUNT
+
+
 def test_the_library_fills_a_cache_in_front_of_an_op_of_somebodys_own(monkeypatch: pytest.MonkeyPatch) -> None:
     source, ops = Photographs(), [*KEPT, ap.RandomFlip(), ap.Map(np.flipud)]
     expected, _ = batches(recipe(source, ops, 0.0))
-    made, names = recipe(source, ops, 1.0), []
-    run = planner.run
-
-    def noted(step: Any, *arguments: Any) -> Any:
-        names.append(step.op.name)
-        return run(step, *arguments)
-
-    monkeypatch.setattr(kernel, "run", noted)
+    made, names = recipe(source, ops, 1.0), noted_runs(monkeypatch)
     found, filled = batches(made)
     same(found, expected)
     assert filled == COUNT
