@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -66,6 +66,22 @@ def test_an_array_that_maps_a_file_pickles_without_its_content(tmp_path: Path) -
     data = pickle.loads(pickled)
     assert (len(pickled) < 1000, len(data), data.files()) == (True, 1000, [str(file)])
     assert not np.asarray(data.read(0)).flags.writeable
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_of_a_file_in_either_order_are_those_of_the_array(tmp_path: Path, order: Literal["C", "F"]) -> None:
+    x, y = np.arange(7 * 30, dtype=np.int16).reshape(7, 5, 6), np.arange(7)
+    np.save(tmp_path / "x.npy", np.asarray(x, order=order))
+    np.save(tmp_path / "y.npy", y)
+    data = pickle.loads(pickle.dumps(ap.Arrays(tmp_path / "x.npy", tmp_path / "y.npy")))
+    for index in (0, 3, 6):
+        row, label = data.read(index)
+        np.testing.assert_array_equal(row, x[index])
+        assert label == index
+        with pytest.raises(ValueError, match="read-only"):
+            row[0] = 1
+    with pytest.raises(IndexError):
+        data.read(7)
 
 
 def test_a_part_of_a_mapped_file_and_changes_in_memory_pickle_with_their_content(tmp_path: Path) -> None:
