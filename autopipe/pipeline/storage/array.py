@@ -16,10 +16,10 @@ from string import ascii_lowercase
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from autopipe import native
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Column, Folder, Storage, shard_file
+from autopipe.pipeline.storage.form import Column, Folder, Shard, Storage, shard_file
 from autopipe.workload.data.paths import OpenFile
 from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec
 
@@ -61,58 +61,32 @@ class Array(Storage):
             for number, name, field in _columns(spec):
                 _finish(files[number][0], field, shapes[number], to / f"{name}.shapes.npy")
 
-    def open(self, folder: Folder, spec: SampleSpec, number: int) -> list[_Rows | None]:
+    def open(self, folder: Folder, spec: SampleSpec, number: int) -> Shard:
         assert folder.path is not None  # `Storage.at` refuses a URL
-        columns: list[_Rows | None] = [None] * len(spec.columns)
+        columns: list[Any] = [None] * len(spec.columns)
         for position, name, field in _columns(spec):
             file, shapes = (folder.path / shard_file(f"{name}.{end}", number) for end in ("npy", "shapes.npy"))
-            columns[position] = _Rows(file, field, shapes)
+            columns[position] = _opened(file, field, shapes)
         return columns
 
 
-class _Rows(Column):
-    """A .npy file, and the shapes of its rows if they differ."""
-
-    def __init__(self, path: Path, field: Field, shapes: Path) -> None:
-        with path.open("rb") as stream:
-            np.lib.format.read_magic(stream)
-            (_, *shape), _, self._dtype = np.lib.format.read_array_header_1_0(stream)
-            first = stream.tell()
-        if self._dtype != field.dtype:
-            raise ValueError(f"`{path}` holds {self._dtype}, not {field.dtype}")
-        self._values: Any = None
-        if field.shape == () and not shapes.exists():  # numbers, of which a read each would cost more than all of them
-            values = np.load(path, allow_pickle=False)
-            self._values = values.data if field.kind is FieldKind.LABEL else values  # which gives Python integers
-            return
-        self._first, self._shape = first, tuple(shape)
-        self._size = math.prod(shape) * self._dtype.itemsize
-        self._pixels = native.sizes(tuple(shape), self._dtype.itemsize)
-        self._shapes: list[tuple[int, ...]] | None = None
-        if shapes.exists():
-            table = np.load(shapes, allow_pickle=False).tolist()
-            self._shapes = [tuple(size for size in row if size != _NO_AXIS) for row in table]
-            self._starts = list(itertools.accumulate(map(math.prod, self._shapes), initial=0))
-        self._file = OpenFile(path)
-
-    def part(self, row: int) -> Part:
-        if self._values is not None:
-            return self._values[row]
-        start, size, shape = self._range(row)
-        return np.frombuffer(self._file.read(start, size), self._dtype).reshape(shape)
-
-    def place(self, row: int) -> tuple[int, ...]:
-        if self._shapes is None:  # in one step, as it is done for each sample of a batch
-            return (0, 0, self._file.descriptor, self._first + row * self._size, self._size, *self._pixels)
-        start, size, shape = self._range(row)
-        return (0, 0, self._file.descriptor, start, size, *native.sizes(shape, self._dtype.itemsize))
-
-    def _range(self, row: int) -> tuple[int, int, tuple[int, ...]]:
-        """Return the first byte of a row, their number, and its shape."""
-        if self._shapes is None:
-            return self._first + row * self._size, self._size, self._shape
-        shape = self._shapes[row]
-        return self._first + self._starts[row] * self._dtype.itemsize, math.prod(shape) * self._dtype.itemsize, shape
+def _opened(path: Path, field: Field, shapes: Path) -> Column | Sequence[Part] | NDArray[Any]:
+    with path.open("rb") as stream:
+        np.lib.format.read_magic(stream)
+        (count, *shape), _, dtype = np.lib.format.read_array_header_1_0(stream)
+        first = stream.tell()
+    if dtype != field.dtype:
+        raise ValueError(f"`{path}` holds {dtype}, not {field.dtype}")
+    if shapes.exists():
+        table = np.load(shapes, allow_pickle=False).tolist()
+        each = [tuple(size for size in row if size != _NO_AXIS) for row in table]
+        sizes = (math.prod(shape) * dtype.itemsize for shape in each)
+        return Column(field, OpenFile(path), [*itertools.accumulate(sizes, initial=first)], shapes=each)
+    if field.shape == ():  # numbers, of which a read each would cost more than all of them
+        values: NDArray[Any] = np.load(path, allow_pickle=False)
+        return values.data if field.kind is FieldKind.LABEL else values  # which gives Python integers
+    size = math.prod(shape) * dtype.itemsize
+    return Column(field, OpenFile(path), (first + size * np.arange(count + 1)).data)
 
 
 def _append(file: BinaryIO, field: Field, part: Part) -> tuple[int, ...]:

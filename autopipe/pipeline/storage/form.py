@@ -14,20 +14,21 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import disk
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import is_url, located, require_text, scheme, shown
+from autopipe.workload.data.paths import OpenFile, is_url, located, require_text, scheme, shown
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import Batch, FieldKind, Part, Sample, SampleSpec, Source, cuts
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, Source, cuts
 from autopipe.workload.workload import Workload
 
 # -------------------- folder
@@ -150,20 +151,55 @@ def shard_file(name: str, shard: int) -> str:
     return f"{stem}-{shard:05d}.{ending}"
 
 
-class Column(abc.ABC):
-    """A part of the samples of an open shard, read by many threads at once."""
+class Ranges(Protocol):
+    """A file that is read by ranges."""
 
-    @abc.abstractmethod
-    def part(self, row: int) -> Part:
+    def read(self, start: int, count: int) -> bytes:
+        """Return some bytes; raise BadSampleError if they cannot be read, or the file ends before."""
+        ...
+
+
+class Column:
+    """A part of the samples of an open shard, in a file, read by many threads at once."""
+
+    def __init__(
+        self,
+        field: Field,
+        file: Ranges,
+        starts: Sequence[int],
+        sizes: Sequence[int] | None = None,
+        shapes: Sequence[tuple[int, ...]] | None = None,
+    ) -> None:
+        """Read the part of each sample from its start in the file. Its bytes end where those of the next one start,
+        unless `sizes` are given; its shape is that of the field, unless `shapes` are given.
+        """
+        self._field, self._file, self._starts, self._sizes, self._shapes = field, file, starts, sizes, shapes
+        self._pixels = (0, 0, 0) if field.dtype is None else native.sizes(field.shape or (), field.dtype.itemsize)
+
+    def __getitem__(self, row: int) -> Part:
         """Return the part of a sample; an array may be read-only. Raise BadSampleError if its bytes cannot be read."""
+        content, field = self._file.read(*self._range(row)), self._field
+        if field.kind is FieldKind.ENCODED:
+            return content
+        shape = field.shape if self._shapes is None else self._shapes[row]
+        array: NDArray[Any] = np.frombuffer(content, field.dtype).reshape(shape or ())
+        return array.item() if field.kind is FieldKind.LABEL and array.ndim == 0 else array[()]
 
-    @abc.abstractmethod
     def place(self, row: int) -> tuple[int, ...]:
-        """Return where the part of a sample lies on a disk, as the members of a `native.SPAN`; not of a number."""
+        """Return where the part of a sample lies on a disk, as the members of a `native.SPAN`."""
+        assert isinstance(self._file, OpenFile)
+        pixels = self._pixels
+        if self._shapes is not None and self._field.dtype is not None:
+            pixels = native.sizes(self._shapes[row], self._field.dtype.itemsize)
+        return (0, 0, self._file.descriptor, *self._range(row), *pixels)
+
+    def _range(self, row: int) -> tuple[int, int]:
+        start = self._starts[row]
+        return start, self._starts[row + 1] - start if self._sizes is None else self._sizes[row]
 
 
-Shard: TypeAlias = Sequence[Column | None]
-"""Of each part of the samples, None of those that there are not."""
+Shard: TypeAlias = Sequence[Column | Sequence[Part] | NDArray[Any] | None]
+"""Each part of the samples by their rows: numbers lie in memory. None: there is no such part."""
 
 
 class Storage(abc.ABC):

@@ -326,7 +326,7 @@ class StoredSource:
         if index in self.record.bad:
             raise BadSampleError(self.record.bad[index])
         ((shard, row),) = self._found([index])
-        return self._spec.packed([None if column is None else column.part(row) for column in shard])
+        return self._spec.packed([None if column is None else column[row] for column in shard])
 
     @property
     def spans(self) -> data_source.Spans | None:
@@ -340,7 +340,7 @@ class StoredSource:
         for number, field in enumerate(self._spec.columns):
             has_place = field is not None and field.kind is not FieldKind.LABEL and field.shape != ()
             if field is None or not has_place or (field.kind is FieldKind.ARRAY and field.shape is None):
-                columns.append(None if field is None else [shard[number].part(row) for shard, row in found])
+                columns.append(None if field is None else [shard[number][row] for shard, row in found])
                 continue
             spans = np.array([shard[number].place(row) for shard, row in found], native.SPAN)
             spans[bad] = 0

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
-from autopipe.pipeline.storage.form import Column, Folder, Storage, shard_file
+from autopipe.pipeline.storage.form import Column, Folder, Shard, Storage, shard_file
 from autopipe.workload.data import remote
 from autopipe.workload.data.paths import OpenFile, shown
 from autopipe.workload.data.records import HEADER_BYTES, frame, serialise
@@ -56,37 +56,23 @@ class TFRecord(Storage):
                 records.write(frame(message))
         np.save(to / _INDEX, np.array(rows, np.int64), allow_pickle=False)
 
-    def open(self, folder: Folder, spec: SampleSpec, number: int) -> list[_Feature | None]:
+    def open(self, folder: Folder, spec: SampleSpec, number: int) -> Shard:
         table: NDArray[Any] = np.load(io.BytesIO(folder.read(shard_file(_INDEX, number))), allow_pickle=False)
         file = folder / shard_file(_RECORDS, number)
         opened = _Object(file.place) if file.path is None else OpenFile(file.path)
         entries = iter(table.reshape(len(table), -1, 2).swapaxes(0, 1))  # as many as parts that there are
-        named = zip(_keys(spec), spec.columns, strict=True)
-        return [None if field is None else _Feature(opened, next(entries), key, field) for key, field in named]
-
-
-class _Feature(Column):
-    """The start and the length of a part of each sample in a file of records; of a label, itself and 0.
-
-    Behind a URL each part of a record is a request, and there is no connection to keep.
-    """
-
-    def __init__(self, file: _Object | OpenFile, entries: NDArray[np.int64], key: str, field: Field) -> None:
-        self._file, self._field, self._is_label = file, field, key == LABEL_KEY
-        self._starts, self._lengths = (np.ascontiguousarray(each).data for each in entries.T)  # Python integers
-
-    def part(self, row: int) -> Part:
-        if self._is_label:
-            return self._starts[row]
-        return _part(self._file.read(self._starts[row], self._lengths[row]), self._field)
-
-    def place(self, row: int) -> tuple[int, ...]:
-        assert isinstance(self._file, OpenFile)
-        return (0, 0, self._file.descriptor, self._starts[row], self._lengths[row], 0, 0, 0)
+        columns: list[Any] = []
+        for key, field in zip(_keys(spec), spec.columns, strict=True):
+            if field is None:
+                columns.append(None)
+                continue
+            starts, lengths = (np.ascontiguousarray(each).data for each in next(entries).T)  # Python integers
+            columns.append(starts if key == LABEL_KEY else Column(field, opened, starts, lengths))
+        return columns
 
 
 class _Object:
-    """A file behind a URL."""
+    """A file behind a URL: each part of a record is a request, and there is no connection to keep."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -103,13 +89,6 @@ def _fits(y: Field) -> bool:
     if y.kind is FieldKind.LABEL:
         return y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
     return y.kind is FieldKind.ENCODED
-
-
-def _part(content: bytes, field: Field) -> Part:
-    if field.kind is FieldKind.ENCODED:
-        return content
-    array: NDArray[Any] = np.frombuffer(content, field.dtype).reshape(field.shape or ())
-    return array.item() if field.kind is FieldKind.LABEL and array.ndim == 0 else array[()]
 
 
 def _bytes(part: Part, field: Field) -> bytes:
