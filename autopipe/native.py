@@ -241,7 +241,8 @@ class Program:
             to.code, to.draw = codes()[each.name], draw
             to.whole[: len(each.whole)], to.real[: len(each.real)] = each.whole, each.real
             to.table = None if each.table is None else each.table.ctypes.data
-        self._program = _Program(self._code, len(instructions), *sizes((0,) if shape is None else shape, dtype.itemsize))
+        of_row = (0, 0, 0) if shape is None else sizes(shape, dtype.itemsize)
+        self._program = _Program(self._code, len(instructions), *of_row)
 
     def fill(self, spans: NDArray[Any], draws: NDArray[np.float64], out: NDArray[Any]) -> NDArray[np.uint8]:
         """Write the rows of `out`, each from a span, and return a verdict for each: 0, or else the row holds anything.
