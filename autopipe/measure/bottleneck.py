@@ -206,10 +206,8 @@ def python_text(ops: Sequence[OpCost], threads: int, reason: str | None = None) 
     python = [op.name for op in cost_model.python_ops(ops)]
     if not python:
         return None
-    own = [name for name in python if name != cost_model.READ]
-    names = [*(["the read"] if cost_model.READ in python else []), *own[:1]]
-    after = f", and after it {', '.join(own[1:])}," if own[1:] else ""
-    said = f"{' and '.join(names)}{after}"
+    names = ["the read" if name == cost_model.READ else name for name in python]
+    said = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     said += " is Python" if len(python) == 1 else " are Python"
     if reason is not None:
         said = f"samples are made by Python: {reason}"

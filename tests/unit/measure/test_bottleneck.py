@@ -71,7 +71,7 @@ PART = THREADS.model_copy(update={"keep": "memory:50%"})
         ({"model": 5000.0, "op_costs": LOCKED}, PipelineConfig(loader=Processes(workers=2)), None, Kind.OP, "Map", []),
         # Threads take turns in ops of Python, which many cores make a limit; not in native ones, nor in processes.
         ({"model": 9e4, "cores": 64.0}, threads(64), None, Kind.PYTHON_LOCK, "read",
-         ["the read and Decode, and after it RandomFlip, are Python", "227 us", "4,410", "-native"]),
+         ["the read, Decode and RandomFlip are Python", "227 us", "4,410", "-native"]),
         ({"model": 2e5, "cores": 64.0, "op_costs": NATIVE}, threads(64), None, Kind.OP, "Decode", []),
         ({"model": 2e5, "cores": 64.0}, PipelineConfig(loader=Processes(workers=64)), None, Kind.OP, "Decode", []),
         # Reads that wait, and how many at a time would feed the model: no more than were seen to bring something.
