@@ -75,10 +75,8 @@ int read_span(struct room *room, size_t at, const struct autopipe_span *span, co
   if (span->path != NULL) file = open(span->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
   if (file < 0) return UNREADABLE;
   int is_known = statx(file, "", AT_EMPTY_PATH, STATX_TYPE | STATX_SIZE, &status) == 0;
-  int verdict = is_known && S_ISREG(status.stx_mode) ? FINE : UNREADABLE;
-  if (verdict == FINE && span->offset < 0) verdict = UNREADABLE;
-  int64_t all = (int64_t)(is_known ? status.stx_size : 0);
-  int64_t left = verdict == FINE && span->offset < all ? all - span->offset : 0;
+  int verdict = is_known && S_ISREG(status.stx_mode) && span->offset >= 0 ? FINE : UNREADABLE;
+  int64_t all = verdict == FINE ? (int64_t)status.stx_size : 0, left = span->offset < all ? all - span->offset : 0;
   if (span->size > 0 && span->size < left) left = span->size;
   uint8_t *bytes = verdict == FINE ? room_of(room, at + (size_t)left + 1) : NULL;
   if (verdict == FINE && bytes == NULL) verdict = NO_MEMORY;
@@ -145,13 +143,13 @@ static int mirror(struct autopipe_scratch *scratch, int across, int down, struct
   size_t count = (size_t)(image->width * image->channels);
   uint8_t *out = room_for(scratch, image->height, image->width, image->channels);
   if (out == NULL) return NO_MEMORY;
-  for (int64_t row = 0; row < image->height; row++) {
-    const uint8_t *from = image->pixels + (down ? image->height - 1 - row : row) * image->stride;
-    if (across)
-      put_mirrored(from, image->width, image->channels, out + (size_t)row * count);
-    else
-      memcpy(out + (size_t)row * count, from, count);
+  if (down) { /* the rows from the last one on */
+    image->pixels += (image->height - 1) * image->stride;
+    image->stride = -image->stride;
   }
+  if (!across) copy_rows(image, out, count);
+  for (int64_t row = 0; across && row < image->height; row++)
+    put_mirrored(image->pixels + row * image->stride, image->width, image->channels, out + (size_t)row * count);
   *image = (struct image){out, (ptrdiff_t)count, image->height, image->width, image->channels, 1};
   return FINE;
 }

@@ -21,16 +21,9 @@ static int own_pixels(struct autopipe_scratch *scratch, struct image *image) {
   return FINE;
 }
 
-/* Put the bytes of a row in the opposite order: eight at a time, at the end some of them once more. */
-static void put_bytes_mirrored(const uint8_t *from, int64_t width, uint8_t *to) {
-  uint64_t some;
-  for (int64_t at = 0; width >= 8 && at < width; at += 8) {
-    int64_t begin = at + 8 <= width ? at : width - 8;
-    memcpy(&some, from + begin, sizeof some);
-    some = __builtin_bswap64(some);
-    memcpy(to + width - 8 - begin, &some, sizeof some);
-  }
-  for (int64_t at = 0; width < 8 && at < width; at++) to[width - 1 - at] = from[at];
+/* Put the bytes of a row in the opposite order; what is restricted lets the compiler take several at once. */
+WIDE static void put_bytes_mirrored(const uint8_t *restrict from, int64_t width, uint8_t *restrict to) {
+  for (int64_t at = 0; at < width; at++) to[width - 1 - at] = from[at];
 }
 
 /* Put pixels of three bytes in the opposite order: four bytes at a time, of which the next pixel covers the last. */
@@ -115,19 +108,16 @@ static int brighten(INSTRUCTION) {
 static int contrast(INSTRUCTION) {
   float factor = (float)between(each->real, draws[0]);
   size_t values = (size_t)(image->width * image->channels), channels = (size_t)image->channels;
-  if (channels != 1 && channels != 3) return UNKNOWN;
+  if ((channels != 1 && channels != 3) || image->height > 1 << 24) return UNKNOWN; /* so that 32 bits hold sums */
   uint32_t *sums = (uint32_t *)(void *)room_of(&scratch->table, values * sizeof *sums);
   if (sums == NULL) return NO_MEMORY;
   uint64_t total[3] = {0, 0, 0};
-  for (int64_t row = 0; row < image->height;) { /* as many rows as 32 bits hold */
-    int64_t end = image->height - row > 1 << 24 ? row + (1 << 24) : image->height;
-    memset(sums, 0, values * sizeof *sums);
-    for (; row < end; row++) {
-      const uint8_t *pixels = image->pixels + row * image->stride;
-      for (size_t at = 0; at < values; at++) sums[at] += pixels[at];
-    }
-    for (size_t at = 0; at < values; at++) total[at % channels] += sums[at];
+  memset(sums, 0, values * sizeof *sums);
+  for (int64_t row = 0; row < image->height; row++) {
+    const uint8_t *pixels = image->pixels + row * image->stride;
+    for (size_t at = 0; at < values; at++) sums[at] += pixels[at];
   }
+  for (size_t at = 0; at < values; at++) total[at % channels] += sums[at];
   uint8_t tables[3][256];
   for (size_t channel = 0; channel < 3; channel++) {
     float mean = (float)((double)total[channel % channels] / (double)(image->height * image->width));
