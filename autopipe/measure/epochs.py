@@ -24,7 +24,7 @@ from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
 from autopipe.pipeline.batching import pickling
 from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_index
-from autopipe.pipeline.wrap import WrappedData
+from autopipe.pipeline.wrap import WrappedData, stale_batches
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x, and of y with the weights."""
@@ -262,7 +262,9 @@ def _values(dataset: Any) -> dict[str, Any]:
 
 
 def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
-    """Tell what workers cannot get, what they would share, and what Keras converts."""
+    """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
+    if (race := stale_batches(dataset)) is not None:
+        found.faults.append(race.rstrip("."))
     if (source := _samples_of(dataset)) is not None:
         name = type(source).__name__
         if opened := [f"`{name}.{key}`" for key in pickling.open_files(source)]:

@@ -245,7 +245,7 @@ class WrappedData:
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
-        if self.by_index and (warning := _of_an_old_draw(dataset.dataset)):
+        if self.by_index and (warning := stale_batches(dataset.dataset)):
             warnings.warn(warning, DataWarning, stacklevel=3)
 
     def _add_knobs(self, dataset: Any) -> None:
@@ -461,7 +461,7 @@ def _counted(dataset: Feeder, name: str) -> int | None:
     return count
 
 
-def _of_an_old_draw(dataset: Any) -> str | None:
+def stale_batches(dataset: Any) -> str | None:
     """Say so if Keras's workers may make batches of a PyDataset before `on_epoch_begin` has changed it."""
     usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
     if usual is None or not isinstance(dataset, usual) or type(dataset).on_epoch_begin is usual.on_epoch_begin:

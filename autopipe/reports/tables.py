@@ -347,6 +347,7 @@ def _over_all(found: Verification) -> Text:
     elif wrong:
         twice, changed = sum(map(_came_twice, ran)), sum(each.message is not None for each in ran)
         why = "Either workers draw the same random numbers, or the data hold samples twice."
+        why = "The fault above may be why." if found.faults else why
         remedy = "Take the parameter out of the search, or mend the function: shuffle behind the cache, for example."
         kinds = ((twice, f"gave samples twice in an epoch. {why}"), (changed, f"changed what is trained. {remedy}"))
         words = [f"{n} of {len(ran)} configurations {that_ran}{what}" for n, what in kinds if n]

@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from autopipe import frameworks
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
@@ -141,6 +142,11 @@ class Shrinking(Items):
     def __getitem__(self, index: int) -> Any:
         self.size = 2 if index == len(self) - 1 else self.size
         return super().__getitem__(index)
+
+
+class DrawnAtTheBegin(Items):
+    def on_epoch_begin(self) -> None:
+        np.random.shuffle(self.rows)
 
 
 class NoisyAndShrinking(Shrinking, Noisy):
@@ -305,6 +311,16 @@ def test_what_is_worth_to_know_is_a_note(dataset: Any, said: list[str]) -> None:
     found = looked_at(dataset)
     assert found.faults == ()
     assert [words in note for words, note in zip(said, found.notes, strict=True)] == [True] * len(said)
+
+
+@pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_race_between_workers_and_a_draw_is_called_one_where_keras_has_it(workers: int) -> None:
+    raced = workers > 1 and not frameworks.draws_by_epoch()
+    faults = looked_at(DrawnAtTheBegin(workers=workers)).faults
+    assert ["starts its workers before it calls `DrawnAtTheBegin.on_epoch_begin`" in each for each in faults] == (
+        [True] * raced
+    )
 
 
 def test_random_changes_hide_samples_that_come_twice_and_it_is_said() -> None:
