@@ -66,6 +66,8 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     dataset = data.make(data.defaults).dataset
     fixed = _asked(dataset, found)
     _prepared(data, dataset, found)
+    if found.faults and data.by_index and whole and 0 < (count := sum(map(len, first))) < len(data):
+        found.notes.append(f"an epoch gave {count:,} of {len(data):,} samples")
     if found.faults or not first or not second:
         return found
     as_read = first

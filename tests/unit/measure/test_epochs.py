@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import random
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -342,6 +343,11 @@ def test_samples_that_chance_chooses_are_counted_as_they_come() -> None:
     found = looked_at(lambda: mixed_by_chance().repeat(), 12)
     assert found.faults == ()
     assert "an epoch is the batches that `steps` counts" in found.notes[0]
+
+
+def test_samples_that_a_changed_size_loses_are_counted() -> None:
+    random.seed(1)  # by which Keras draws the order
+    assert any("of 46 samples" in note for note in looked_at(Shrinking()).notes)
 
 
 def test_looking_changes_nothing_of_a_users_object() -> None:
