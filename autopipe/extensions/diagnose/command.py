@@ -136,7 +136,8 @@ def _nothing(script: Path, status: int) -> NothingMeasuredError:
             f"`{script}` {how} before a training could be watched.", hint="What it printed itself stands above."
         )
     return NothingMeasuredError(
-        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process.",
-        hint="A training loop of one's own, tf_keras and child processes are not watched. In your own code, pass "
-        "callbacks=[ap.Diagnose()] to `fit`.",
+        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process, "
+        "nor a loop over a PyDataset, tf.data, Grain or a DataLoader.",
+        hint="Loops over other data, tf_keras and child processes are not watched. In your own code: "
+        "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
     )
