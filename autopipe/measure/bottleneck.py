@@ -41,9 +41,12 @@ class Bottleneck:
         return None if self.limit is None else self.limit.op
 
 
-def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | None = None) -> Bottleneck:
+def bottleneck(
+    bounds: Bounds, rate: float | None = None, model_share: float | None = None, loader_alone: float | None = None
+) -> Bottleneck:
     """Find the bottleneck of a configuration that runs at `rate` images/s (None: the rate that its limits allow).
     `model_share` is that over the model's own rate if both were measured side by side; None: by these figures.
+    `loader_alone` is what its loader made without the model, in images/s, if that was measured.
     """
     reached = bounds.images_per_second if rate is None else rate
     share = reached / bounds.model_images_per_second if model_share is None else model_share
@@ -57,7 +60,15 @@ def bottleneck(bounds: Bounds, rate: float | None = None, model_share: float | N
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
     following = _in_the_way(bounds, others, min(reached, share * model))  # each by figures of one time
     found: Limit | None = following
-    if following is None:
+    dearest = max(bounds.work.paid, key=lambda op: op.wall_seconds_per_image, default=None)
+    unexplained = following is None or following.images_per_second > _FAR * reached
+    if unexplained and dearest is not None and loader_alone is not None and loader_alone <= OVERTAKEN * reached:
+        found = Limit(kind=Kind.OP, images_per_second=loader_alone, op=dearest.name)
+        words = (
+            f"the loader is the limit: without a model it makes {_text(loader_alone)} images/s, most of it "
+            f"in {dearest.name}; the ops by themselves take less, so its workers hold each other up"
+        )
+    elif following is None:
         words = f"no limit that was measured explains what is missing: all of them are below {_text(reached)} images/s"
     elif following.images_per_second > _FAR * reached:
         found = None

@@ -90,6 +90,7 @@ _COST_SAMPLES = 400
 _FEWEST_READERS, _MOST_READERS = 4, 64
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
+_BATCH_SECONDS = 0.5  # of all workers, each with a batch
 _READ_FILES = 400
 _COLD_READS = 4000  # samples that are read if none may be in memory; 64 at a time take as many in a second
 _QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that their taker holds
@@ -118,14 +119,14 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     part = dataclasses.replace(part, batch_size=_batch_size(part, loader, ops, reading))
     if reading is not None:  # reads wait as they do in the state of the page cache in which trials find the files
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
-    rate, whole = _run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
+    rate, whole = run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
     if plan.prefix or plan.source.is_fixed:
         in_time = max(part.batch_size, min(_SAMPLES, len(workload.data), int(rate.value * _SECONDS)))
         in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         few = dataclasses.replace(part, data=Subset(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
-            _, cached = _run(few, plan, PipelineConfig(loader=loader, keep="memory"), _CACHED_SECONDS, report)
+            _, cached = run(few, plan, PipelineConfig(loader=loader, keep="memory"), _CACHED_SECONDS, report)
     return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
@@ -183,9 +184,20 @@ def _costs_alone(config: PipelineConfig, ops: Sequence[OpCost]) -> Costs:
     return Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=machine.core_time())
 
 
-def _run(
+def few(workload: Workload, config: PipelineConfig, pages: PageCache, rate: float | None) -> Workload:
+    """Return a workload of few samples and, if a batch takes long at `rate` images/s, of smaller batches."""
+    size, workers = workload.batch_size, config.loader.worker_count() or machine.usable_cores()
+    if rate is not None:
+        size = max(1, min(size, int(rate * _BATCH_SECONDS / workers)))
+    count = _COLD_READS if pages.regime == "cold" else _SAMPLES
+    data = workload.data if config.kept.in_memory or config.kept.converts else Subset(workload.data, max(count, size))
+    return dataclasses.replace(workload, data=data, batch_size=size)
+
+
+def run(
     workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report
 ) -> tuple[Estimate, float]:
+    """Measure images/s and core-seconds an image of a loader without a model, once its caches are filled."""
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
         alive = functools.partial(report.progress, 0, 0.0)  # a sign of life: a batch may take seconds

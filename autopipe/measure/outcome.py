@@ -241,6 +241,13 @@ class Verification(Value):
     hidden: bool = False  # random changes make another sample of each, so that none is seen to come twice
 
 
+class LoaderRate(Value):
+    """What a loader makes without a model."""
+
+    status: Literal["loader"] = "loader"
+    images_per_second: Estimate
+
+
 class EpochTime(Value):
     """A whole epoch of a training: its steps, its validation, and all that lies between them."""
 
@@ -308,6 +315,13 @@ class CeilingOptions(OfSetup, _OnFiles):
     samples: int | None = pydantic.Field(default=None, ge=1)  # of a batch, over all devices; None for the workload's
     elsewhere: PipelineConfig | None = None  # whose workers run elsewhere: count the cores that they have there
     resources: bool = False  # also watch what the model alone takes of the machine
+
+
+class LoaderOptions(_OnFiles):
+    """The options of running a loader without a model."""
+
+    seconds: float = pydantic.Field(default=0.5, gt=0)  # duration, about, once its caches are filled
+    folder: str | None = None  # as in `MeasureOptions`
 
 
 class EpochOptions(_OnFiles):

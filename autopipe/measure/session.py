@@ -33,6 +33,8 @@ from autopipe.measure.outcome import (
     CeilingOptions,
     EpochOptions,
     EpochTime,
+    LoaderOptions,
+    LoaderRate,
     Measurement,
     MeasureOptions,
     Options,
@@ -129,6 +131,22 @@ class Session:
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
         found = measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
         return found if watch is None else found.model_copy(update={"lines": watch.stop()})
+
+    def loader(self, config: PipelineConfig, options: Options, report: Report) -> LoaderRate:
+        """Run a loader without a model, on a part of the samples if something has to be made or kept first."""
+        wanted = LoaderOptions.model_validate(options)
+        report.phase(Phase.OPEN)
+        if config.loader.keeps_freed_memory:
+            processes.keep_freed_memory()
+        self._require_cache_memory(config)
+        pages = self._page_cache(wanted.page_cache)
+        known = self._loader_ceiling(pages, report).loader_images_per_second
+        part = self._part(config, pages, wanted.folder, math.inf, report).workload
+        part = ceilings.few(part, config, pages, None if known is None else known.value)
+        pages.prepare(data_source.files(part.data))
+        report.phase(Phase.MEASURE)
+        rate, _ = ceilings.run(part, self._plan, config, wanted.seconds, report)
+        return LoaderRate(images_per_second=rate)
 
     def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime:
         """Time epochs with the workload's validation, of all samples or of a part that takes about as long as asked."""

@@ -16,10 +16,10 @@ from autopipe.hardware import gpu, machine
 from autopipe.hardware.gpu import Gpu
 from autopipe.hardware.machine import Cpu, Machine, Memory
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.measure.outcome import LoaderRate, Measurement, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import searching
-from autopipe.values import JsonObject
+from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.measurements import measurement
 from tests.fakes.profiles import GIB
@@ -77,6 +77,11 @@ class Trials:
         """Nothing runs, so that nothing has to be started or ended."""
 
     start = close = begin
+
+    def loader(self, config: PipelineConfig, options: JsonObject) -> LoaderRate:
+        """Run a loader without a model."""
+        rate = self.surface.loader_alone(config)
+        return LoaderRate(images_per_second=Estimate(value=rate, low=rate, high=rate))
 
     def describe(self) -> Description:
         self.on_describe()

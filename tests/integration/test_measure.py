@@ -17,7 +17,10 @@ from autopipe.hardware import disk, machine
 from autopipe.measure.meter import overall
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
-from autopipe.pipeline.config import LoaderConfig, ModelSetup
+from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.tfdata import TfData
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
@@ -263,6 +266,26 @@ def test_a_cache_is_refused_if_validations_samples_have_no_room_beside_it(
     monkeypatch.setattr(machine, "detect_memory", lambda: little)
     with pytest.raises(LoaderError, match=r"needs 7\.\d KiB for training's and 7\.\d KiB for validation's, but 15"):
         session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        PipelineConfig(loader=Threads(workers=2)),
+        PipelineConfig(loader=Threads(workers=1), keep="memory"),
+        PipelineConfig(loader=Threads(workers=1), keep="array"),
+        PipelineConfig(loader=Processes(workers=1)),
+        PipelineConfig(loader=TfData(), finish="host"),
+    ],
+    ids=PipelineConfig.short,
+)
+@pytest.mark.parametrize("page_cache", ["warm", "cold"])
+def test_a_loader_runs_without_the_model(folder: Path, config: PipelineConfig, page_cache: str) -> None:
+    session = Session(photos(folder))
+    found = session.loader(config, {"seconds": 0.05, "page_cache": page_cache}, Told())
+    assert found.images_per_second.value > 0
+    assert found.images_per_second.low <= found.images_per_second.high
+    session.close()
 
 
 def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:

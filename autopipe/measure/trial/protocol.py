@@ -18,7 +18,7 @@ import pydantic
 import pydantic_core
 
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import EpochTime, Measurement, Phase, TrialFailure, Verification
+from autopipe.measure.outcome import EpochTime, LoaderRate, Measurement, Phase, TrialFailure, Verification
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.values import JsonObject, Value
@@ -110,7 +110,7 @@ class Load(Value):
 class Ask(Value):
     """Call the method of the session that has this name; the answer is what it returns."""
 
-    request: Literal["describe", "measure", "epoch", "ceiling", "verify"]
+    request: Literal["describe", "measure", "loader", "epoch", "ceiling", "verify"]
     configs: tuple[PipelineConfig, ...] = ()  # the one to `measure`, or those to `verify`
     options: JsonObject = pydantic.Field(default_factory=dict)
 
@@ -130,7 +130,7 @@ class Ready(Value):
     status: Literal["ready"] = "ready"
 
 
-Answer = Ready | Description | Measurement | EpochTime | Ceiling | Verification | TrialFailure
+Answer = Ready | Description | Measurement | LoaderRate | EpochTime | Ceiling | Verification | TrialFailure
 
 
 class PhaseBegan(Value):

@@ -110,6 +110,8 @@ class _Server:
                 return self._session.describe(self._report)
             case "measure":
                 return self._session.measure(request.configs[0], request.options, self._report)
+            case "loader":
+                return self._session.loader(request.configs[0], request.options, self._report)
             case "epoch":
                 return self._session.epoch(request.configs[0], request.options, self._report)
             case "ceiling":

@@ -19,6 +19,7 @@ from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import (
     EpochTime,
     FailureKind,
+    LoaderRate,
     Measurement,
     Options,
     Phase,
@@ -128,6 +129,11 @@ class TrialRunner:
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
+    def loader(self, config: PipelineConfig, options: Options) -> LoaderRate | TrialFailure:
+        """Run a loader without a model, in the process that is there."""
+        request = protocol.Ask(request="loader", configs=(config,), options=dict(options))
+        return _expected(LoaderRate, self._request(request, None)[0])
+
     def epoch(self, config: PipelineConfig, options: Options) -> EpochTime | TrialFailure:
         request = protocol.Ask(request="epoch", configs=(config,), options=dict(options))
         return _expected(EpochTime, self._request(request, _process_settings(config.model_setup))[0])
@@ -147,14 +153,14 @@ class TrialRunner:
 
     def _request(self, request: protocol.Ask, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
         keeps = any(config.loader.keeps_freed_memory for config in request.configs)
-        if request.request in ("measure", "epoch") and self._tenure.keeps and not keeps:
+        if request.request in ("measure", "loader", "epoch") and self._tenure.keeps and not keeps:
             self.close()  # no process can be told to return freed memory again
         failure, preparing = self._prepare(settings)
         if failure is not None:
             return failure, preparing
         assert self._child is not None  # prepared
         self._tenure.keeps = self._tenure.keeps or keeps
-        if request.request in ("measure", "epoch") and request.configs[0].kept.converts:
+        if request.request in ("measure", "loader", "epoch") and request.configs[0].kept.converts:
             try:
                 folder = self._child.folder_for_sets()
             except OSError as error:

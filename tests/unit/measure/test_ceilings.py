@@ -122,8 +122,8 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
             cached.append((len(read), len(workload.data) // 100 * 100))  # and what was read while it was filled
         return found
 
-    usual, cached = ceilings._run, list[tuple[int, int]]()
-    monkeypatch.setattr(ceilings, "_run", run)
+    usual, cached = ceilings.run, list[tuple[int, int]]()
+    monkeypatch.setattr(ceilings, "run", run)
     monkeypatch.setattr(ceilings, "timed", timed)
     workload = Workload(data=Slow(), ops=[RandomFlip()], batch_size=100, drop_remainder=True)
     ceilings.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
