@@ -43,7 +43,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
     WorkloadError if the workload cannot be imported or run.
     """
     from autopipe.search import library, searching  # imports Optuna, which looking at files does not need
-    from autopipe.search.feasible import trim
+    from autopipe.search.feasible import candidates
     from autopipe.search.measurer import succeeded
 
     described = searching.description(runner)
@@ -52,8 +52,8 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
     else:
         facts = searching.facts_of(machine.detect(), described, Path.cwd())
         facts = dataclasses.replace(facts, limits=Limits(convert=False))
-        candidates = trim(library.load(space, searching.bounds(facts)), facts).candidates
-        configs = _one_of_each_kind(list(candidates.values()))
+        found = candidates(library.load(space, searching.bounds(facts)), facts)
+        configs = _one_of_each_kind(list(found.values()))
     return succeeded(runner.verify(configs, {"samples": samples, "random": True}))
 
 

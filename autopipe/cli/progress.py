@@ -100,6 +100,8 @@ class Progress:
                 self._space(event)
             case events.CeilingMeasured():
                 self._ceiling(event.ceiling)
+            case events.LoaderRaced():
+                self._raced(event)
             case events.BudgetPlanned():
                 self.say("budget", _budget(event))
             case events.StorageLost():
@@ -128,6 +130,11 @@ class Progress:
             rate = ceiling.model_images_per_second.value
             self.say("ceiling", f"the model alone takes {rate:,.0f} images/s{setup and f', {setup}'}")
         self._said_ceiling = True
+
+    def _raced(self, event: events.LoaderRaced) -> None:
+        self._doing, self._detail = f"race of loaders: {event.config.short()}", ""
+        if self._verbose:
+            self.say("loader", f"{event.images_per_second:>9,.0f} images/s  {event.config.short()}", one_line=True)
 
     def _opened(self, event: events.StudyOpened) -> None:
         if event.resumed:

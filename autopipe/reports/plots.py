@@ -20,13 +20,12 @@ from autopipe.values import span_text
 
 # ---------------------------------------------------------------- history
 
-_PREDICTION = ("triangle", "guess", "prediction")
+_RACE = ("triangle", "guess", "race")
 _SHAPES = {
     Asker.BASELINE: ("square", "base", "baseline"),
-    **dict.fromkeys((Asker.SEED, Asker.KNOWN, Asker.ADVICE), _PREDICTION),
+    **dict.fromkeys((Asker.RACE, Asker.KNOWN, Asker.ADVICE), _RACE),
     Asker.SAMPLER: ("dot", "part", "sampler"),
     Asker.PROOF: ("diamond", "win", "confirmation"),
-    Asker.AGAIN: ("dot", "other", "again"),
 }
 
 
@@ -196,8 +195,8 @@ def settings(result: Result) -> Section | None:
         return None
     shown = _shown(result.effects)
     text = "No single setting has a measurable effect."
-    if measured := [each for each in shown if each.measured]:
-        first, gain = measured[0], wording.times(measured[0].ratio)
+    if shown:
+        first, gain = shown[0], wording.times(shown[0].ratio)
         text = f"The largest gain: {first.setting}={first.value} instead of {first.other}, {gain}."
     if result.epochs is not None:
         text += f" One-time costs are spread over {wording.count(result.epochs, 'epoch')}."
@@ -209,7 +208,6 @@ def settings(result: Result) -> Section | None:
         Column("times faster", lambda row: wording.times(row["ratio"])),
         Column("95 % interval", lambda row: wording.interval(*row["interval"])),
         Column("side by side", _paired),
-        Column("", lambda row: "" if row["measured"] else "not measured itself", numeric=False),
     )
     rows: list[Row] = [
         {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
@@ -225,16 +223,15 @@ def settings(result: Result) -> Section | None:
         text=text,
         table=Table(columns, rows),
         draw=draw if shown else None,
-        caption="The winner's rate over that of the same configuration with another value of one setting. Hollow: the "
-        "other value did not run; the ratio is predicted from similar trials.",
+        caption="The winner's rate over that of the same configuration with another value of one setting.",
         more=(f"{len(folded)} without a measurable effect", folded) if folded else None,
     )
 
 
 def _shown(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the effects that make a difference: of each setting the measured ones first, largest effect first."""
+    """Return the effects that make a difference, of each setting the largest."""
     kept: dict[str, list[Effect]] = {}
-    for each in sorted(effects, key=lambda each: (not each.measured, -abs(math.log(each.ratio)))):
+    for each in sorted(effects, key=lambda each: -abs(math.log(each.ratio))):
         if each.decided and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
             kept[each.setting].append(each)
     return sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
@@ -284,8 +281,7 @@ def _draw_line(rows: Rows, line: Line, y: float) -> None:
     for block in _blocks(line):
         if scale.first <= block <= scale.last:
             drawn.mark("point", scale(block), y + 9.0, "round")
-    hollow = isinstance(line, Effect) and not line.measured
-    drawn.mark("diamond", scale(line.ratio), y, f"{css} open" if hollow else css)
+    drawn.mark("diamond", scale(line.ratio), y, css)
 
 
 def _ends(lines: Sequence[Line]) -> tuple[float, float]:

@@ -202,7 +202,7 @@ def _does(result: Result, rival: Baseline | None) -> str:
     before = None if rival is None or is_own(rival) else pick.parse_config(rival.config)
     theirs: Params = {} if before is None else from_config(before)
     credited = [each for each in _next_best(result, theirs) if before is None or _is_new(each, theirs)]
-    loaders = [each for each in result.effects if each.measured and each.setting == "loader"]
+    loaders = [each for each in result.effects if each.setting == "loader"]
     near = [each for each in loaders if each.other == TfData().kind] or loaders  # the nearest to what people write
     if not all(each.faster and each.ratio >= WORTH for each in near):
         credited = [each for each in credited if each not in loaders]
@@ -217,7 +217,7 @@ def _next_best(result: Result, theirs: Params) -> list[Effect]:
     nearest = dict[str, Effect]()
     for each in sorted(result.effects, key=lambda each: -each.ratio):
         of_rival = each.setting not in theirs or each.setting == "loader" or each.other == theirs[each.setting]
-        if of_rival and each.measured and each.faster and each.ratio >= WORTH:
+        if of_rival and each.faster and each.ratio >= WORTH:
             nearest[each.setting] = each
     return sorted(nearest.values(), key=lambda each: -each.ratio)
 
@@ -385,9 +385,9 @@ def gains(result: Result) -> str:
         f"{each.setting}={each.value} instead of {each.other}: {wording.times(each.ratio)}"
         for each in _next_best(result, {})
     ]
-    measured = {each.setting for each in result.effects if each.measured}
+    measured = {each.setting for each in result.effects}
     measured -= {each.setting for each in result.effects if each.decided}
-    apart = {each.setting for each in result.effects if each.measured and _apart(each)}
+    apart = {each.setting for each in result.effects if _apart(each)}
     rest = [
         f"{words}: {', '.join(sorted(settings))}"
         for words, settings in (("Not proved", measured & apart), ("No measurable effect", measured - apart))

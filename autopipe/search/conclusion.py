@@ -141,7 +141,8 @@ def result(
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
     whole = proved is not None and _counts_what_is_paid_once(proved)
-    chosen = None if best is None else _winner(best, ceiling, proved, whole=whole)
+    alone = None if best is None else session.raced_rate(best.config)
+    chosen = None if best is None else _winner(best, ceiling, proved, whole=whole, loader_alone=alone)
     against = tuple(_baseline(session, each, proved, chosen, contests) for each in session.baselines)
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
     busy = median([each / 100 for each in others if each is not None] or [0.0])
@@ -159,6 +160,7 @@ def result(
         virtual_devices=workload.virtual_devices > 0,
         utilisation={} if chosen is None else _utilisation(session, chosen, against),
         trials=tuple(trial(row.origin, row.config, row.outcome, seconds=row.seconds) for row in rows),
+        raced=tuple(session.raced.values()),
         left_out=_left_out(session),
         over_limits=tuple(
             trials.taken(row.outcome, row.config, workload)
@@ -246,14 +248,21 @@ def _share(point: Point, proved: Confirmation | None) -> float | None:
     return proved.reached_share.value
 
 
-def _winner(point: Point, ceiling: Ceiling | None, proved: Confirmation | None, *, whole: bool) -> Winner:
+def _winner(
+    point: Point,
+    ceiling: Ceiling | None,
+    proved: Confirmation | None,
+    *,
+    whole: bool,
+    loader_alone: float | None,
+) -> Winner:
     last, rate, share = point.measurements[-1], _rate(point, proved), _share(point, proved)
     scored = None if proved is None else proved.scores.get(point.key)
     if share is None and ceiling is not None and not ceiling.is_overtaken_by(rate):
         share = min(1.0, rate.value / ceiling.model_images_per_second.value)
     found = None
     if ceiling is not None and share is not None:  # of a model that was read too low, no limit is known
-        found = bottleneck.bottleneck(costs.bounds(ceiling, point.config), rate.value, share)
+        found = bottleneck.bottleneck(costs.bounds(ceiling, point.config), rate.value, share, loader_alone)
     return Winner(
         config=point.config.model_dump(mode="json"),
         key=point.key,
@@ -407,19 +416,19 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
 
 def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
     """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
-    confirmation. Of several configurations with one other value the fastest counts, and measured ones before others.
+    confirmation. Of several configurations with one other value the fastest counts.
     """
-    own, measured = from_config(config), set(surrogate.measured)
-    if config.key() not in measured:
+    own = from_config(config)
+    if config.key() not in surrogate.measured:
         return ()
-    best: dict[tuple[str, Value], tuple[bool, float, str]] = {}
+    best: dict[tuple[str, Value], tuple[float, str]] = {}
     for key, other in surrogate.features.configs.items():
         change = None if other.loader.is_foreign else only_change(own, from_config(other))
         if change is not None:
-            this = (key in measured, surrogate.value(key), key)
+            this = (surrogate.value(key), key)
             best[change] = max(best.get(change, this), this)
     found = []
-    for (setting, value), (was_measured, _, key) in best.items():
+    for (setting, value), (_, key) in best.items():
         mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
         ratios = [mine[at] / its[at] for at in sorted(mine.keys() & its.keys())]
         gain, paired = surrogate.compared(config.key(), key, len(ratios)), None
@@ -434,7 +443,6 @@ def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tu
             setting=setting,
             value=own[setting],
             other=value,
-            measured=was_measured,
             paired=paired,
         )
         found.append(effect)
@@ -478,7 +486,7 @@ def _bare(failure: TrialFailure | None) -> TrialFailure | None:
 
 def _left_out(session: Session) -> dict[str, int]:
     """List the configurations left out: by the rules of the space, then suggestions that could not run."""
-    reasons = Counter(session.trimmed.left_out)
+    reasons = Counter({**session.trimmed.left_out, **session.left_out})
     refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
     reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
     return dict(reasons)

@@ -1,4 +1,4 @@
-"""The configurations of a space that can run, are allowed and are useful, and the reasons against the others. Pure.
+"""The configurations of a space that can run and are allowed, and the reasons against the others. Pure.
 
 A reason is a sentence for the user. Only a measurement can tell how much memory is really used: that is a constraint on
 the trial, see `autopipe.search.trials`.
@@ -7,23 +7,20 @@ the trial, see `autopipe.search.trials`.
 from __future__ import annotations
 
 import itertools
-import math
-import random
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.hardware.machine import size_text
 from autopipe.measure import costs
-from autopipe.measure.facts import Ceiling, Facts
+from autopipe.measure.facts import Facts
 from autopipe.pipeline.config import (
     CACHE_SHARE,
-    DEEPEST,
     LOADERS,
-    Kept,
     ModelSetup,
+    Params,
     PipelineConfig,
     Value,
     from_config,
@@ -31,10 +28,7 @@ from autopipe.pipeline.config import (
 )
 from autopipe.pipeline.space import Parameter, Space
 
-MOST_CANDIDATES = 10_000
-"""The most configurations that are listed; of a larger space, some at random."""
-
-_MOST_COMBINED = 500_000
+_MOST_LOOKED_AT = 20_000  # combinations, until one can run
 _FEW = 4  # times the useful number, by measurement: a search does not try more
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
@@ -67,10 +61,10 @@ def _not_asked_for(name: str, values: Sequence[Value]) -> str:
 
 def _of_setup(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     for name, value in config.model_setup._asdict().items():
-        yield from _useless(name, value, facts)
+        yield from useless(name, value, facts)
 
 
-def _useless(name: str, value: Value, facts: Facts) -> Iterator[str]:
+def useless(name: str, value: Value, facts: Facts) -> Iterator[str]:
     """Yield why a setting of the model's setup (a number of devices, say) cannot run, or brings nothing."""
     if (reason := facts.workload.against(name, value)) is not None:
         yield f"{name} {value}: {reason}"
@@ -184,24 +178,22 @@ _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of
 _TWIN = "device_prefetch: makes no difference without an accelerator"
 
 
-# ---------------------------------------------------------------- the candidates of a space
+# ---------------------------------------------------------------- the space of a search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed:
-    """The remaining configurations of a space."""
+    """A space without the values that no configuration can have here."""
 
-    space: Space  # the given one, limited by `only`
-    candidates: Mapping[str, PipelineConfig]  # the listed configurations that can run, by key
-    left_out: Mapping[str, int]  # those that cannot, by the reason, the commonest first
-    whole: int  # the configurations that can run, listed or not
+    asked: Space  # with them; a study goes on with it, as it does not depend on what is free today
+    space: Space
+    left_out: Mapping[str, int]  # combinations of the space that are left out, by the reason
 
 
 def trim(space: Space, facts: Facts) -> Trimmed:
-    """Leave out configurations that cannot run or are not allowed, and list the others, at most `MOST_CANDIDATES`.
+    """Leave out values that cannot run here, are not allowed, or bring nothing, whatever the other settings are.
 
-    Raises SpaceError if nothing is left, `facts.limits.only` names values that the space does not have, or a space has
-    too many combinations.
+    Raises SpaceError if no configuration is left, or if `facts.limits.only` names values that the space does not have.
     """
     dropped: Counter[str] = Counter()
     narrowed = space
@@ -210,83 +202,36 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
             dropped[_not_asked_for(name, gone)] = 0
-    worth = _worth_listing(narrowed, facts, dropped)
-    if worth.count() > _MOST_COMBINED:
-        raise SpaceError(
-            f"This space has {worth.count():,} combinations, but a search takes at most {_MOST_COMBINED:,}.",
-            hint="Give its parameters fewer values.",
-        )
-    combined = list(worth.grid())
-    listed = combined
-    if len(combined) > MOST_CANDIDATES:
-        listed = random.Random(0).sample(combined, MOST_CANDIDATES)
-    candidates: dict[str, PipelineConfig] = {}
-    for params in listed:
-        try:
-            config = to_config(params)
-        except ConfigError as error:
-            dropped[error.message] += 1
-            continue
-        why = why_not(config, facts)
-        if why is None:
-            candidates.setdefault(config.key(), config)
-        else:
-            dropped[why] += 1
-    if not candidates:
-        reasons = "; ".join(dropped)
-        raise SpaceError(
-            f"No configuration of this space can run here: {reasons}.", hint="Widen the space or the limits."
-        )
-    return Trimmed(
-        space=narrowed,
-        candidates=candidates,
-        left_out=dict(dropped.most_common()),
-        whole=len(candidates) + len(combined) - len(listed),
+    worth, reasons = _worth_trying(narrowed, facts, dropped), list(dropped)
+    for params in itertools.islice(worth.grid(), _MOST_LOOKED_AT):
+        if (why := _why_not(params, facts)) is None:
+            return Trimmed(asked=narrowed, space=worth, left_out=dict(dropped.most_common()))
+        reasons.append(why)
+    raise SpaceError(
+        f"No configuration of this space can run here: {'; '.join(dict.fromkeys(reasons))}.",
+        hint="Widen the space or the limits.",
     )
 
 
-def convertible(space: Space, facts: Facts) -> Mapping[str, PipelineConfig]:
-    """Return the configurations that could run if the user let samples be converted."""
-    values = [str(value) for each in space if each.name == "keep" for value in each.values]
+def _why_not(params: Params, facts: Facts) -> str | None:
     try:
-        return trim(
-            space.only("keep", [each for each in values if Kept.of(each).converts]), facts.converting
-        ).candidates
-    except SpaceError:
-        return {}
+        return why_not(to_config(params), facts)
+    except ConfigError as error:
+        return error.message
 
 
-def narrowed(trimmed: Trimmed, facts: Facts) -> Trimmed:
-    """Leave out useless configurations, now that `facts` know more; none if that would leave nothing."""
-    if trimmed.whole > len(trimmed.candidates):  # fewer are left, so that more of them can be listed
-        try:
-            return trim(trimmed.space, facts)
-        except SpaceError:
-            return trimmed
-    dropped = Counter(trimmed.left_out)
-    left = {}
-    for key, config in trimmed.candidates.items():
-        why = why_not(config, facts)
-        if why is None:
-            left[key] = config
-        else:
-            dropped[why] += 1
-    if not left:
-        return trimmed
-    return replace(trimmed, candidates=left, left_out=dict(dropped.most_common()), whole=len(left))
-
-
-def _worth_listing(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
-    """Return the space without settings that no candidate can have, which would multiply its grid.
-
-    They are counted in `dropped`, but for parts of the samples, numbers of ops, and loaders for an accelerator that is
-    not there.
+def candidates(space: Space, facts: Facts) -> dict[str, PipelineConfig]:
+    """Return the configurations of a space that can run here, by key; for spaces that are small, or cut down before.
+    Raises SpaceError if there is none.
     """
-    keep = [str(value) for each in space if each.name == "keep" for value in each.values]
-    places = {value: PipelineConfig.model_construct(None, **dict[str, Any](keep=value)) for value in keep}
-    rules = (_of_storage, _of_memory)
-    if worth := [value for value in keep if _is_whole(value) or why_not(places[value], facts, rules) is None]:
-        space = space.only("keep", worth)  # if none, the user has asked for them, and each gets its reason
+    params = (each for each in trim(space, facts).space.grid() if _why_not(each, facts) is None)
+    return {config.key(): config for config in map(to_config, params)}
+
+
+def _worth_trying(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
+    """Return the space without values that no configuration can have. They are counted in `dropped`, but for loaders
+    for an accelerator that is not there.
+    """
     kinds = [str(kind) for kind in space["loader"].values]
     there = facts.device_bytes is not None or "loader" in facts.limits.only
     if worth := [kind for kind in kinds if there or not LOADERS[kind].keeps_on_device]:
@@ -311,118 +256,14 @@ def _useless_alone(space: Space, parameter: Parameter, value: Value, facts: Fact
             config = to_config({**next(space.only("loader", [kind]).grid()), name: value})
         except ConfigError as error:
             return error.message
-        if (reason := next(_of_workers(config, facts), None)) is not None:
+        if (reason := why_not(config, facts, (_of_workers, _of_limits))) is not None:
             return reason
     if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
         return _TWIN
-    if name == "keep" and (kept := Kept.of(str(value))).converts and not facts.limits.convert:
-        return _not_converted(kept.form)
+    if name == "keep":
+        place = PipelineConfig.model_construct(None, **dict[str, Any](keep=str(value)))
+        if (reason := why_not(place, facts, (_of_storage, _of_memory))) is not None:
+            return reason
     if name in ModelSetup._fields:
-        return next(_useless(name, value, facts), None)
+        return next(useless(name, value, facts), None)
     return f"{name} {value}: {against}" if (against := facts.workload.against(name, value)) is not None else None
-
-
-def _is_whole(keep: str) -> bool:
-    kept = Kept.of(keep)
-    return kept.part == 1 and kept.cut == DEEPEST
-
-
-# ---------------------------------------------------------------- setups of the model that are worth a trial
-
-# A setup is a number of devices, an order of channels, steps per call, and the place where ops finish. If the model
-# alone is no faster in a setup, no loader can make it faster. `autopipe.search.session` measures them.
-
-Setting = tuple[str, Value]
-
-_SHORT_STEP_SECONDS = 0.005
-_PAYS = 1.05  # times the rate of fewer (devices, say): a smaller gain is not worth their cost
-_FASTER = 1.02  # times the rate of the usual value of a setting that is no number: less is noise
-# The gain of the most is the largest, so that noise hides it last; if they do not pay, fewer do not either.
-_MOST_FIRST = ("steps_per_execution",)
-_NOT_JUDGED = ("finish",)  # the loader's work depends on it as well
-
-
-def ordered(setups: Iterable[ModelSetup]) -> list[ModelSetup]:
-    """Return setups in the order of measuring: the usual first, then few devices, and many steps.
-
-    Those of equal devices and channels stay together, because they share a process.
-    """
-
-    def place(setup: ModelSetup) -> tuple[tuple[bool, int], ...]:
-        places = []
-        for name, value, usual in zip(ModelSetup._fields, setup, ModelSetup(), strict=True):
-            number = value if isinstance(value, int) else 0
-            places.append((value != usual, -number if name in _MOST_FIRST else number))
-        return (*places[:2], *places[:1:-1])
-
-    return sorted(set(setups), key=place)
-
-
-def useless(
-    ceilings: Sequence[Ceiling],
-    setups: Iterable[ModelSetup],
-    named: Collection[str] = (),
-    batch_size: int = 1,
-    *,
-    measuring: bool = False,
-) -> dict[Setting, str]:
-    """Return the settings that are not worth a trial, with the reason: they bring nothing, or were not measured.
-
-    Several devices or steps per call are tried only if they pay, and so only if they were measured, unless `measuring`
-    goes on. Several steps a call are for short steps: a call takes some tenths of a millisecond. Of all possible
-    `setups`, `ceilings` have the measured ones. `named` settings, which the user has asked for, are not judged.
-    """
-    rates = {each.setup: each.model_images_per_second.value for each in ceilings}
-    wanted, found = list(setups), dict[Setting, str]()
-    step = batch_size / max(rates.values(), default=math.inf)
-    if step > _SHORT_STEP_SECONDS and "steps_per_execution" not in named:
-        why = f"a step takes {1000 * step:.3g} ms, of which its call is little"
-        found = {("steps_per_execution", each): why for each in {setup.steps_per_execution for setup in wanted} - {1}}
-    for name in ModelSetup._fields:
-        if name not in _NOT_JUDGED and name not in named:
-            found = _pointless(rates, name, {getattr(each, name) for each in wanted}) | found
-    for name in ("devices", "steps_per_execution") if ceilings and not measuring else ():
-        unknown = {getattr(each, name) for each in wanted} - {1, *(getattr(each, name) for each in rates)}
-        why = "there was no time to measure the model alone with it"
-        found = {(name, count): why for count in sorted(unknown) if name not in named} | found
-    return found
-
-
-def _pointless(rates: Mapping[ModelSetup, float], name: str, values: set[Value]) -> dict[Setting, str]:
-    """Return the values of one setting that bring nothing.
-
-    If some devices do not pay over fewer, more do not either. Several steps per call are compared with one.
-    """
-    found: dict[Setting, str] = {}
-    best, stop = getattr(ModelSetup(), name), ""
-    most_first = name in _MOST_FIRST
-    for value in sorted(values - {best}, reverse=most_first):
-        gain, is_count = _gain(rates, name, value, best), isinstance(value, int)
-        if not stop and gain is not None and gain < (_PAYS if is_count else _FASTER):
-            stop = f"the model alone is no faster with it: {gain:.2f} times the rate of {name} {best}"
-        if stop:
-            found[name, value] = stop
-        elif gain is not None and not most_first:
-            best = value
-        stop = stop if is_count else ""
-    return found
-
-
-def _gain(rates: Mapping[ModelSetup, float], name: str, value: Value, other: Value) -> float | None:
-    """Return the largest ratio of a value's rate to another's over all pairs; None if there is no pair."""
-    change: dict[str, Any] = {name: other}
-    pairs = [(rate, setup._replace(**change)) for setup, rate in rates.items() if getattr(setup, name) == value]
-    return max((rate / rates[usual] for rate, usual in pairs if usual in rates), default=None)
-
-
-def hopeless(setup: ModelSetup, known: Mapping[Setting, str]) -> bool:
-    """Return True if a setup has a setting that brings nothing."""
-    return not known.keys().isdisjoint(setup._asdict().items())
-
-
-def rival(ceilings: Sequence[Ceiling]) -> Ceiling | None:
-    """Return the fastest of those that share a process with the last and differ from it in one setting, if any."""
-    *others, last = ceilings
-    alike = (each for each in others if each.setup[:2] == last.setup[:2])
-    near = (each for each in alike if sum(map(lambda a, b: a != b, each.setup, last.setup)) == 1)
-    return max(near, key=lambda each: each.model_images_per_second.value, default=None)

@@ -58,6 +58,10 @@ class Measurer(Protocol):
         """
         ...
 
+    def loader_alone(self, config: PipelineConfig) -> float | None:
+        """Measure a loader without a model, for half a second or so, in images/s; None if it cannot run so."""
+        ...
+
     def allow(self, seconds: float | None) -> None:
         """Limit the time of the next measurements; None: no limit.
 
@@ -205,6 +209,11 @@ class TrialMeasurer:
         self._model_rate = usual.model_images_per_second.value
         others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
         return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
+
+    def loader_alone(self, config: PipelineConfig) -> float | None:
+        self._runner.until = self._until()
+        answer = self._runner.loader(config, {"page_cache": self._settings.page_cache})
+        return None if isinstance(answer, TrialFailure) else answer.images_per_second.value
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         answer = self._ceiling(setup, model_only=True, again=again)

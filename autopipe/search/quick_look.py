@@ -100,7 +100,7 @@ class Look:
             if parameter.name in others:
                 space = space.only(parameter.name, parameter.values[:1])
         stays = {name: field.default if config is None else getattr(config, name) for name, field in others.items()}
-        changed = (each.model_copy(update=stays) for each in feasible.trim(space, facts).candidates.values())
+        changed = (each.model_copy(update=stays) for each in feasible.candidates(space, facts).values())
         if config is not None:
             changed = (each.keeping(form=config.kept.form, cut=config.kept.cut) for each in changed)
         return [*{each.key(): each for each in changed if self._takes_over(each, facts)}.values()]

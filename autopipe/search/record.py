@@ -8,7 +8,7 @@ on in memory. What to try next, and the meaning of the figures, is decided elsew
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import optuna
@@ -21,7 +21,8 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig, from_config
 from autopipe.pipeline.space import Space
-from autopipe.search import storage, surrogate
+from autopipe.search import storage, suggest
+from autopipe.search.result import Raced
 from autopipe.search.trials import AskedBy, Row
 
 SCHEMA_VERSION = 1
@@ -75,6 +76,13 @@ class Record:
         """Keep the ceilings with the study, so that resuming does not measure them again."""
         self._keep("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
 
+    def raced(self) -> list[Raced]:
+        """Return the loaders that ran without a model."""
+        return [Raced.model_validate_json(text) for text in self._attribute("raced", [])]
+
+    def keep_raced(self, raced: Iterable[Raced]) -> None:
+        self._keep("raced", [each.model_dump_json() for each in raced])
+
     def block_ceilings(self) -> dict[int, Ceiling]:
         """Return the model alone as it was measured in each block of the confirmation run."""
         kept = self._attribute("block_ceilings", {})
@@ -103,7 +111,7 @@ class Record:
     # ------------------------------------------------------------ trials of this search
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
-        params = surrogate.fitting(space, from_config(config))
+        params = suggest.fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
 
     def waiting(self) -> bool:
@@ -140,6 +148,11 @@ class Record:
         trial.set_user_attr("refused", reason)
         trial.set_constraint("feasible", 1.0)
         self.study.tell(trial, state=TrialState.PRUNED)
+
+    def repeat(self, trial: optuna.Trial, value: float | None) -> None:
+        """Tell the sampler what a suggestion that ran before is worth; that is not written down."""
+        trial.set_user_attr("refused", "it has run")
+        self.study.tell(trial, value, state=TrialState.PRUNED if value is None else TrialState.COMPLETE)
 
     def _end(self, trial: optuna.Trial, value: float | None, state: TrialState) -> None:
         self.study.tell(trial, value, state=state)

@@ -51,10 +51,9 @@ class Asker(enum.StrEnum):
 
     BASELINE = "baseline"  # a usual pipeline of today; the detail is its name
     KNOWN = "known"  # a configuration that did well elsewhere or before
-    SEED = "seed"  # what costs less than the best and may be as fast; the detail is "cheaper"
+    RACE = "race"  # a trial of the race, or of what has won it
     ADVICE = "advice"  # a converted form, measured as advice
     SAMPLER = "sampler"  # the detail is its name
-    AGAIN = "again"  # a second look at a measurement that would end the search; the detail is the reason
     PROOF = "proof"  # the detail is the number of its block
 
 
@@ -117,12 +116,11 @@ class Contest(Comparison):
 
 
 class Effect(Ratio):
-    """The winner's value of one setting against another value, with all other settings as the winner has them."""
+    """The winner's value of one setting against another that ran, with the other settings as the winner has them."""
 
     setting: str
     value: bool | int | float | str
     other: bool | int | float | str
-    measured: bool  # the other value ran; else the ratio is the surrogate's
     paired: Estimate | None = None  # the ratio in rounds of the confirmation run in which both ran
 
 
@@ -157,6 +155,13 @@ class DeviceCount(Value):
     exchange_seconds: Amount | None = None  # of the gradients between them; None on one
 
 
+class Raced(Value):
+    """A loader that ran without a model."""
+
+    config: JsonObject
+    images_per_second: Amount
+
+
 class Result(Value):
     """The whole outcome of a search."""
 
@@ -176,6 +181,7 @@ class Result(Value):
     # of a simulated accelerator, 0 to 1, for "best" and each baseline; empty for a real model
     utilisation: dict[str, float] = pydantic.Field(default_factory=dict)
     trials: tuple[Trial, ...] = ()  # all that ran, in order
+    raced: tuple[Raced, ...] = ()  # loaders without a model, in order; empty if the model shares the cores with them
     left_out: dict[str, int] = pydantic.Field(default_factory=dict)  # configurations that were not tried, by the reason
     over_limits: tuple[Resources, ...] = ()  # over all of the data, of trials that broke a limit of the user's
     stop: Stop

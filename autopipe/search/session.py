@@ -7,12 +7,9 @@ are worth a trial is told in `feasible`.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from statistics import fmean
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import optuna
 
@@ -22,16 +19,26 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import log_variance, median
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, from_config, to_config
-from autopipe.search import feasible, surrogate, trials
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, from_config, to_config
+from autopipe.search import feasible, suggest, trials
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import Record
+from autopipe.search.result import Raced
 from autopipe.search.settings import Settings
 from autopipe.search.surrogate import Features, Reading, Surrogate
-from autopipe.search.trials import AskedBy, Asker, CeilingMeasured, OnEvent, Point, Row, TrialFinished, TrialStarted
-from autopipe.values import Estimate
+from autopipe.search.trials import (
+    AskedBy,
+    Asker,
+    CeilingMeasured,
+    LoaderRaced,
+    OnEvent,
+    Point,
+    Row,
+    TrialFinished,
+    TrialStarted,
+)
 
-_EQUAL = 0.02  # in log units: predictions this close together count as equal
+_NEEDED_SECONDS = 60.0  # for a measurement without which there is no result
 _SLACK = 0.05  # of the budget, by which a confirmation may exceed it
 
 Measured = TypeVar("Measured")
@@ -51,16 +58,14 @@ class Session:
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
-        self.sampler = settings.sampler or surrogate.SURROGATE
+        self.sampler = settings.sampler or suggest.TPE
         self.ceilings: Sequence[Ceiling] = ()
+        self.left_out: dict[str, int] = {}  # settings that were not tried, by the reason
         self.ceiling_seconds = 0.0
         self.baselines: Sequence[Baseline] = ()  # that the winner has to beat
         self.believed: tuple[int, Surrogate] | None = None  # after so many trials
-        self._features: Features | None = None
         self._costs: Costs | None = None
-        self._first_costs: Costs | None = None
-        self._ranked: Mapping[str, PipelineConfig] = {}
-        self._ranks: dict[str, tuple[float | str, ...]] = {}
+        self.raced = {PipelineConfig.model_validate(each.config).key(): each for each in record.raced()}
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
@@ -69,31 +74,25 @@ class Session:
         self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Take up new ceilings; predictions become possible if they hold op costs.
-
-        The first ones decide which setups of the model bring nothing: later ones must not exclude configurations that
-        ran.
-        """
-        first, self.ceilings = not self.ceilings, ceilings
+        """Take up new ceilings; predictions become possible if they hold op costs."""
+        self.ceilings = ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
-        self.believed = self._features = None
+        self.believed = None
         self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if self._costs is not None:
-            self._first_costs = self._first_costs or self._costs
             self.facts = costs.useful(self._costs, self.facts)
-        before, named = self.facts, self.facts.limits.only
-        wanted = [each.model_setup for each in self.trimmed.candidates.values()]
-        useless = feasible.useless(ceilings, wanted, named, self.facts.workload.batch_size) if first else {}
-        self.facts, self._ranked = replace(before, pointless={**before.pointless, **useless}), {}
-        self._ranks.clear()
-        if self._costs is not None or useless:
-            left = feasible.narrowed(self.trimmed, self.facts)
-            if feasible.why_not(next(iter(left.candidates.values())), self.facts) is not None:
-                # If all requested settings bring nothing by these figures, they are tried anyway.
-                self.facts = replace(before.unmeasured, pointless=before.pointless)
-            self.trimmed = left
 
     # ------------------------------------------------------------ state
+
+    @property
+    def races_loaders(self) -> bool:
+        """True if loaders can be compared without the model: it trains on other hardware than they run on."""
+        return self.facts.accelerator and self.facts.workload.wrapped is None and bool(self.ceilings)
+
+    @property
+    def counts(self) -> list[Value]:
+        """The numbers of devices that can be tried."""
+        return values_of(self, "devices")
 
     @property
     def seed(self) -> int:
@@ -124,17 +123,22 @@ class Session:
     def _limit(self, origin: AskedBy, key: str = "") -> float:
         """Tell the measurer the time limit of the next measurement, and return it in seconds.
 
-        The first baseline, a required one and one other configuration have no limit: the result needs them. Another
-        baseline has half of the remaining time: untried configurations are worth more than a slow comparison.
+        A measurement may take what is left of the budget. One that the result needs (the first of ours, a baseline
+        that is required) has a minute, however short the budget is. Another baseline has half of what is left, or a
+        third if one has run: a proof of what is known is worth more than one more comparison.
         """
-        if origin.asker is Asker.BASELINE:
-            needed, share = key in self.required or not self.record.rows(), 0.5
-        else:
-            needed, share = self.best() is None or not self.beyond_baselines(), 1.0
-        no_end = self.settings.budget_seconds is None or needed
-        allowed = math.inf if no_end else share * self.seconds_left(proving=origin.asker is Asker.PROOF)
-        self.measurer.allow(None if no_end else allowed)
+        if self.settings.budget_seconds is None:
+            self.measurer.allow(None)
+            return math.inf
+        left = self.seconds_left(proving=origin.asker is Asker.PROOF)
+        needed = key in self.required or (origin.asker is not Asker.BASELINE and self.best() is None)
+        share = 1.0 if origin.asker is not Asker.BASELINE else 1 / 3 if self._has_rival() else 1 / 2
+        allowed = max(left, _NEEDED_SECONDS) if needed else share * left
+        self.measurer.allow(allowed)
         return allowed
+
+    def _has_rival(self) -> bool:
+        return not self.points().keys().isdisjoint(self.names)
 
     def is_short(self) -> bool:
         return self.seconds_left() < 2 * self.trial_seconds()
@@ -151,7 +155,7 @@ class Session:
 
     def beyond_baselines(self) -> bool:
         """Return True if another configuration than the baselines has run."""
-        return any(row.origin.asker not in (Asker.BASELINE, Asker.AGAIN) for row in self.ended_rows())
+        return any(row.origin.asker is not Asker.BASELINE for row in self.ended_rows())
 
     def points(self) -> dict[str, Point]:
         rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]
@@ -171,6 +175,19 @@ class Session:
             value=self.score(rows[0].config, measurements, estimate.value),
             feasible=all(map(self.kept_limits, rows)) and self.allowed(rows[0].config),
         )
+
+    def why_not(self, config: PipelineConfig) -> str | None:
+        """Return the reason why a race leaves a configuration out, or None."""
+        named, loader = "loader" in self.facts.limits.only, config.loader
+        if self.is_native and not (named or loader.shares_lock() or loader.works_elsewhere):
+            return f"loader {loader.kind}: no op is Python, so that threads do not wait for each other"
+        return feasible.why_not(config, self.facts)
+
+    @property
+    def is_native(self) -> bool:
+        """True if the native library makes all of a sample, and no op is Python."""
+        known = next((each for each in self.ceilings if each.op_costs), None)
+        return known is not None and not costs.python_ops(known.op_costs)
 
     def allowed(self, config: PipelineConfig) -> bool:
         """True if the user's limits allow it; a configuration not worth a trial may still win if it had one."""
@@ -192,16 +209,13 @@ class Session:
         return {**failed, **{key: each.value if each.feasible else None for key, each in self.points().items()}}
 
     def surrogate(self) -> Surrogate:
-        """Return the surrogate of all measurements so far, over all candidates, in terms of the objective."""
+        """Return the surrogate of all measurements so far, in terms of the objective."""
         measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         if self.believed is None or self.believed[0] != len(measured):
-            points = self.points()
-            configs = {**self.trimmed.candidates, **{key: each.config for key, each in points.items()}}
-            if self._features is None or not configs.keys() <= self._features.configs.keys():
-                self._features = Features(configs, self.facts.cores, self.trend, before=self._features)
+            features = Features({key: each.config for key, each in self.points().items()}, self.facts.cores)
             readings = [(row.key, self._reading(row, outcome)) for row, outcome in measured]
             before = None if self.believed is None else self.believed[1]
-            self.believed = len(measured), Surrogate(self._features, readings, before)
+            self.believed = len(measured), Surrogate(features, readings, before)
         return self.believed[1]
 
     def _reading(self, row: Row, outcome: Measurement) -> Reading:
@@ -210,51 +224,14 @@ class Session:
         # The relative variance of the score is less than that of the rate, as one-time costs are a part of its time.
         return Reading(math.log(value), log_variance(rate) * (value / rate.value) ** 2, row.block)
 
-    def trend(self, config: PipelineConfig) -> float:
-        """Return the logarithm of a configuration's prediction by the first ceilings; 0 if there is none.
-
-        A reading that is corrected later is of one setup only, and would set it apart from the others.
-        """
-        known = self._first_costs
-        return 0.0 if known is None else math.log(self._promise(config, known))
-
     def trial_seconds(self) -> float:
-        took = [row.seconds for row in self.record.rows() if row.outcome is not None]
+        """Return what a trial takes without the start of a process and compilation, in seconds; 0 before the first."""
+        took = [row.running_seconds for row in self.record.rows() if row.outcome is not None]
         return median(took) if took else 0.0
-
-    def next_seconds(self, usual_seconds: float = 0.0, count: int = 1) -> float:
-        """Return the expected duration of each of the next `count` trials, with the reads for their caches.
-
-        Of the trials so far these reads are taken off. `usual_seconds` is the duration of a trial before the first one.
-        """
-        ended = [row for row in self.record.rows() if row.outcome is not None]
-        took = [max(0.0, row.seconds - self.reading_seconds(row.config)) for row in ended]
-        tried = self.tried()
-        untried = (config for key, config in self.ranked().items() if key not in tried)
-        reading = [self.reading_seconds(each) for each in itertools.islice(untried, count)]
-        return (median(took) if took else usual_seconds) + (fmean(reading) if reading else 0.0)
 
     def reading_seconds(self, config: PipelineConfig) -> float:
         """Return the predicted time in which a trial reads the samples of its cache, before it measures."""
         return 0.0 if self._costs is None else costs.trial_reading_seconds(config, self._costs, self.facts.workload)
-
-    def ranked(self) -> Mapping[str, PipelineConfig]:
-        """Return the candidates by key, the best prediction first; of equal ones by a rule of thumb: whose cache is
-        filled sooner, no conversion, threads, a worker a core, the most batches ahead.
-        """
-        if not self._ranked:
-            self._ranked = dict(sorted(self.trimmed.candidates.items(), key=self._rank))
-        return self._ranked
-
-    def _rank(self, candidate: tuple[str, PipelineConfig]) -> tuple[float | str, ...]:
-        key, config = candidate
-        if key not in self._ranks:
-            near = -round(math.log(self.promise(config)) / _EQUAL) if self.can_predict else 0
-            loader, cores = config.loader, self.facts.cores
-            spare = abs((loader.worker_count() or cores) - cores)
-            ahead = (loader.buffered_batches() or 0) + config.device_prefetch
-            self._ranks[key] = near, self.reading_seconds(config), config.kept.converts, loader.rank, spare, -ahead, key
-        return self._ranks[key]
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
         if self.settings.epochs is None or rate <= 0:
@@ -273,13 +250,10 @@ class Session:
     def promise(self, config: PipelineConfig, rate: float | None = None) -> float:
         """Return the prediction, or `rate`, in terms of the objective; requires predictions."""
         assert self._costs is not None
-        return self._promise(config, self._costs, rate)
-
-    def _promise(self, config: PipelineConfig, known: Costs, rate: float | None = None) -> float:
-        rate = costs.predict(config, known) if rate is None else rate
+        rate = costs.predict(config, self._costs) if rate is None else rate
         if self.settings.epochs is None:
             return rate
-        once = sum(costs.one_time_seconds(config, known, self.facts.workload.samples))
+        once = sum(costs.one_time_seconds(config, self._costs, self.facts.workload.samples))
         return trials.score(rate, once, self._images)
 
     @property
@@ -292,16 +266,15 @@ class Session:
         return self._costs is not None
 
     def highest_ceiling(self) -> Ceiling:
-        """Return the highest ceiling of those setups that are still tried; requires a ceiling."""
-        worth = [each for each in self.ceilings if not feasible.hopeless(each.setup, self.facts.pointless)]
-        return max(worth or self.ceilings, key=lambda each: each.model_images_per_second.value)
+        """Return the highest ceiling of all setups that were measured; requires a ceiling."""
+        return max(self.ceilings, key=lambda each: each.model_images_per_second.value)
 
     def ceiling(self, config: PipelineConfig) -> Ceiling | None:
         return next((each for each in self.ceilings if each.setup == config.model_setup), None)
 
     def timed(self, measure: Callable[[], Measured]) -> Measured:
         """Return a measurement beside the trials; its time counts as measuring."""
-        self._limit(AskedBy(Asker.AGAIN, "ceiling"))
+        self._limit(AskedBy(Asker.RACE))
         began = self.settings.clock()
         measured = measure()
         self.ceiling_seconds += self.settings.clock() - began
@@ -310,10 +283,35 @@ class Session:
     def alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         return self.timed(lambda: self.measurer.model_alone(setup, again=again))
 
+    def loader_alone(self, config: PipelineConfig) -> float | None:
+        """Return what a loader makes without a model, measured now or in an earlier session; None if it failed."""
+        key = config.key()
+        if key not in self.raced:
+            rate = self.timed(lambda: self.measurer.loader_alone(config))
+            if rate is None:
+                return None
+            self.raced[key] = Raced(config=config.model_dump(mode="json"), images_per_second=rate)
+            self.record.keep_raced(self.raced.values())
+            self.on_event(LoaderRaced(config=config, images_per_second=rate))
+        return self.score(config, (), self.raced[key].images_per_second)
+
     def know(self, config: PipelineConfig) -> None:
         """Measure the setup of a configuration that has just run, if there was no time for it at the start."""
         if self.ceilings and self.ceiling(config) is None:
             self.look_again(config, again=False)
+
+    def known_alone(self, setup: ModelSetup) -> float | None:
+        """Return images/s of the model alone in a setup, measured if it was not; None if it cannot run."""
+        known = next((each for each in self.ceilings if each.setup == setup), None)
+        if known is None:
+            known = self.alone(setup, again=False)
+            if known is None:
+                return None
+            known = known.with_loader_of(self.ceilings[0])
+            self.record.keep_ceilings([*self.ceilings, known])
+            self.know_ceilings([*self.ceilings, known])
+            self.on_event(CeilingMeasured(ceiling=known))
+        return known.model_images_per_second.value
 
     def look_again(self, config: PipelineConfig, *, again: bool = True) -> Ceiling | None:
         """Measure the model alone once more, in the setup of `config`, and return this reading.
@@ -338,9 +336,22 @@ class Session:
 
     # ------------------------------------------------------------ trials
 
+    def raced_rate(self, config: PipelineConfig) -> float | None:
+        """Return what the loader of a configuration made without the model, in images/s, if that was measured."""
+        usual = config.model_copy(update=ModelSetup(finish=config.finish)._asdict())
+        known = self.raced.get(usual.key())
+        return None if known is None else known.images_per_second
+
+    def raced_by_trial(self, config: PipelineConfig) -> float | None:
+        """Run one trial of a race, unless it ran before; return what all measurements make, None if it failed."""
+        if config.key() not in self.tried():
+            self.run_config(config, AskedBy(Asker.RACE))
+        point = self.points().get(config.key())
+        return point.value if point is not None and point.feasible else None
+
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
         """Run one trial of `config`, after those that wait."""
-        self.record.enqueue(self.trimmed.space, config, origin=origin, predicted=self.predicted(config))
+        self.record.enqueue(self.trimmed.asked, config, origin=origin, predicted=self.predicted(config))
         while self.record.waiting():
             self.run_next()
 
@@ -374,15 +385,18 @@ class Session:
         attributes = trial.user_attrs
         if "config" in attributes:
             config = PipelineConfig.model_validate(attributes["config"])
-            surrogate.note(self.trimmed.space, trial, from_config(config))
+            suggest.note(self.trimmed.asked, trial, from_config(config))
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
-            config = to_config(surrogate.suggest(self.trimmed.space, trial))
+            config = to_config(suggest.suggest(self.trimmed.asked, trial))
             reason = feasible.why_not(config, self.facts)
         except ConfigError as error:
             reason = error.message
         if reason is not None:
             self.record.refuse(trial, reason)
+            return None
+        if config.key() in self.tried():
+            self.record.repeat(trial, self.worth().get(config.key()))
             return None
         origin = AskedBy(Asker.SAMPLER, self.sampler.name)
         self.record.describe(trial, config, origin=origin, predicted=self.predicted(config))
@@ -436,93 +450,92 @@ class Session:
 # -------------------- the model alone
 
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
-_SHARE = 1 / 8  # of the time that is left, for the model alone in another setup
-_SHARE_OF_ALL = 1 / 4  # of the time that is left after the first, for all other setups
-_FIRST_SHARE = 1 / 3  # of the time that is left, for the first setup with the ops and the reads
-_ROUNDS, _AS_FAST = 3, 1.1  # of two setups by turns, at most; times slower, on an idle machine
-_ALONE_SECONDS, _ALONE_STEPS = 3.0, 15  # of a reading, before the first: the start, and steps
-_ALONE_CALLS = 4  # of several steps each, at least
+_PAYS = 1.05  # times the rate of fewer devices: a smaller gain is not worth their cost
+_SHARED = 0.9  # of the ideal, that more devices come to at best: they exchange gradients
+_SAME = 0.98  # of the rate of more devices: fewer are as good
+_FASTER = 1.02  # times the rate of the usual setting: less is noise
+_SHORT_STEP_SECONDS = 0.01  # several steps a call are for short steps: a call takes some tenths of a millisecond
+# The start of a process, so often, must fit into the time that is left, to try a setup that needs another one: more
+# devices, which may gain their number, and another order of channels, which gains little and may have to go back.
+_RESTARTS = {"devices": 3.0, "finish": 4.0, "channels": 8.0}
+_NO_TIME = "there was no time to measure the model alone with it"
 
 
-def measured_ceilings(session: Session, asked: Iterable[ModelSetup]) -> list[Ceiling]:
-    """Measure the usual setup of the model, and the others if that takes a small part of the time that is left.
+def first_ceiling(session: Session) -> list[Ceiling]:
+    """Measure the model alone in its usual setup, or in the first that the space has, with the loader's ops."""
+    known = {name: values_of(session, name) for name in ModelSetup._fields}
+    usual = ModelSetup()
+    others: dict[str, Any] = {
+        name: values[0] for name, values in known.items() if values and getattr(usual, name) not in values
+    }
+    return list(session.timed(lambda: session.measurer.ceilings([usual._replace(**others)])))
 
-    A model whose step takes seconds takes minutes to compile and run in each, which trials need more. What may gain the
-    most comes first: the most devices, then fewer. All other settings are measured on the fastest number of devices.
+
+def devices_for(session: Session, wanted: float) -> int:
+    """Return the fewest devices on which the model takes `wanted` images/s or, if there are too few, all that it can.
+
+    Another number of devices needs another process, so only those are measured that could ideally be enough, and fewer
+    than what was measured only if they could ideally do the same.
     """
-    clock, wanted = session.settings.clock, feasible.ordered(asked)
-    began = clock()
-    found = list(session.timed(lambda: session.measurer.ceilings(wanted[:1])))
-    if not found:
-        return []
-    step, took = session.facts.workload.batch_size / found[0].model_images_per_second.value, clock() - began
-    if took < _FIRST_SHARE * session.seconds_left():  # else it may have compiled for long, as it would for each setup
-        took = min(took, _ALONE_SECONDS + _ALONE_STEPS * step)  # the first measured the ops and the reads, too
-    all_end = clock() + _SHARE_OF_ALL * session.seconds_left()
-    usual, ended = wanted[0], False
+    usual = session.ceilings[0]
+    known = {usual.setup.devices: usual.model_images_per_second.value}
+    best = usual.setup.devices
+    counts = [each for each in session.counts if isinstance(each, int) and each > best]
 
-    def measure(setup: ModelSetup, share: float = _SHARE) -> None:
-        nonlocal found, took, ended
-        most = share * session.seconds_left()
-        ended = ended or took > most or clock() + took > all_end
-        if (
-            ended
-            or _is_hopeless(session, setup, found, wanted)
-            or _ALONE_CALLS * setup.steps_per_execution * step > most
-        ):
-            return
-        began = clock()
-        other = session.alone(setup)
-        took = max(took, clock() - began)
-        if other is not None:
-            found = _by_turns(session, [*found, other.with_loader_of(found[0])], wanted, took)
+    def measured(count: int) -> float:
+        if session.seconds_left() < _RESTARTS["devices"] * session.starting_seconds:
+            session.left_out[f"devices {count}: {_NO_TIME}"] = 1
+            return 0.0
+        known[count] = session.known_alone(usual.setup._replace(devices=count)) or 0.0
+        return known[count]
 
-    for setup in sorted((each for each in wanted[1:] if each[1:] == usual[1:]), key=lambda each: -each.devices):
-        measure(setup, _FIRST_SHARE)
-    pays = [each for each in found if not _is_hopeless(session, each.setup, found, wanted)]
-    fastest = max(pays or found, key=lambda each: each.model_images_per_second.value).setup.devices
-    for setup in wanted[1:]:
-        if setup.devices == fastest and setup[1:] != usual[1:]:
-            measure(setup)
-    return found
+    for count in counts:
+        if known[best] >= wanted:
+            break
+        if _SHARED * known[best] / best * count < wanted and count != counts[-1]:
+            continue
+        if (rate := measured(count)) < _PAYS * known[best]:
+            if rate > 0:
+                session.left_out[f"devices {count}: the model alone is {rate / known[best]:.2f} times as fast"] = 1
+            break
+        best = count
+    for count in sorted((each for each in counts if each < best and each not in known), reverse=True):
+        enough, shared = _SAME * min(wanted, known[best]), _SHARED if known[best] >= wanted else 1.0
+        nearest = max(each for each in known if each < count)
+        if shared * known[nearest] / nearest * count < enough or measured(count) < enough:
+            break
+        best = count
+    return best
 
 
-def _is_hopeless(session: Session, setup: ModelSetup, found: list[Ceiling], wanted: Sequence[ModelSetup]) -> bool:
-    facts = session.facts
-    size = facts.workload.batch_size
-    return feasible.hopeless(setup, feasible.useless(found, wanted, facts.limits.only, size, measuring=True))
-
-
-def _by_turns(
-    session: Session, found: list[Ceiling], wanted: Sequence[ModelSetup], reading_seconds: float
-) -> list[Ceiling]:
-    """Measure the last setup again if it seems to bring nothing, together with the one that it was compared with.
-
-    Another process may have been busy during one of the two readings, and no trial will tell. If the machine is slower
-    than before, there is another round; if it stays so, the last one gives the ratio of the two.
+def setup_for(session: Session, setup: ModelSetup) -> ModelSetup:
+    """Return a setup of the model with those settings that make the model alone faster, for a loader that keeps up with
+    it; of each the last value of the space, which gains the most.
     """
-    usual, last = feasible.rival(found), found[-1]
-    if usual is None:
-        return found
-    known = usual.model_images_per_second.value
-    for _ in range(_ROUNDS):
-        too_long = 2 * reading_seconds > _SHARE * session.seconds_left()
-        if too_long or not _is_hopeless(session, last.setup, found, wanted):
-            break
-        one, other = session.alone(usual.setup), session.alone(last.setup)
-        if one is None or other is None:
-            break
-        slower = max(1.0, known / one.model_images_per_second.value)
-        found = [*found[:-1], _higher(found[-1], _faster(other, slower))]
-        if slower <= _AS_FAST:
-            break
-    return found
+    usual = session.known_alone(setup)
+    for name in ("steps_per_execution", "finish", "channels") if usual is not None else ():
+        assert usual is not None
+        others = [each for each in values_of(session, name) if each != getattr(setup, name)]
+        step = session.facts.workload.batch_size / usual
+        if not others or (name == "steps_per_execution" and step > _SHORT_STEP_SECONDS):
+            continue
+        if name in _RESTARTS and session.seconds_left() < _RESTARTS[name] * session.starting_seconds:
+            session.left_out[f"{name} {others[-1]}: {_NO_TIME}"] = 1
+            continue
+        change: dict[str, Any] = {name: others[-1]}
+        rate = session.known_alone(setup._replace(**change))
+        if rate is not None and rate >= _FASTER * usual:
+            setup, usual = setup._replace(**change), rate
+        elif rate is not None:
+            why = f"the model alone is no faster with it: {rate / usual:.2f} times the rate"
+            session.left_out[f"{name} {others[-1]}: {why}"] = 1
+    return setup
 
 
-def _faster(ceiling: Ceiling, times: float) -> Ceiling:
-    rate = ceiling.model_images_per_second
-    values = {name: times * value for name, value in rate.model_dump().items()}
-    return ceiling.model_copy(update={"model_images_per_second": Estimate(**values)})
+def values_of(session: Session, name: str) -> list[Value]:
+    """Return the values of a setting of the model's setup that can be tried, in the space's order."""
+    values = next((each.values for each in session.trimmed.space if each.name == name), ())
+    return [each for each in values if next(feasible.useless(name, each, session.facts), None) is None]
 
 
 def _higher(known: Ceiling, again: Ceiling) -> Ceiling:

@@ -30,7 +30,7 @@ from autopipe.values import Value
 from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:
-    from autopipe.search.surrogate import Sampler
+    from autopipe.search.suggest import Sampler
 
 STUDY = "autopipe"
 """The name of a study that has a storage to itself."""
@@ -49,7 +49,7 @@ class Settings:
     # the reading of `clock` at which the budget began, such as before the import of the workload; None: with the search
     began: float | None = None
     seed: int = 0  # of everything random in the search
-    sampler: Sampler | None = None  # chooses the next configuration; None: the surrogate of the search
+    sampler: Sampler | None = None  # chooses the next configuration; None: Optuna's TPE
     known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried before the sampler's
     limits: Limits = field(default_factory=Limits)
     baseline: str | None = None  # the user's own pipeline, "FILE.py:function", which the winner has to beat

@@ -1,8 +1,8 @@
-"""The search from beginning to end: ceilings, trials with a reason of their own, the sampler, the confirmation run.
+"""The search from beginning to end: the model alone, a race, trials with a reason of their own, the confirmation run.
 
-The first section lists the trials that have a reason: baselines first, then configurations known from elsewhere, then
-converted forms as advice; the sampler chooses the others. Each yielded trial runs before the next is requested, so it
-may depend on the earlier ones. The second runs them in order, and is resumable after any crash.
+The race (`autopipe.search.race`) finds the configuration to use; the rest proves it, against the baselines and beside
+the model alone. A sampler of Optuna's is asked beyond the race where a space has more to try. Each trial runs before
+the next is requested, so it may depend on the earlier ones, and a study is resumable after any crash.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from optuna.samplers import RandomSampler
 
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.measure.outcome import TrialFailure
-from autopipe.pipeline.config import PipelineConfig, from_config
+from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible
 from autopipe.search.budget import Budget
@@ -25,9 +25,10 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.confirmation import Finalist
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
+from autopipe.search.race import Race
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
-from autopipe.search.session import Session, measured_ceilings
+from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
 from autopipe.search.settings import Settings
 from autopipe.search.trials import (
     AskedBy,
@@ -42,85 +43,55 @@ from autopipe.search.trials import (
 
 # -------------------- trials with a reason
 
-_BASELINES_SHARE = 1 / 4  # of the time that is left, for baselines beyond the second
-_MOST_CHEAPER = 3  # that are tried
+_BASELINES_SHARE = 1 / 2  # of the time that is left beside the confirmation run, for baselines beyond the first
+_ENOUGH = 1.2  # times what the model takes: a loader that makes more is no better
+_RACES = 2  # of loaders: a second one if the model alone was read too low at first
+_AS_GOOD = 0.9  # of the best in a race of loaders: another kind, or another place to keep samples, is tried as well
 _WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not worth a trial of one
+_RACED: Final = ("default", "quick")  # spaces in which nothing is left to try after the race
 
 
 Asked: TypeAlias = tuple[PipelineConfig, AskedBy]
 """A trial and its reason."""
 
 
-def _baselines(session: Session) -> Iterator[Asked]:
-    """Yield each baseline that can run; if time is short only the required ones, or the first few."""
-    in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
-    began, most = session.seconds(), _BASELINES_SHARE * session.seconds_left()
-    for number, baseline in enumerate(in_turn):
-        late = session.is_short() or (number > 1 and session.seconds() - began > most)
-        if number == 0 or baseline.required or not late:  # an untried configuration is worth more than a comparison
-            yield (baseline.config, AskedBy(Asker.BASELINE, baseline.name))
-
-
-def _on_more_devices(session: Session) -> list[Baseline]:
-    """Return the baselines on as many devices as the best has; none if that is one.
-
-    Together with those on one device they separate the gain of the loader from that of the devices.
+def _baselines(session: Session, budget: Budget, devices: int) -> Iterator[Asked]:
+    """Yield each baseline that can run, on as many devices as the best has unless it is the user's own; if time is
+    short only the required ones, or the first.
     """
-    best = session.best()
-    if best is None or best.config.devices == 1:
-        return []
-    count, kind = best.config.devices, "virtual " if session.facts.workload.virtual_devices else ""
-    return [
-        Baseline(name=f"{each.name}, {count} {kind}devices", config=each.config.model_copy(update={"devices": count}))
-        for each in session.baselines
-        if each.config.devices == 1 and each.unable is None
-    ]
+    in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
+    began, most = session.seconds(), _BASELINES_SHARE * (session.seconds_left() - budget.proof_seconds())
+    for number, baseline in enumerate(in_turn):
+        late = session.is_short() or (number > 0 and session.seconds() - began > most)
+        if number == 0 or baseline.required or not late:  # a proof is worth more than one more comparison
+            yield (_on(baseline, devices, session).config, AskedBy(Asker.BASELINE, baseline.name))
 
 
-def _early(session: Session) -> Iterator[Asked]:
-    """Yield the trials before the sampler's: known configurations and advice."""
-    for config in session.settings.known:
-        # Predictions are worth more than old bests with more workers or reads at a time than are useful here.
-        if feasible.why_not(config, replace(session.facts, pointless={})) is None:
-            yield (config, AskedBy(Asker.KNOWN))
-    yield from _advice(session)
+def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
+    """Return a baseline on so many devices, and put it in the place of the one on another number."""
+    config = baseline.config.model_copy(update={"devices": devices})
+    if baseline.required or baseline.incumbent or baseline.config.devices == devices:
+        return baseline
+    kind = "virtual " if session.facts.workload.virtual_devices else ""
+    there = replace(baseline, name=f"{baseline.name}, {devices} {kind}devices", config=config)
+    session.baselines = tuple(there if each is baseline else each for each in session.baselines)
+    return there
 
 
 def _advice(session: Session) -> Iterator[Asked]:
-    """Yield the best configuration of each converted form that should be faster, though the user has to ask for it.
+    """Yield the best configuration in each converted form that should be faster, though the user has to ask for it.
 
     The result shows its cost and pay-back. Nothing is converted if the user has refused that.
     """
-    if session.settings.convert is False or session.facts.limits.convert or not session.can_predict:
-        return
-    could = feasible.convertible(session.trimmed.space, session.facts)
-    by_form: dict[str, PipelineConfig] = {}
-    for _, config in sorted(could.items(), key=lambda each: (-session.promise(each[1]), each[0])):
-        by_form.setdefault(config.kept.form, config)
-    promised = session.promise(next(iter(session.ranked().values())))
-    for config in by_form.values():
-        best = session.best()
-        if session.promise(config) >= _WORTH_TELLING * max(promised, 0.0 if best is None else best.value):
-            yield (config, AskedBy(Asker.ADVICE))
-
-
-def _cheaper(session: Session) -> Iterator[Asked]:
-    """Yield candidates that cost less than the best and may be as fast, the most similar first.
-
-    The first configuration at the ceiling is seldom the cheapest there.
-    """
     best = session.best()
-    if best is None or not session.can_predict:
+    if session.settings.convert is False or session.facts.limits.convert or not session.can_predict or best is None:
         return
-    params, cost, enough = from_config(best.config), _planned_cost(session, best.config), session.settings.ceiling_share
-
-    def unlike(config: PipelineConfig) -> tuple[object, ...]:
-        return len(params.items() ^ from_config(config).items()), _planned_cost(session, config), config.key()
-
-    less = (each for each in session.trimmed.candidates.values() if _planned_cost(session, each) < cost)
-    near = [each for each in less if session.promise(each) >= enough * best.value]
-    for config in sorted(near, key=unlike)[:_MOST_CHEAPER]:
-        yield (config, AskedBy(Asker.SEED, "cheaper"))
+    places = next((each.values for each in session.trimmed.asked if each.name == "keep"), ())
+    for form in dict.fromkeys(Kept.of(str(each)).form for each in places if Kept.of(str(each)).converts):
+        config = best.config.keeping(form=form, in_memory=False)
+        fits = feasible.why_not(config, session.facts.converting) is None
+        if fits and session.promise(config) >= _WORTH_TELLING * max(session.promise(best.config), best.value):
+            yield (config, AskedBy(Asker.ADVICE))
 
 
 def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
@@ -168,12 +139,12 @@ def search(
     on_event: OnEvent = lambda event: None,
 ) -> Searched:
     """Search as `run` does, on a space that has been trimmed already, by facts that include the limits."""
-    on_event(SpaceTrimmed(candidates=trimmed.whole, left_out=trimmed.left_out))
+    on_event(SpaceTrimmed(candidates=trimmed.space.count(), left_out=trimmed.left_out))
     record = open_record(
         settings.storage,
         settings.study_name,
         sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
-        digests={**settings.digests, "space": _space_text(trimmed.space)},
+        digests={**settings.digests, "space": _space_text(trimmed.asked)},
         fresh=settings.fresh,
         on_lost=lambda reason: on_event(StorageLost(reason=reason)),
     )
@@ -220,12 +191,91 @@ class _Search:
             session.on_event(plan)
         while session.record.waiting():  # enqueued by the user
             session.run_next()
-        session.run_each(_baselines(session))
-        if (stop := budget.of_a_baseline()) is not None:
-            return stop
-        session.run_each(_early(session), budget.over)
-        refused = 0
-        while (stop := budget.over()) is None:
+        wrapped = session.facts.workload.wrapped is not None
+        if wrapped:  # what there is comes before any change of it
+            session.run_each(_baselines(session, budget, 1), budget.used_up)
+        session.run_each((each, AskedBy(Asker.KNOWN)) for each in session.settings.known if session.allowed(each))
+        stop = self._race_loaders() if session.races_loaders else self._race_trainings()
+        if not wrapped:
+            best = session.best()
+            devices = 1 if best is None else best.config.devices
+            session.run_each(_baselines(session, budget, devices))
+        session.run_each(_advice(session), budget.over)
+        return self._beyond() or budget.over() or stop
+
+    def _race(self) -> Race:
+        session, budget = self._session, self._budget
+        race = Race(
+            space=session.trimmed.space,
+            cores=session.facts.cores,
+            allowed=lambda config: session.why_not(config) is None,
+            measure=session.loader_alone if session.races_loaders else session.raced_by_trial,
+            cost=lambda config: _planned_cost(session, config),
+            over=budget.race_over,
+        )
+        if not race.can_begin():  # what was measured rules out all that was asked for: it is tried anyway
+            session.facts = session.facts.unmeasured
+        return race
+
+    def _race_loaders(self) -> Stop:
+        """Race loaders without the model, and try the best with it, on the fewest devices that take what it makes."""
+        session, budget, race = self._session, self._budget, self._race()
+        for _ in range(_RACES):
+            one = session.ceilings[0]
+            most = max([one.setup.devices, *(each for each in session.counts if isinstance(each, int))])
+            race.enough = _ENOUGH * one.model_images_per_second.value * most / one.setup.devices
+            race.of_loaders()
+            if (best := race.best()) is None:
+                return Stop(reason=Reason.EXHAUSTED, message="No loader could run without the model.")
+            setup = one.setup._replace(devices=devices_for(session, best[1]))
+            if best[1] >= (session.known_alone(setup) or 0.0):
+                setup = setup_for(session, setup)
+            taken = session.known_alone(setup) or one.model_images_per_second.value
+            race.enough = _ENOUGH * taken
+            race.fewer()
+            self._try(race, setup, taken)
+            if not budget.reads_again():
+                break
+        compared = f"{len(race.table)} loaders were compared without the model"
+        return budget.over() or Stop(reason=Reason.NO_GAIN, message=f"{compared}; no other was faster.")
+
+    def _try(self, race: Race, setup: ModelSetup, taken: float) -> None:
+        """Run trials of the best of a race of loaders: of one, if it makes all that the model has `taken` alone; else
+        also of the best of another kind, or that keeps samples elsewhere, if it is nearly as fast.
+        """
+        session, ranked = self._session, race.ranked()
+        unlike = {(each.loader.kind, each.keep): (each, rate) for each, rate in reversed(ranked)}
+        first, top = ranked[0]
+        for config, rate in sorted(unlike.values(), key=lambda each: (each[0].key() != first.key(), -each[1])):
+            near = top < taken and rate >= _AS_GOOD * top
+            if session.best() is not None and not (near and self._budget.over() is None):
+                break
+            session.run_each([(config.model_copy(update=setup._asdict()), AskedBy(Asker.RACE))])
+
+    def _race_trainings(self) -> Stop:
+        """Race by trials of the model, as it shares the cores with the loader."""
+        session, budget, race = self._session, self._budget, self._race()
+        known = session.best()
+        usable = known is not None and not known.config.loader.is_foreign
+        race.of_trainings(known.config if known is not None and usable else None)
+        if (best := session.best()) is not None and not best.config.loader.is_foreign:
+            devices = devices_for(session, best.estimate.value) if best.config.devices == 1 else best.config.devices
+            setup = setup_for(session, best.config.model_setup._replace(devices=devices))
+            chosen = best.config.model_copy(update=setup._asdict())
+            session.run_each([(chosen, AskedBy(Asker.RACE))], budget.used_up)
+        stop = budget.over()
+        if stop is not None and stop.reason is Reason.CEILING:
+            session.run_each((each, AskedBy(Asker.RACE, "cheaper")) for each in race.cheaper())
+        return stop or Stop(
+            reason=Reason.NO_GAIN, message="Each setting was compared, one after the other; no other value was faster."
+        )
+
+    def _beyond(self) -> Stop | None:
+        """Ask Optuna's sampler for what the race left open, in a space that has more to try."""
+        session, budget, refused = self._session, self._budget, 0
+        if session.settings.space in _RACED and session.settings.sampler is None:
+            return None
+        while (stop := budget.over() or budget.no_gain()) is None:
             before = len(session.record.rows())
             session.run_next()
             refused = refused + 1 if len(session.record.rows()) == before else 0
@@ -233,17 +283,13 @@ class _Search:
                 name = session.sampler.name
                 message = f"`{name}` finds nothing more that can run: {refused} refusals in a row."
                 return Stop(reason=Reason.EXHAUSTED, message=message)
-        if stop.reason is Reason.CEILING:
-            session.run_each(_cheaper(session), budget.used_up)
         return stop
 
     def _measure_ceilings(self) -> None:
         session = self._session
-        setups = {each.model_setup for each in session.trimmed.candidates.values()}
-        setups |= {each.config.model_setup for each in session.baselines}
         found = session.record.ceilings()
         if not found:
-            found = measured_ceilings(session, setups)
+            found = first_ceiling(session)
             session.record.keep_ceilings(found)
         for ceiling in found:
             session.on_event(CeilingMeasured(ceiling=ceiling))
@@ -255,11 +301,7 @@ class _Search:
 
     def _confirm(self, stop: Stop) -> None:
         session = self._session
-        for each in _on_more_devices(session):
-            if not session.is_short():
-                session.run_each([(each.config, AskedBy(Asker.BASELINE, each.name))])
-                session.baselines = (*session.baselines, each)
-        if self._settings.blocks[1] > 0 and session.best() is not None and not self._budget.nothing_to_confirm(stop):
+        if self._settings.blocks[1] > 0 and session.best() is not None:
             self._entered = confirmation.entered(session)
             if self._entered:
                 confirmation.run(session, self._entered)

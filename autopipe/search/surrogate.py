@@ -1,46 +1,37 @@
-"""A Gaussian process over configurations, which estimates each from all measurements so far.
+"""A Gaussian process over the configurations that ran, which estimates each from all measurements so far.
 
-The sampler, the confirmation and the effects of settings use this one model. Rates are learnt as logarithms (a factor
-is a factor, at any level), on top of the cost model's prediction if there is one. Two configurations are similar if
-their settings are; the weight of each setting is learnt from the likelihood of the readings. Few measurements and a
-finite list of configurations make everything here exact and quick: no gradients, no sampling.
-
-The last section is the sampler: it chooses the next configuration, as an Optuna sampler, so that a study stays a plain
-Optuna study. It was compared with the samplers in `benchmarks/replaying/samplers.py`.
+The confirmation and the effects of settings use this one model. Rates are learnt as logarithms (a factor is a factor,
+at any level). Two configurations are similar if their settings are; the weight of each setting is learnt from the
+likelihood of the readings. Few measurements make everything here exact and quick: no gradients, no sampling.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import optuna
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, RandomSampler
-from optuna.trial import FrozenTrial
 
 from autopipe.measure.stats import Comparison, median, student_t_95
-from autopipe.pipeline.config import Kept, Params, PipelineConfig, Value, from_config
-from autopipe.pipeline.space import Parameter, Space, among
+from autopipe.pipeline.config import PipelineConfig, Value, from_config
 
 if TYPE_CHECKING:
-    from autopipe.search.session import Session
+    pass
 
 Array = NDArray[np.floating[Any]]
 Rows = NDArray[np.intp]
 
 _WEIGHTS = (0.03, 0.1, 0.3, 1.0, 3.0)  # decrease of similarity with a setting's distance
 _TYPICAL_WEIGHT = 0.3
-_AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # deviation of rates from the trend, in log units
+_AMPLITUDES = (0.05, 0.15, 0.4, 1.0)  # deviation of rates from the common level, in log units
 _NOISES = (0.01, 0.03, 0.1)
 _SHOWN_NOISES = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)  # if repeats show the noise
 _OWNS = (0.0, 0.01, 0.03, 0.1)  # of a configuration, apart from those like it
 _DRIFTS = (0.003, 0.01, 0.03, 0.1, 0.3)  # of the machine, from block to block
-_TREND_SPREAD, _LEVEL_SPREAD = 0.5, 3.0  # prior of the prediction's slope around 1, and of the common level
+_LEVEL_SPREAD = 3.0  # prior of the common level
 
 
 class Reading(NamedTuple):
@@ -56,35 +47,22 @@ class Learnt:
     """The weight of each setting, the noise, and the drift between blocks."""
 
     weights: tuple[float, ...]  # decrease of similarity with each setting's distance
-    amplitude: float  # deviation of rates from the trend
+    amplitude: float  # deviation of rates from the common level
     own: float  # deviation of a configuration from the similar ones
     noise: float  # error of a measurement beyond its own variance
     drift: float  # common error of all measurements of a block
 
 
 class Features:
-    """Configurations as points, one coordinate a setting (0 to 1 if it has an order), with their predictions.
+    """Configurations as points, one coordinate a setting (0 to 1 if it has an order).
 
-    `configs` are by key, `cores` the usable ones, and `trend` returns the logarithm of a prediction. What `before` has
-    computed is not computed again.
+    `configs` are by key, and `cores` the usable ones.
     """
 
-    def __init__(
-        self,
-        configs: Mapping[str, PipelineConfig],
-        cores: int,
-        trend: Callable[[PipelineConfig], float] = lambda config: 0.0,
-        *,
-        before: Features | None = None,
-    ) -> None:
+    def __init__(self, configs: Mapping[str, PipelineConfig], cores: int) -> None:
         self.configs = dict(configs)
         self._row = {key: at for at, key in enumerate(self.configs)}
-        known: dict[str, tuple[float, dict[str, float | str]]] = {} if before is None else before._known
-        self._known: dict[str, tuple[float, dict[str, float | str]]] = {
-            key: known.get(key) or (trend(config), _settings(config, cores)) for key, config in self.configs.items()
-        }
-        self.trend: Array = np.array([trend for trend, _ in self._known.values()])
-        rows = [settings for _, settings in self._known.values()]
+        rows = [_settings(config, cores) for config in self.configs.values()]
         self.names = sorted({name for row in rows for name in row})  # of the settings
         self._values = {name: sorted({row[name] for row in rows if name in row}, key=str) for name in self.names}
         self._ordered = {name: all(isinstance(value, float) for value in self._values[name]) for name in self.names}
@@ -164,12 +142,10 @@ class Surrogate:
         self._at = np.array([place[key] for key, _ in readings], dtype=np.intp)
         self._variances = np.array([reading.variance for _, reading in readings])
         self._together = _together([reading.block for _, reading in readings])
-        trend = features.trend[self._seen]
-        values = np.array([reading.log_value for _, reading in readings]) - trend[self._at]
-        self._centre, self._mean_trend = float(np.mean(values)), float(np.mean(trend))
+        values = np.array([reading.log_value for _, reading in readings])
+        self._centre = float(np.mean(values))
         self._target = values - self._centre
         self._distances = features.distances(self._seen, self._seen)
-        self._common = self._shared(self._seen, self._seen)
         self._alike: tuple[tuple[float, ...], Array] | None = None
         self.learnt = learnt or self._learn(before)
         self._root = np.linalg.cholesky(self._covariance(self.learnt))
@@ -187,13 +163,6 @@ class Surrogate:
         """The number of repeats behind noise and drift, at least 1."""
         blocks = {reading.block for _, reading in self.readings if reading.block is not None}
         return max(1, len(self.readings) - len(self.measured) - len(blocks) - 1)
-
-    def marginal(self, keys: Sequence[str]) -> tuple[Array, Array]:
-        rows, learnt = self.features.rows(keys), self.learnt
-        mean, half = self._mean(rows)
-        apart = self.features.trend[rows] - self._mean_trend
-        before = learnt.amplitude**2 + learnt.own**2 + _LEVEL_SPREAD**2 + (_TREND_SPREAD * apart) ** 2
-        return mean, np.sqrt(np.maximum(before - np.sum(half**2, axis=0), 1e-12))
 
     def value(self, key: str) -> float:
         return math.exp(float(self._mean(self.features.rows([key]))[0][0]))
@@ -216,36 +185,25 @@ class Surrogate:
         low, ratio, high = (math.exp(at) for at in (ahead - reach, ahead, ahead + reach))
         return Comparison(ratio=ratio, low=low, high=high, pairs=pairs)
 
-    def instead(self, readings: Mapping[str, Reading]) -> Surrogate:
-        """Return a copy with other readings of some configurations; nothing is learnt from them."""
-        others = [each for each in self.readings if each[0] not in readings]
-        return Surrogate(self.features, [*others, *readings.items()], learnt=self.learnt)
-
     # ------------------------------------------------------------ covariances
 
     def _mean(self, rows: Rows) -> tuple[Array, Array]:
         """Return the means of log values, and the root of the reduction of their covariance by the readings."""
         across = self._prior(rows, self._seen)[:, self._at]
-        mean: Array = self.features.trend[rows] + self._centre + across @ self._solved
+        mean: Array = self._centre + across @ self._solved
         return mean, np.linalg.solve(self._root, across.T)
 
     def _prior(self, first: Rows, second: Rows) -> Array:
         learnt = self.learnt
         alike = np.exp(-(self.features.distances(first, second) @ np.asarray(learnt.weights)))
         same = first[:, None] == second[None, :]
-        prior: Array = learnt.amplitude**2 * alike + learnt.own**2 * same + self._shared(first, second)
+        prior: Array = learnt.amplitude**2 * alike + learnt.own**2 * same + _LEVEL_SPREAD**2
         return prior
-
-    def _shared(self, first: Rows, second: Rows) -> Array:
-        """Return the covariance that all configurations have: the slope of the trend, and the common level."""
-        one, other = self.features.trend[first] - self._mean_trend, self.features.trend[second] - self._mean_trend
-        shared: Array = _TREND_SPREAD**2 * np.outer(one, other) + _LEVEL_SPREAD**2
-        return shared
 
     def _covariance(self, learnt: Learnt) -> Array:
         if self._alike is None or self._alike[0] != learnt.weights:  # most models that are tried in turn have the same
             self._alike = learnt.weights, np.exp(-(self._distances @ np.asarray(learnt.weights)))
-        prior = learnt.amplitude**2 * self._alike[1] + self._common
+        prior = learnt.amplitude**2 * self._alike[1] + _LEVEL_SPREAD**2
         prior.flat[:: len(prior) + 1] += learnt.own**2
         covariance: Array = prior[np.ix_(self._at, self._at)] + learnt.drift**2 * self._together
         covariance.flat[:: len(covariance) + 1] += self._variances + learnt.noise**2
@@ -305,128 +263,3 @@ def _together(blocks: Sequence[int | None]) -> Array:
     same = [[one is not None and one == other for other in blocks] for one in blocks]
     shared: Array = np.maximum(np.array(same, dtype=float), np.eye(len(blocks)))
     return shared
-
-
-def expected_gain(mean: Array, spread: Array, best: float) -> Array:
-    """Return the expected improvement over `best`, point by point."""
-    ahead = (mean - best) / spread
-    density = np.exp(-0.5 * ahead**2) / math.sqrt(2.0 * math.pi)
-    below = np.array([0.5 * math.erfc(-each / math.sqrt(2.0)) for each in ahead])
-    gain: Array = spread * (ahead * below + density)
-    return gain
-
-
-# -------------------- suggest: from an Optuna trial to flat parameters, and the distributions in between
-
-
-def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return the distribution of every parameter: one of its values."""
-    return {each.name: CategoricalDistribution(each.values) for each in space}
-
-
-def suggest(space: Space, trial: optuna.Trial) -> Params:
-    """Ask a trial for each parameter that counts, in order."""
-    params: Params = {}
-    for parameter in space:
-        if parameter.counts(params):
-            params[parameter.name] = _ask(trial, parameter)
-    return params
-
-
-def note(space: Space, trial: optuna.Trial, params: Mapping[str, Value]) -> None:
-    """Give an enqueued trial its parameters, as far as they lie in the space."""
-    for name in fitting(space, params):
-        _ask(trial, space[name])
-
-
-def fitting(space: Space, params: Mapping[str, Value]) -> Params:
-    """Return those of `params` that lie in the space; a baseline may lie outside in part."""
-    fit: Params = {}
-    for parameter in space:
-        name = parameter.name
-        if name in params and parameter.counts(fit):
-            written = {str(Kept.of(str(each))): each for each in parameter.values} if name == "keep" else {}
-            value = written.get(str(params[name]), params[name])
-            if among(value, parameter.values):
-                fit[name] = value
-    return fit
-
-
-def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
-    value = trial.suggest_categorical(parameter.name, parameter.values)
-    assert value is not None  # no parameter has None among its values
-    return value
-
-
-# -------------------- samplers
-
-_ALONE = 4  # trials before the surrogate learns anything, each of another kind
-_FAILED_SPREAD = 0.15  # of the value of a failure, in log units
-_FAR_BELOW = math.log(0.3)  # a prediction this far below the best measured is tried last
-
-
-class SurrogateSampler(BaseSampler):
-    """Chooses the candidate with the largest expected gain, by the surrogate of the search."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._any = RandomSampler(seed=session.seed)
-
-    def choose(self, worth: Mapping[str, float | None]) -> PipelineConfig | None:
-        """Return the configuration to try next, or None if none is left; `worth` is as in `Session`."""
-        by_key = self._session.ranked()
-        free = [key for key in by_key if key not in worth]
-        measured = {key: value for key in by_key if (value := worth.get(key)) is not None}
-        if not free:
-            return None
-        if not measured:
-            return by_key[free[0]]
-        surrogate, lowest = self._session.surrogate(), math.log(min(measured.values()))
-        free = _within_reach(surrogate.features, measured, free)
-        if len(measured) < _ALONE:  # predictions are wrong in the same way for similar configurations
-            tried = {_kind(config) for key, config in by_key.items() if key in worth}
-            return next((by_key[key] for key in free if _kind(by_key[key]) not in tried), by_key[free[0]])
-        failed = [key for key in by_key if worth.get(key, 0.0) is None]
-        if failed:  # what is similar is likely to fail as well
-            surrogate = surrogate.instead({key: Reading(lowest, _FAILED_SPREAD**2) for key in failed})
-        best = float(surrogate.marginal(list(measured))[0].max())
-        return by_key[free[int(np.argmax(expected_gain(*surrogate.marginal(free), best)))]]
-
-    # ------------------------------------------------------------ Optuna's interface
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return distributions(self._session.trimmed.space)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        chosen = self.choose(self._session.worth())
-        return {} if chosen is None else fitting(self._session.trimmed.space, from_config(chosen))
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Value:
-        value: Value = self._any.sample_independent(study, trial, param_name, param_distribution)
-        return value
-
-
-def _kind(config: PipelineConfig) -> tuple[object, ...]:
-    kept = config.kept
-    return config.loader.kind, kept.form, kept.in_memory, kept.encoded
-
-
-def _within_reach(features: Features, measured: Mapping[str, float], free: list[str]) -> list[str]:
-    """Return the free ones that are not predicted far below the best measured, or all if they all are."""
-    logs = np.log(list(measured.values()))
-    least = logs.max() + _FAR_BELOW - np.median(logs - features.trend[features.rows(measured)])
-    return [key for key, trend in zip(free, features.trend[features.rows(free)], strict=True) if trend >= least] or free
-
-
-class Sampler(NamedTuple):
-    """A sampler, and its name in the origin of its trials."""
-
-    name: str
-    create: Callable[[Session], BaseSampler]
-
-
-SURROGATE: Final = Sampler("surrogate", SurrogateSampler)

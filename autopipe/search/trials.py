@@ -50,7 +50,7 @@ def one_time_seconds(measurements: Sequence[Measurement], predicted: tuple[float
         convert = median([core_costs.conversion_seconds(cost, sample_count).value for cost in costs])
     if fills:
         fill = median(fills)
-    return convert + fill + median([each.first_batch_seconds for each in measurements])
+    return convert + fill + (median([each.first_batch_seconds for each in measurements]) if measurements else 0.0)
 
 
 def taken(measurement: Measurement, config: PipelineConfig, workload: Description) -> Resources:
@@ -206,6 +206,14 @@ class CeilingMeasured(Event):
     """The limits of every configuration were measured."""
 
     ceiling: Ceiling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoaderRaced(Event):
+    """A loader ran without a model."""
+
+    config: PipelineConfig
+    images_per_second: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

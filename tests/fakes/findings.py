@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -65,7 +66,7 @@ def searched(*, epochs: int | None = 20) -> Searched:
         limits=Limits(convert=epochs is not None),
         command="autopipe tune train.py:workload --epochs 20",
     )
-    return study.run(space, surface, surface.facts(), settings)
+    return study.run(space, surface, dataclasses.replace(surface.facts(), accelerator=False), settings)
 
 
 def result(**asked: Any) -> Result:

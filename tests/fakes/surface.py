@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -130,6 +130,11 @@ class Surface:
         """Return the same ceiling again, in `alone_seconds`; or at once as a trial has read it."""
         self.now += again * self.alone_seconds
         return self._ceiling(setup)
+
+    def loader_alone(self, config: PipelineConfig) -> float:
+        """Return the rate of a training by a model that takes anything."""
+        self.now += 0.5
+        return replace(self, model_rate=1e9, model_core_seconds=0.0).true_rate(config)
 
     def allow(self, seconds: float | None) -> None:
         """Trials here are as short as they are."""

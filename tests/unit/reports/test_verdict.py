@@ -23,7 +23,7 @@ from tests.fakes.profiles import baseline
 def effect(setting: str, other: Any, ratio: float, low: float, value: Any = "a", **changes: Any) -> Effect:
     high = ratio * ratio / low if low else None
     plain = {"setting": setting, "value": value, "other": other, "ratio": ratio, "low": low, "high": high}
-    return Effect(**{**plain, "measured": True, **changes})
+    return Effect(**{**plain, **changes})
 
 
 READS = effect("threads.read_ahead", 0, 12.0, 11.0, 24)
@@ -116,7 +116,6 @@ CACHES = "Caching prepared samples in memory and loading with threads (2 workers
             CACHES.replace(" and loading with threads (2 workers)", ""),
         ),
         (USUAL, (effect("keep", "none", 2.8, 0.9, "memory"),), "The winner: 500"),  # not decided
-        (USUAL, (effect("keep", "none", 2.8, 2.5, "memory", measured=False),), "The winner: 500"),
         (CACHED, (effect("loader", "tfdata", 1.01, 0.98, "threads"), OVER_KERAS), "The winner: 500"),
     ],
 )
@@ -310,7 +309,6 @@ def test_gains_are_against_the_next_best_value_and_what_has_no_effect_is_named()
         effect("loader", "tfdata", 1.2, 1.1),
         effect("device_prefetch", "0", 1.3, 0.9),
         effect("finish", "host", 1.02, 0.9),
-        effect("channels", "first", 1.5, 1.4, measured=False),  # predicted
     )
     said = (
         "keep=a instead of none: 2.8x; loader=a instead of tfdata: 1.20x. Not proved: device_prefetch. No measurable "

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from autopipe.errors import SpaceError
-from autopipe.measure.facts import Ceiling, Facts, Impossible, Limits
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, Value, to_config
+from autopipe.measure.facts import Facts, Impossible, Limits
+from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import feasible, library
-from autopipe.search.feasible import Trimmed, trim, why_not
-from autopipe.values import Estimate
+from autopipe.search import library
+from autopipe.search.feasible import candidates, trim, why_not
 from tests.fakes import facts as made
 from tests.unit.search.conftest import some
 
@@ -108,25 +106,26 @@ def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Li
 
 
 @pytest.mark.parametrize(
-    ("known", "listed", "said"),
+    ("known", "listed"),
     [
-        ({}, False, False),  # without an accelerator there is nothing to say
-        ({"limits": Limits(only={"loader": ("threads", "resident")})}, True, False),
-        ({"device_bytes": 4 * GIB}, True, False),
-        ({"device_bytes": 2 * GIB}, False, True),
+        ({}, False),
+        ({"limits": Limits(only={"loader": ("threads", "resident")})}, True),
+        ({"device_bytes": 4 * GIB}, True),
+        ({"device_bytes": 2 * GIB}, False),
     ],
 )
 def test_samples_are_kept_on_an_accelerator_that_has_room_or_where_the_user_asks_for_it(
-    known: dict[str, Any], listed: bool, said: bool
+    known: dict[str, Any], listed: bool
 ) -> None:
     space = library.load("exhaustive", {"cores": 4, "gpus": 1}).only("loader", ["threads", "resident"])
-    trimmed = trim(space.only("steps_per_execution", [1]).only("channels", ["last"]), facts(**known))
-    assert listed == any(each.loader.kind == "resident" for each in trimmed.candidates.values())
-    assert said == any("resident" in reason for reason in trimmed.left_out)
+    small = space.only("steps_per_execution", [1]).only("channels", ["last"])
+
+    def is_tried(**more: int) -> bool:
+        return any(each.loader.kind == "resident" for each in candidates(small, facts(**known, **more)).values())
+
+    assert is_tried() == listed
     if listed:
-        measured = feasible.narrowed(trimmed, facts(**known, model_device_bytes=2 * GIB))
-        left = any(each.loader.kind == "resident" for each in measured.candidates.values())
-        assert left == ("device_bytes" not in known)  # the model has taken its room
+        assert is_tried(model_device_bytes=2 * GIB) == ("device_bytes" not in known)  # the model has taken its room
 
 
 def test_what_is_not_known_leaves_nothing_out() -> None:
@@ -136,22 +135,21 @@ def test_what_is_not_known_leaves_nothing_out() -> None:
 
 def test_a_cut_that_saves_room_is_tried_and_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
     space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
-    usual, cuts, tight = (trim(space, known) for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB)))
-
-    def fractions(trimmed: Trimmed) -> set[float]:
-        return {each.kept.part for each in trimmed.candidates.values() if each.kept.in_memory}
-
-    assert {each.kept.cut for each in usual.candidates.values()} == {"deepest"}
-    assert {each.kept.cut for each in cuts.candidates.values() if each.kept.converts} == {"deepest", 2}
-    assert (fractions(usual), fractions(tight)) == ({1.0}, {0.25, 0.5})
-    assert cuts.space == space  # what a study goes on with does not depend on what is free today
+    usual, cuts, tight = (
+        [each.kept for each in candidates(space, known).values()]
+        for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB))
+    )
+    assert {each.cut for each in usual} == {"deepest"}
+    assert {each.cut for each in cuts if each.converts} == {"deepest", 2}
+    assert [{each.part for each in kept if each.in_memory} for kept in (usual, tight)] == [{1.0}, {0.25, 0.5}]
+    assert trim(space, facts(cuts=CUTS)).asked == space
 
 
 def test_trim_counts_what_it_leaves_out_by_reason(space: Space) -> None:
     trimmed = trim(space, dataclasses.replace(FACTS, limits=Limits(only={"loader": ("threads", "tfdata")})))
     reasons = trimmed.left_out
     assert reasons["loader processes, keras: not in `--only`"] == 0  # they limit the space
-    assert {each.loader.kind for each in trimmed.candidates.values()} == {"threads", "tfdata"}
+    assert trimmed.space["loader"].values == ("threads", "tfdata")
     ours = space.only("loader", ["threads", "tfdata"])
     assert reasons["devices > 1: Keras can train on 1 here"] == sum(p["devices"] == 2 for p in ours.grid())
 
@@ -186,63 +184,13 @@ def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_wh
 ) -> None:
     space = library.load("default", {"cores": 2, "gpus": known["gpus"]}).only("loader", ["threads"])
     trimmed = trim(space.only("keep", ["none"]), facts(**known))
-    tried = {(each.devices, each.channels) for each in trimmed.candidates.values()}
-    assert tried == set(itertools.product(devices, channels))
+    assert (set(trimmed.space["devices"].values), set(trimmed.space["channels"].values)) == (devices, channels)
     assert {reason for reason in trimmed.left_out if reason.startswith(("devices", "channels"))} >= {*reasons}
 
 
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
     with pytest.raises(SpaceError, match="--max-workers"):
         trim(space, dataclasses.replace(FACTS, limits=Limits(workers=0)))
-
-
-@pytest.mark.parametrize(
-    ("cores", "gpus", "beyond"),
-    [(2, 0, False), (2, 0, True), (16, 1, True), pytest.param(128, 8, True, marks=pytest.mark.slow)],
-)
-def test_of_every_machine_all_that_is_of_use_is_listed_in_the_end(cores: int, gpus: int, beyond: bool) -> None:
-    known = facts(
-        cores=cores,
-        gpus=max(1, gpus),
-        accelerator=gpus > 0,
-        batch_size=128,
-        fixed_bytes=(6 if beyond else 4) * GIB,
-        memory_bytes=(4 if beyond else 64) * GIB,
-        limits=Limits(convert=False),
-    )
-    space = library.load("default", {"cores": cores, "gpus": gpus})
-    trimmed = trim(space, known)
-    assert len(trimmed.candidates) <= feasible.MOST_CANDIDATES
-    knobs: Params = {"threads.workers": cores, "threads.queue_size": 8, "threads.read_ahead": 0}
-    there: Params = {**THREADS, **knobs, "devices": max(1, gpus)}
-    caches: list[Params] = [{"keep": "none"}, {"keep": "memory:50%" if beyond else "memory"}]
-    prefetch = (0, 2) if gpus else (0,)
-    for cache, finish, ahead in itertools.product(caches, ("device", "host"), prefetch):
-        wanted = to_config({**there, **cache, "finish": finish, "channels": "last", "device_prefetch": ahead})
-        assert trimmed.whole > len(trimmed.candidates) or wanted.key() in trimmed.candidates
-    # Once the model and the reads are measured, all of what is left is listed.
-    usual: dict[tuple[str, Value], str] = {
-        ("channels", "first"): "",
-        ("steps_per_execution", 8): "",
-        ("steps_per_execution", 32): "",
-    }
-    measured: dict[str, Any] = {"reads_at_once": 1, "workers_at_once": cores}
-    left = feasible.narrowed(trimmed, dataclasses.replace(known, pointless=usual, **measured))
-    assert left.whole == len(left.candidates)
-    workers = {each.loader.worker_count() for each in left.candidates.values() if each.loader.kind == "threads"}
-    assert workers == {count for count in space["threads.workers"].values if int(count) <= 2 * cores}
-
-
-def test_of_a_space_too_large_to_list_some_are_listed_always_the_same(
-    space: Space, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = trim(space, FACTS)
-    monkeypatch.setattr(feasible, "MOST_CANDIDATES", 2 * len(whole.candidates) // 3)
-    some = trim(space, FACTS)
-    assert len(some.candidates) <= feasible.MOST_CANDIDATES
-    assert some.whole == len(whole.candidates)
-    assert some.candidates.keys() < whole.candidates.keys()
-    assert trim(space, FACTS).candidates == some.candidates
 
 
 def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
@@ -255,86 +203,10 @@ def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
     assert why_not(configs[16], known.unmeasured) is None
 
 
-def test_knobs_without_effect_here_make_one_candidate(space: Space) -> None:
+def test_knobs_without_effect_here_have_one_value(space: Space) -> None:
     without = dataclasses.replace(FACTS, accelerator=False)
     merged = trim(space, without)
-    assert {each.device_prefetch for each in trim(space, FACTS).candidates.values()} == {0, 2}
-    assert {each.device_prefetch for each in merged.candidates.values()} == {0}
+    assert trim(space, FACTS).space["device_prefetch"].values == (0, 2)
+    assert merged.space["device_prefetch"].values == (0,)
     assert any(reason.startswith("device_prefetch: makes no difference") for reason in merged.left_out)
-    two = trim(space.only("device_prefetch", [2]), without)
-    assert {each.device_prefetch for each in two.candidates.values()} == {2}
-
-
-# ---------------------------------------------------------------- setups of the model
-
-
-def test_setups_that_share_a_process_stay_together_the_usual_one_is_first_and_many_steps_are() -> None:
-    found = feasible.ordered(itertools.starmap(ModelSetup, itertools.product((4, 1), ("first", "last"), ("host",))))
-    assert [setup[:2] for setup in found] == [(1, "last"), (1, "first"), (4, "last"), (4, "first")]
-    finishes = feasible.ordered(ModelSetup(count, "last", finish) for finish in ("host", "device") for count in (4, 1))
-    assert finishes == [ModelSetup(count, "last", finish) for count in (1, 4) for finish in ("device", "host")]
-    steps = feasible.ordered(ModelSetup(steps_per_execution=count) for count in (8, 32, 1))
-    assert [setup.steps_per_execution for setup in steps] == [1, 32, 8]
-
-
-def ceilings(setting: str, rates: dict[Any, float], **others: str) -> list[Ceiling]:
-    """Return the model alone at these values of a setting."""
-    return [
-        Ceiling(
-            model_images_per_second=Estimate(value=rate, low=rate, high=rate),
-            model_core_seconds_per_image=0.0,
-            **{**ModelSetup()._asdict(), **others, setting: value},
-        )
-        for value, rate in rates.items()
-    ]
-
-
-NO_FASTER = "the model alone is no faster with it: {} times the rate of {}"
-NO_TIME = "there was no time to measure the model alone with it"
-FROM_TWO = NO_FASTER.format("1.03", "devices 2")
-FROM_ONE = NO_FASTER.format("1.01", "steps_per_execution 1")
-FROM_USUAL = NO_FASTER.format("1.01", "channels last")
-
-
-@pytest.mark.parametrize(
-    ("setting", "values", "rates", "useless"),
-    [
-        # More devices stop where they no longer pay; none is tried on the assumption that it does.
-        ("devices", [1, 2, 4, 8], {1: 1000, 2: 1800, 4: 1850}, {4: FROM_TWO, 8: FROM_TWO}),
-        ("devices", [1, 2, 4, 8], {1: 1000, 8: 5000}, {2: NO_TIME, 4: NO_TIME}),
-        ("channels", ["last", "first"], {"last": 1000, "first": 1010}, {"first": FROM_USUAL}),
-        ("channels", ["last", "first"], {"last": 1000, "first": 1200}, {}),
-        # Several steps by one call have to pay, and fewer are not tried if the most do not. On a machine that changes
-        # its speed by a sixth, noise hides the gain of eight, and not that of 32. Without measuring none is tried.
-        ("steps_per_execution", [1, 8, 32], {1: 1000, 32: 1010}, {8: FROM_ONE, 32: FROM_ONE}),
-        ("steps_per_execution", [1, 8, 32], {1: 1000, 32: 1510}, {8: NO_TIME}),
-        ("steps_per_execution", [1, 8, 32], {1: 1000, 8: 1010, 32: 1900}, {8: FROM_ONE}),
-        ("steps_per_execution", [1, 8, 32], {1: 1000, 8: 1500}, {32: NO_TIME}),
-        ("steps_per_execution", [1, 8, 32], {}, {}),
-    ],
-)
-def test_a_setup_has_to_make_the_model_faster(
-    setting: str, values: list[Value], rates: dict[Value, float], useless: dict[Value, str]
-) -> None:
-    wanted = [ModelSetup()._replace(**{setting: value}) for value in values]  # type: ignore[arg-type]  # any of them
-    found = feasible.useless(ceilings(setting, rates), wanted)
-    assert found == {(setting, value): reason for value, reason in useless.items()}
-    assert [setup for setup in wanted if feasible.hopeless(setup, found)] == [
-        setup for setup, value in zip(wanted, values, strict=True) if value in useless
-    ]
-    assert feasible.useless(ceilings(setting, rates), wanted, named=[setting]) == {}
-
-
-@pytest.mark.parametrize(("batch_size", "left"), [(4, {1, 32}), (32, {1})])
-def test_several_steps_a_call_are_for_short_steps(batch_size: int, left: set[int]) -> None:
-    wanted = [ModelSetup(steps_per_execution=count) for count in (1, 32)]
-    known = ceilings("steps_per_execution", {1: 1000, 32: 1900})
-    found = feasible.useless(known, wanted, batch_size=batch_size)
-    assert {each.steps_per_execution for each in wanted if not feasible.hopeless(each, found)} == left
-    assert feasible.useless(known, wanted, ["steps_per_execution"], batch_size) == {}
-
-
-def test_setups_are_compared_that_else_are_alike() -> None:
-    measured = [*ceilings("devices", {1: 1000, 2: 1500}), *ceilings("devices", {1: 2000}, finish="host")]
-    setups = [ModelSetup(1), ModelSetup(2)]
-    assert feasible.useless(measured, setups, measuring=True) == {}  # 1.5 times the same finish on one device
+    assert trim(space.only("device_prefetch", [2]), without).space["device_prefetch"].values == (2,)

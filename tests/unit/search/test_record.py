@@ -44,7 +44,7 @@ def fail(record: Record, trial: optuna.Trial) -> None:
 def run_one(record: Record, space: Space, excess: float = -1.0) -> Measurement:
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
-    trial = begun(record, space, "seed:rule", predicted=123.0)
+    trial = begun(record, space, "race:rule", predicted=123.0)
     record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": excess}, seconds=2.0)
     return outcome
 
@@ -54,7 +54,7 @@ def test_a_trial_and_the_ceilings_are_read_back_as_they_were_written(space: Spac
     record.keep_ceilings(ceilings)
     outcome = run_one(record, space)
     (row,) = opened(url).rows()
-    assert (row.origin, row.predicted, row.value) == (AskedBy(Asker.SEED, "rule"), 123.0, 5.0)
+    assert (row.origin, row.predicted, row.value) == (AskedBy(Asker.RACE, "rule"), 123.0, 5.0)
     assert (row.seconds, row.feasible, row.block) == (2.0, True, None)
     assert (row.config, row.key, row.outcome) == (CONFIG, CONFIG.key(), outcome)
     assert opened(url).ceilings() == ceilings

@@ -10,38 +10,18 @@ from autopipe.pipeline.config import Params, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
-from autopipe.search import surrogate
-from autopipe.search.feasible import trim
-from autopipe.search.surrogate import (
-    Array,
-    Features,
-    Reading,
-    Surrogate,
-    SurrogateSampler,
-    distributions,
-    expected_gain,
-)
-from autopipe.search.trials import AskedBy, Asker
+from autopipe.search import suggest
+from autopipe.search.feasible import candidates
+from autopipe.search.surrogate import Array, Features, Reading, Surrogate
 from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import run, session_of, space_of
+from tests.unit.search.conftest import space_of
 
 SURFACE = Surface(quirks=1)
 
 
 def configs_of(space: Space) -> dict[str, PipelineConfig]:
-    return dict(trim(space, SURFACE.facts()).candidates)
-
-
-def learnt(space: Space, count: int, *, trend: float = 0.0) -> tuple[Array, Array]:
-    """Return how far off the surrogate is after so many measurements, and how far off it takes itself to be."""
-    configs = configs_of(space)
-    rates = {key: SURFACE.true_rate(config) for key, config in configs.items()}
-    features = Features(configs, SURFACE.cores, lambda config: trend * math.log(SURFACE.true_rate(config)))
-    seen = np.random.default_rng(0).permutation(list(configs))[:count].tolist()
-    surrogate = Surrogate(features, [(key, Reading(math.log(rates[key]), 0.0)) for key in seen])
-    mean, spread = surrogate.marginal(list(configs))
-    return np.log(list(rates.values())) - mean, spread
+    return candidates(space, SURFACE.facts())
 
 
 def all_of(space: Space) -> Array:
@@ -60,25 +40,6 @@ def test_alike_configurations_are_near_and_covariances_positive_whatever_setting
     for weight in (0.03, 0.3, 3.0, 30.0):
         for at in range(apart.shape[2]):
             assert np.linalg.eigvalsh(np.exp(-weight * apart[..., at])).min() > -1e-9
-
-
-def test_more_trials_mean_smaller_errors(space: Space) -> None:
-    errors = [float(np.abs(learnt(space, count)[0]).mean()) for count in (6, 12, 40)]
-    assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < 0.1
-
-
-def test_errors_are_about_as_large_as_it_says_and_a_right_prediction_is_trusted(space: Space) -> None:
-    errors, spread = learnt(space, 20)
-    assert 0.3 < float(np.sqrt(np.mean((errors / spread) ** 2))) < 2.5
-    assert float(np.abs(learnt(space, 6, trend=1.0)[0]).max()) < 0.02
-
-
-def test_gain_is_expected_where_the_mean_or_the_doubt_is_large() -> None:
-    gains = expected_gain(np.array([0.0, 1.0, 0.0, -5.0]), np.array([0.1, 0.1, 1.0, 0.1]), 0.0)
-    assert gains[1] > gains[2] > gains[0] > gains[3]
-    assert gains[0] == pytest.approx(0.1 / math.sqrt(2 * math.pi), rel=1e-4)
-    assert gains[3] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_settings_may_be_any_numbers() -> None:
@@ -130,49 +91,11 @@ def test_what_a_block_is_off_is_left_out_of_the_difference() -> None:
     assert one_setting(*alone).ahead(*keys)[1] > 5 * doubt
 
 
-def test_other_readings_change_what_is_believed_and_not_what_was_learnt() -> None:
-    surrogate = one_setting(("none", Reading(0.0, 1e-4)), ("memory", Reading(0.0, 1e-4)))
-    other = surrogate.instead({"memory": Reading(-1.0, 1e-4)})
-    assert other.learnt == surrogate.learnt
-    assert other.value("memory") < 0.5 < other.value("none")
-
-
-def tried(space: Space) -> list[float]:
-    """Let the sampler try all candidates, none of them twice, and return their true rates in this order."""
-    surface = Surface(noise=0.0)
-    session = session_of(space, surface)
-    sampler = SurrogateSampler(session)
-    while (chosen := sampler.choose(session.worth())) is not None:
-        session.run_config(chosen, AskedBy(Asker.SAMPLER, "surrogate"))
-    rows = session.record.rows()
-    assert sorted(row.key for row in rows) == sorted(session.trimmed.candidates)
-    return [surface.true_rate(row.config) for row in rows]
-
-
-def test_what_is_predicted_far_below_the_best_measured_comes_last_and_there_is_an_end(space: Space) -> None:
-    rates = tried(space.only("loader", ["threads", "tfdata"]).only("threads.queue_size", [8]))
-    reachable = [rate >= 0.3 * max(rates) for rate in rates]
-    assert not all(reachable)
-    assert reachable == sorted(reachable, reverse=True)
-
-
-def test_the_surrogate_keeps_away_from_what_is_like_a_failure(space: Space) -> None:
-    surface = Surface(fails=lambda config: config.loader.kind == "processes", quirks=2)
-    ended = run(space, surface, trials=20, budget_seconds=None, patience=99, reached_share=2.0, blocks=(0, 0))
-    assert 1 <= ended.result.failed <= 5
-
-
-def test_a_foreign_study_can_use_the_sampler_as_any_other(space: Space) -> None:
-    mine = optuna.create_study(direction="maximize", sampler=SurrogateSampler(session_of(space, Surface())))
-    trial = mine.ask(distributions(space))
-    assert space["loader"].values.count(trial.params["loader"]) == 1
-
-
 def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     for _ in range(20):
         trial = study.ask()
-        params = surrogate.suggest(space, trial)
+        params = suggest.suggest(space, trial)
         assert holds(space, params)
         assert trial.params == params
 
@@ -180,8 +103,8 @@ def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
 def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) -> None:
     knobs: Params = {"loader": "threads", "threads.workers": 99, "threads.queue_size": 8}
     outside: Params = {**knobs, "finish": "host", "keep": "array"}
-    assert surrogate.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "finish": "host"}
+    assert suggest.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "finish": "host"}
     places = space_of({"loader": ["threads"], "keep": ["none", "memory:100%"]})
-    assert surrogate.fitting(places, {"loader": "threads", "keep": "memory"})["keep"] == "memory:100%"
+    assert suggest.fitting(places, {"loader": "threads", "keep": "memory"})["keep"] == "memory:100%"
     without = space.only("loader", ["threads"])
-    assert surrogate.fitting(without, {"loader": "keras", "keras.workers": 1, "keep": "none"}) == {"keep": "none"}
+    assert suggest.fitting(without, {"loader": "keras", "keras.workers": 1, "keep": "none"}) == {"keep": "none"}

@@ -77,11 +77,10 @@ def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory() -
     [
         (AskedBy(Asker.BASELINE, "tf.data AUTOTUNE, 2 devices"), "baseline:tf.data AUTOTUNE, 2 devices", None),
         (AskedBy(Asker.KNOWN), "known", None),
-        (AskedBy(Asker.SEED, "predicted"), "seed:predicted", None),
+        (AskedBy(Asker.RACE, "predicted"), "race:predicted", None),
         (AskedBy(Asker.ADVICE), "advice", None),
         (AskedBy(Asker.SAMPLER, "tpe:x"), "tpe:x", None),
         (AskedBy(Asker.SAMPLER), "", None),
-        (AskedBy(Asker.AGAIN, "ceiling"), "again:ceiling", None),
         (AskedBy(Asker.PROOF, "0"), "proof:0", 0),
         (AskedBy(Asker.PROOF, "12"), "proof:12", 12),
     ],

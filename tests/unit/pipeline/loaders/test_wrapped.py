@@ -234,14 +234,15 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
     described = session.describe(workload, make_plan(workload), build_model())
     assert described.wrapped is not None
     space = wrap.space(described.wrapped.choices)
-    found = feasible.trim(space, facts(impossible=described.impossible, accelerator=False))
-    loaders = [config.loader for config in found.candidates.values()]
+    found = feasible.candidates(space, facts(impossible=described.impossible, accelerator=False))
+    loaders = [config.loader for config in found.values()]
     assert wrap.as_it_is(workload) == to_config(next(space.grid()))
     assert len(loaders) == 2 * 3 * 2 * 2 * 2
     assert {each.model_dump()["tf_threads"] for each in loaders} == {0, 2, 32}
     assert {each.model_dump()["tf_autotune"] for each in loaders} == {True, False}
     assert {(each.keeps_freed_memory, each.fills_cache) for each in loaders} == {(False, False), (True, False)}
-    assert any("wrapped.tf_cache memory: two passes" in reason for reason in found.left_out)
+    reasons = feasible.trim(space, facts(impossible=described.impossible, accelerator=False)).left_out
+    assert any("wrapped.tf_cache memory: two passes" in reason for reason in reasons)
 
 
 def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,253 @@
+"""The race: one setting of a configuration after the other, by short measurements, until nothing is left to gain.
+
+Where an accelerator trains, loaders run alone, half a second each, in the process that is there: no compilation, no
+other process, and no filling of a whole cache. A loader that makes more than the model takes is enough, and the
+cheapest of those is taken. Where the model shares the cores with the loader, the same race is run by trials of the
+model. A setting that was not measured to be faster is not taken.
+
+Nothing here predicts a rate. What loaders share of Python's lock, of hyperthreads or of the memory is in the machine,
+and so in the table of what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from autopipe.errors import ConfigError
+from autopipe.pipeline.config import LOADERS, Kept, ModelSetup, Params, PipelineConfig, Value, from_config, to_config
+from autopipe.pipeline.space import Parameter, Space, among
+
+Measure: TypeAlias = Callable[[PipelineConfig], float | None]
+"""Measures a configuration, in images/s; None if it failed."""
+
+_WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
+_READS: Final = "read_ahead"
+_FAR: Final = {"kind": 0.5, "workers": 0.8}  # of the best: a kind that makes less does not race again, or by workers
+_EQUAL: Final = 0.98  # of the best: the cheapest of these is as good
+
+
+def usual(space: Space, cores: int, chosen: Mapping[str, Value]) -> Params:
+    """Return `chosen` values, as far as the space has them, and for all else a worker a core and the defaults."""
+    params: Params = {}
+    for parameter in space:
+        if parameter.counts(params):
+            wanted = chosen.get(parameter.name)
+            is_there = wanted is not None and among(wanted, parameter.values)
+            params[parameter.name] = wanted if is_there and wanted is not None else _usual(parameter, cores)
+    return params
+
+
+def _usual(parameter: Parameter, cores: int) -> Value:
+    owner, _, knob = parameter.name.rpartition(".")
+    fields = LOADERS[owner].model_fields if owner in LOADERS else PipelineConfig.model_fields
+    known = fields.get(knob)
+    default: Value | None = None if known is None or known.is_required() else known.default
+    if default is not None and among(default, parameter.values):
+        return default
+    numbers = [each for each in parameter.values if isinstance(each, int) and not isinstance(each, bool)]
+    if knob in _WORKERS and numbers:
+        return max((each for each in numbers if each <= cores), default=min(numbers))
+    if numbers and isinstance(default, int) and default > 0:
+        return min(numbers, key=lambda each: abs(math.log(max(each, 0.5) / default)))
+    return parameter.values[0]
+
+
+@dataclass(kw_only=True)
+class Race:
+    """One race, and the table of what ran. `cost` orders configurations beside their rate."""
+
+    space: Space
+    cores: int
+    allowed: Callable[[PipelineConfig], bool]  # it can run, and its settings may bring something
+    measure: Measure
+    cost: Callable[[PipelineConfig], tuple[float, ...]]
+    over: Callable[[float], bool]  # given the best so far: time is up, or nothing is left to gain
+    enough: float = math.inf  # images/s: what makes more is no better
+    table: dict[str, tuple[PipelineConfig, float]] = field(default_factory=dict)  # by key
+    _failed: set[str] = field(default_factory=set)
+
+    def of_loaders(self) -> None:
+        """Race loaders alone, all kinds from the beginning, as each measurement is short."""
+        self._round([each for kind in self.space["loader"].values for each in self._made({"loader": kind})])
+        self._steps(self._keep, self._reads, self._workers, self._kinds, self._knobs_left)
+
+    def of_trainings(self, first: PipelineConfig | None = None) -> None:
+        """Race by trials of the model, from `first` or from the usual one of the first kind that runs: what may gain
+        the most comes first.
+        """
+        kinds = sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
+        for each in [first] if first is not None else [each for kind in kinds for each in self._made({"loader": kind})]:
+            self._round([each])
+            if self.table:
+                break
+        self._steps(self._reads, self._keep, self._kinds, self._workers_of_best, self._knobs_left, self._others)
+
+    def can_begin(self) -> bool:
+        return any(self._made({"loader": kind}) for kind in self.space["loader"].values)
+
+    def cheaper(self) -> list[PipelineConfig]:
+        """Return the best with half of its workers, and without its cache, as far as that is allowed."""
+        best = self.best()
+        if best is None:
+            return []
+        params, found = from_config(best[0]), list[PipelineConfig]()
+        for name in self._knobs(best[0], _WORKERS):
+            few = [
+                each for each in self.space[name].values if isinstance(each, int) and each <= _number(params[name]) // 2
+            ]
+            found += [each for count in few[-1:] for each in self._with(best[0], name, count)]
+        found += self._with(best[0], "keep", "none") if "keep" in params else []
+        return [each for each in found if self.cost(each) < self.cost(best[0])]
+
+    def best(self) -> tuple[PipelineConfig, float] | None:
+        """Return the cheapest of those that make enough, or else are as good as the fastest, with its rate; None if
+        nothing could run.
+        """
+        near = (each for each in self.table.values() if each[1] >= min(self.enough, _EQUAL * self._top()))
+        return min(near, key=lambda each: (*self.cost(each[0]), each[0].loader.rank, -each[1]), default=None)
+
+    def ranked(self) -> list[tuple[PipelineConfig, float]]:
+        """Return what ran: the best, and then the others, the fastest first."""
+        best = self.best()
+        others = sorted(self.table.values(), key=lambda each: -each[1])
+        return [] if best is None else [best, *(each for each in others if each[0].key() != best[0].key())]
+
+    # ------------------------------------------------------------ the settings, one after the other
+
+    def _steps(self, *steps: Callable[[PipelineConfig], None]) -> None:
+        """Compare the settings in this order, and anew beside the best as long as that is another one."""
+        before = None
+        while (best := self._going_on()) is not None and best != before:
+            before = best
+            for step in steps:
+                if (best := self._going_on()) is not None:
+                    step(best)
+
+    def _going_on(self) -> PipelineConfig | None:
+        best = self.best()
+        return None if best is None or self._is_over() else best[0]
+
+    def _workers_of_best(self, best: PipelineConfig) -> None:
+        self._workers(best, [best.loader.kind])
+
+    def _workers(self, best: PipelineConfig, kinds: Sequence[str] | None = None) -> None:
+        """Compare numbers of workers: a quarter and half of the cores, all but one, and all; more while they gain."""
+        for kind in kinds or dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
+            fastest = max(
+                (each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1]
+            )
+            for name in self._knobs(fastest[0], _WORKERS) if self._is_near(kind, "workers") else ():
+                numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
+                wanted = (self.cores // 4, self.cores // 2, self.cores - 1, self.cores)
+                picked = {max((each for each in numbers if each <= count), default=0) for count in wanted} - {0}
+                self._round([each for count in sorted(picked) for each in self._with(fastest[0], name, count)])
+                self._climb(fastest[0], name, [each for each in numbers if each > self.cores])
+
+    def fewer(self) -> None:
+        """Halve the workers of the best as long as what is left makes enough."""
+        while (best := self.best()) is not None and best[1] >= self.enough:
+            fewer = [each for each in self.cheaper() if each.key() not in self.table and each.key() not in self._failed]
+            if not fewer or self.over(best[1]):
+                return
+            self._measure(fewer[0])
+
+    def _reads(self, best: PipelineConfig) -> None:
+        """Compare numbers of reads ahead, beginning above what the workers read by themselves."""
+        now = best.loader.reads_at_once() or self.cores
+        for name in self._knobs(best, (_READS,)):
+            self._climb(best, name, [each for each in self.space[name].values if _number(each) > now])
+
+    def _keep(self, best: PipelineConfig) -> None:
+        """Compare the places to keep samples; of each place, as many samples as there is room for."""
+        places: dict[tuple[object, ...], PipelineConfig] = {}
+        for value in next((each.values for each in self.space if each.name == "keep"), ()):
+            kept = Kept.of(str(value))
+            for config in self._with(best, "keep", value):
+                places.setdefault((kept.form, kept.cut, kept.in_memory, kept.encoded), config)
+        self._round(places.values())
+
+    def _kinds(self, best: PipelineConfig) -> None:
+        """Compare the kinds of loaders once more, with the settings that they share with the best."""
+        params = from_config(best)
+        shared = {name.rpartition(".")[2]: value for name, value in params.items() if "." in name}
+        for kind in map(str, self.space["loader"].values):
+            if kind != best.loader.kind and self._is_near(kind):
+                knobs = {f"{kind}.{knob}": value for knob, value in shared.items()}
+                self._round(self._made({**params, **knobs, "loader": kind}))
+
+    def _knobs_left(self, best: PipelineConfig) -> None:
+        """Compare the values of every other knob of the loader."""
+        self._each([each for each in self._knobs(best) if each.rpartition(".")[2] not in (*_WORKERS, _READS)])
+
+    def _others(self, best: PipelineConfig) -> None:
+        """Compare the values of every setting around the loader, those of the model's own speed aside."""
+        done = {"loader", "keep", *(set(ModelSetup._fields) - {"finish"})}
+        self._each([each.name for each in self.space if "." not in each.name and each.name not in done])
+
+    def _each(self, names: Sequence[str]) -> None:
+        for name in names:
+            if (best := self._going_on()) is not None and name in from_config(best):
+                self._round([each for value in self.space[name].values for each in self._with(best, name, value)])
+
+    # ------------------------------------------------------------ measuring
+
+    def _round(self, entrants: Iterable[PipelineConfig]) -> None:
+        """Measure each entrant that has not run."""
+        new = {each.key(): each for each in entrants if each.key() not in self.table and each.key() not in self._failed}
+        for config in new.values():
+            if self.table and self._is_over():
+                return
+            self._measure(config)
+
+    def _measure(self, config: PipelineConfig) -> None:
+        if (rate := self.measure(config)) is None:
+            self._failed.add(config.key())
+            self.table.pop(config.key(), None)
+        else:
+            self.table[config.key()] = config, rate
+
+    def _climb(self, config: PipelineConfig, name: str, values: Sequence[Value]) -> None:
+        """Measure the values in their order, as long as each is faster than all before."""
+        for value in values:
+            before, entrants = self._top(), self._with(config, name, value)
+            self._round(entrants)
+            rates = [self.table[each.key()][1] for each in entrants if each.key() in self.table]
+            if not rates or _EQUAL * max(rates) <= before or self._is_over():
+                return
+
+    def _is_over(self) -> bool:
+        return self._top() >= self.enough or self.over(self._top())
+
+    def _top(self) -> float:
+        return max((rate for _, rate in self.table.values()), default=0.0)
+
+    def _is_near(self, kind: str, setting: str = "kind") -> bool:
+        """True if a kind of loader has not run, or is not far slower than the best."""
+        rates = [rate for config, rate in self.table.values() if config.loader.kind == kind]
+        return not rates or max(rates) >= _FAR[setting] * self._top()
+
+    # ------------------------------------------------------------ configurations
+
+    def _knobs(self, config: PipelineConfig, names: Sequence[str] = ()) -> list[str]:
+        """Return the loader's knobs that are in the space, or those of them with such names."""
+        known = {each.name for each in self.space if "." in each.name}
+        knobs = [each for each in from_config(config) if each in known]
+        return [each for each in knobs if not names or each.rpartition(".")[2] in names]
+
+    def _with(self, config: PipelineConfig, name: str, value: Value) -> list[PipelineConfig]:
+        return self._made({**from_config(config), name: value})
+
+    def _made(self, chosen: Mapping[str, Value]) -> list[PipelineConfig]:
+        """Return the configuration of these parameters, if there is one and it is allowed."""
+        try:
+            config = to_config(usual(self.space, self.cores, chosen))
+        except ConfigError:
+            return []
+        return [config] if self.allowed(config) else []
+
+
+def _number(value: Value) -> int:
+    return value if isinstance(value, int) else 0
