@@ -56,7 +56,7 @@ def main() -> None:
         described = searching.description(runner)
         facts = dataclasses.replace(facts_of(found, described, Path.cwd()), limits=Limits(convert=False))
         space = library.load(chosen.space, searching.bounds(facts))
-        candidates = feasible.trim(space, facts).candidates
+        candidates = feasible.candidates(space, facts)
         measurer = TrialMeasurer(runner, described, settings)
         setups = {each.model_setup for each in candidates.values()}
         header = table.Header(

@@ -1,6 +1,6 @@
 """Search a recorded table, again and again: how good is a sampler after so many trials?
 
-    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --seeds 200 --sampler surrogate --sampler random
+    python benchmarks/replay.py benchmarks/tables/photos.jsonl.gz --seeds 200 --sampler race --sampler random
 
 Shows how far below the table's best a search is after so many trials: the median, and the 90th percentile in brackets.
 Needs nothing of the machine that the table was recorded on; see record_table.py.
@@ -27,10 +27,10 @@ from autopipe.search import library
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, metavar="TABLE", help="a recorded table: NAME.jsonl or NAME.jsonl.gz")
-    parser.add_argument("--sampler", action="append", help="more than once for several: surrogate, random, tpe")
+    parser.add_argument("--sampler", action="append", help="more than once for several: race, random, tpe")
     parser.add_argument("--seeds", type=_positive, default=20, help="searches a sampler")
     parser.add_argument("--trials", type=_positive, default=25, help="trials a search")
-    parser.add_argument("--proof", action="store_true", help="run the surrogate's searches with their proofs, too")
+    parser.add_argument("--proof", action="store_true", help="run the race with its proofs, too")
     parser.add_argument("--space", help="the table's search space, if not the one that it names")
     parser.add_argument("--only", action="append", default=[], metavar="KEY=A,B", help="search these values only")
     parser.add_argument("--json", action="store_true", help="print the regret after every trial")
@@ -52,7 +52,7 @@ def _positive(text: str) -> int:
 def _replay(chosen: argparse.Namespace) -> None:
     recorded = _read(chosen.table)
     space = _space(recorded.header, chosen.space, chosen.only)
-    names = chosen.sampler or ["surrogate", "random"]
+    names = chosen.sampler or ["race", "random"]
     with screen.bar("replaying", unit="searches") as done:
         compared = search.compare(recorded, space, names, seeds=chosen.seeds, trials=chosen.trials, on_search=done)
         if chosen.proof:

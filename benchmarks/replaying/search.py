@@ -15,18 +15,16 @@ from typing import cast
 import numpy as np
 
 from autopipe.errors import TrialError
-from autopipe.measure import costs
-from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, from_config
 from autopipe.pipeline.space import Space
-from autopipe.search import study
+from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.feasible import Trimmed, narrowed, trim
+from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.settings import Settings
-from autopipe.search.surrogate import SURROGATE, Sampler
+from autopipe.search.suggest import Sampler
 from autopipe.search.trials import Row
 from replaying.samplers import named
 from replaying.table import Table
@@ -62,6 +60,10 @@ class Replay:
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         """Return the recorded ceiling."""
         return next((each for each in self._table.header.ceilings if each.setup == setup), None)
+
+    def loader_alone(self, config: PipelineConfig) -> float | None:
+        """Return None: no table holds loaders without a model."""
+        return None
 
     def allow(self, seconds: float | None) -> None:
         """Recorded trials are as long as they were."""
@@ -104,19 +106,23 @@ def _distance(one: Params, other: Params) -> float:
     return away
 
 
-def recorded(table: Table, space: Space) -> Trimmed:
-    """Return `space` with the recorded configurations as its candidates: a table need not hold all of a large space."""
-    facts = table.header.facts()
-    trimmed = trim(space, facts)
-    if any(ceiling.op_costs for ceiling in table.header.ceilings):  # a search leaves out what they say is of no use
-        trimmed = narrowed(trimmed, costs.useful(Costs.of(table.header.ceilings, facts), facts))
-    candidates = {key: each for key, each in trimmed.candidates.items() if key in table.entries}
-    if not candidates:
+def best_rate(table: Table, space: Space) -> float:
+    """Return the rate of the best recorded configuration that can run; raises TrialError if there is none."""
+    rates, facts = table.rates(), table.header.facts()
+    configs = {key: each.config for key, each in table.entries.items() if key in rates}
+    known = {each.name: each.values for each in trim(space, facts).space}
+    found = [
+        rates[key]
+        for key, config in configs.items()
+        if feasible.why_not(config, facts) is None
+        and all(value in known[name] for name, value in from_config(config).items() if name in known)
+    ]
+    if not found:
         raise TrialError(f"The table `{table.header.name}` holds no configuration of this space.")
-    return replace(trimmed, candidates=candidates)
+    return max(found)
 
 
-def settings_of(sampler: Sampler, *, seed: int, trials: int) -> Settings:
+def settings_of(sampler: Sampler | None, *, seed: int, trials: int) -> Settings:
     """Return how a table is searched: to the last trial, and without a confirmation run."""
     return Settings(
         trials=trials,
@@ -130,21 +136,20 @@ def settings_of(sampler: Sampler, *, seed: int, trials: int) -> Settings:
     )
 
 
-def search(table: Table, trimmed: Trimmed, settings: Settings) -> Searched:
-    """Search a table once; `trimmed` comes from `recorded`."""
+def search(table: Table, space: Space, settings: Settings) -> Searched:
+    """Search a table once."""
     replay = Replay(table, seed=settings.seed)
-    return study.search(trimmed, replay, table.header.facts(), replace(settings, clock=replay.clock))
+    return study.run(space, replay, table.header.facts(), replace(settings, clock=replay.clock))
 
 
-def regret_curve(table: Table, trimmed: Trimmed, settings: Settings) -> list[float]:
+def regret_curve(table: Table, space: Space, settings: Settings) -> list[float]:
     """Return, after each trial of one search, how far the best so far is below the table's best: 0.05 is 5 %.
 
     The best so far is the one that the search would have chosen then; its worth is the table's, not the trial's.
     """
-    rates = table.rates()
-    best = max(rates[key] for key in trimmed.candidates)
+    rates, best = table.rates(), best_rate(table, space)
     nearest = Replay(table).nearest
-    found = search(table, trimmed, settings)
+    found = search(table, space, settings)
     curve, values = [], dict[str, float]()
     worth = 0.0
     for row in found.rows:
@@ -153,7 +158,7 @@ def regret_curve(table: Table, trimmed: Trimmed, settings: Settings) -> list[flo
             chosen = max(values, key=lambda key: values[key])
             worth = rates[chosen] if chosen in rates else rates[nearest(_config(found.rows, chosen))]
         curve.append(1.0 - worth / best)
-    return curve + curve[-1:] * (settings.trials - len(curve))
+    return (curve + curve[-1:] * settings.trials)[: settings.trials]
 
 
 def winner_regrets(
@@ -167,13 +172,13 @@ def winner_regrets(
     """Return how far below the table's best the winner of each search is, whose confirmation run is run to its end and
     does not count as trials. `on_search` is told how many of how many searches have ended.
     """
-    rates, trimmed = table.rates(), recorded(table, space)
-    best = max(rates[key] for key in trimmed.candidates)
+    rates, best, nearest = table.rates(), best_rate(table, space), Replay(table).nearest
     regrets = []
     for seed in range(seeds):
-        settings = settings_of(SURROGATE, seed=seed, trials=trials)
-        found = search(table, trimmed, replace(settings, blocks=Settings().blocks)).result.winner
-        regrets.append(1.0 if found is None else 1.0 - rates[found.key] / best)
+        settings = settings_of(None, seed=seed, trials=trials)
+        found = search(table, space, replace(settings, blocks=Settings().blocks)).best_config
+        worth = 0.0 if found is None else rates.get(found.key()) or rates[nearest(found)]
+        regrets.append(1.0 - worth / best)
         on_search(seed + 1, seeds)
     return regrets
 
@@ -202,18 +207,18 @@ def compare(
 ) -> list[Comparison]:
     """Search the table, of this space, `seeds` times with each sampler.
 
-    `surrogate` is what `autopipe tune` runs. `on_search` is told how many of how many searches have ended. Raises
+    `race` is what `autopipe tune` runs. `on_search` is told how many of how many searches have ended. Raises
     ConfigError if there is no such sampler.
     """
     chosen = {name: named(name) for name in names}
-    compared, trimmed = [], recorded(table, space)
+    compared = []
     ended, total = itertools.count(1), len(chosen) * seeds
     on_search(0, total)
     for name, sampler in chosen.items():
         curves = []
         for seed in range(seeds):
             settings = settings_of(sampler, seed=seed, trials=trials)
-            curves.append(regret_curve(table, trimmed, settings))
+            curves.append(regret_curve(table, space, settings))
             on_search(next(ended), total)
         middle, worst = np.median(curves, axis=0), np.quantile(curves, 0.9, axis=0)
         compared.append(Comparison(sampler=name, median=tuple(middle.tolist()), worst=tuple(worst.tolist())))
