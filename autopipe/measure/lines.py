@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import itertools
 import linecache
+import operator
 import os
 import sys
 import sysconfig
 import threading
 import time
-import traceback
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -176,8 +177,8 @@ class _Tally:
         own, main = threading.get_ident(), threading.main_thread().ident
         standing = [  # first, and quickly, as threads go on when this one has to give up Python's lock
             (ident, place)
-            for ident, frame in sys._current_frames().items()
-            if ident != own and (place := _standing(frame, is_main=ident == main)) is not None
+            for ident in sys._current_frames()
+            if ident != own and (place := _standing(_stack(ident), is_main=ident == main)) is not None
         ]
         now = time.perf_counter()
         passed, self._last = now - self._last, now
@@ -229,15 +230,30 @@ def is_users(file: str) -> bool:
     return is_file and not any(part in file for part in _OTHERS)
 
 
-def _standing(top: types.FrameType, *, is_main: bool) -> tuple[str, int, bool] | None:
+def _stack(thread: int) -> list[types.FrameType]:
+    """Return the frames of a thread, the innermost first; none if it has ended.
+
+    They are taken by one call in C, within which no other thread gets Python's lock. Walked one by one, as the thread
+    went on, they have led to what is no frame (Python 3.11.7).
+    """
+    top = map(operator.itemgetter(thread), iter(sys._current_frames, None))
+    frames: list[types.FrameType] = []
+    with contextlib.suppress(AttributeError, KeyError):  # of None, which is behind the outermost; it has ended
+        frames.extend(
+            itertools.accumulate(itertools.chain(itertools.islice(top, 1), itertools.repeat("f_back")), getattr)
+        )
+    return frames[:-1]
+
+
+def _standing(stack: Iterable[types.FrameType], *, is_main: bool) -> tuple[str, int, bool] | None:
     """Return the file and the line of the innermost frame of the user's, and whether nothing that reads data has called
     it. None if there is no such frame, or the main thread is not making a batch.
     """
     user: tuple[str, int] | None = None
-    for frame, line in traceback.walk_stack(top):
+    for frame in stack:
         file = frame.f_code.co_filename
         if user is None:
-            user = (file, line or frame.f_code.co_firstlineno) if is_users(file) else None
+            user = (file, frame.f_lineno or frame.f_code.co_firstlineno) if is_users(file) else None
         elif _is_reader(file):
             return *user, False
     return None if user is None or is_main else (*user, True)

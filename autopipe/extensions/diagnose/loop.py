@@ -75,11 +75,17 @@ class Loop:
         """Look at no lines while another loop reads."""
         self.line_watch.paused = paused
 
+    def leave(self) -> None:
+        """Stop looking."""
+        self.is_done = True
+        self.line_watch.stop()
+        self._sampler.stop()
+
     def ended(self) -> Watched | None:
         """Stop looking, and return what was seen; None if that was too little."""
         from autopipe.extensions.diagnose import watched
 
-        self.is_done = True
+        self.leave()
         lines, usage = self.line_watch.stop(), self._sampler.stop()
         steps = self.clock.steps
         if len(steps) <= WARM_UP_STEPS:
@@ -215,6 +221,8 @@ class Reads:
     def leave(self) -> None:
         """Look at no loop any more: a `fit` was seen."""
         self._off = True
+        for loop in self._loops.values():
+            loop.leave()
         self._loops.clear()
 
     def end(self) -> None:
@@ -259,8 +267,9 @@ class Reads:
         return self._loops[place]
 
     def _tell(self, loop: Loop) -> None:
-        self._off = True
-        if (found := loop.ended()) is not None:
+        found = loop.ended()
+        self.leave()
+        if found is not None:
             self._told(found)
 
 

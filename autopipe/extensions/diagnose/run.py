@@ -101,7 +101,9 @@ class Onlooker(keras.callbacks.Callback):
                 "has a `make_train_function` of its own.",
                 hint="Put what is special into `train_step`.",
             )
-        lines, self._lines = self._lines, None
+        lines = self._lines
+        if lines is not None and lines.is_new:  # made by `wait`, for this `fit`
+            self._lines = None
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
         self._pages = watched.PageCounts()
@@ -115,6 +117,8 @@ class Onlooker(keras.callbacks.Callback):
 
     def wait(self) -> None:
         """Begin to wait for a batch, as Keras may before it tells its callbacks."""
+        if self._lines is not None:
+            self._lines.stop()
         self.waiting_since, self._lines = time.monotonic(), LineWatch()
 
     @property

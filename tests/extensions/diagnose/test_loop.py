@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,18 @@ def test_a_loop_that_trains_is_told_of_by_its_line_with_what_nobody_reads() -> N
     script.epoch(WithWorkers())
     script.reads.end()
     assert len(script.told) == 1
+
+
+def test_where_a_fit_is_seen_no_loop_is_looked_at_any_more() -> None:
+    script = Trains()
+    script.is_training = False
+    script.epoch(Indexed(), count=4)
+    assert any(each.name == "autopipe-lines" for each in threading.enumerate())
+    script.reads.leave()
+    assert not any(each.name == "autopipe-lines" for each in threading.enumerate())
+    script.epoch(Indexed())
+    script.reads.end()
+    assert script.told == []
 
 
 def test_a_loop_without_a_training_waits_for_a_fit_and_is_told_at_the_end() -> None:
