@@ -25,7 +25,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.confirmation import Finalist
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.race import Race
+from autopipe.search.race import Measure, Race
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
@@ -57,14 +57,15 @@ Asked: TypeAlias = tuple[PipelineConfig, AskedBy]
 
 def _baselines(session: Session, budget: Budget, devices: int) -> Iterator[Asked]:
     """Yield each baseline that can run, on as many devices as the best has unless it is the user's own; if time is
-    short only the required ones, or the first.
+    short only the required ones, or else the first.
     """
     in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
     began, most = session.seconds(), _BASELINES_SHARE * (session.seconds_left() - budget.proof_seconds())
     for number, baseline in enumerate(in_turn):
         late = session.is_short() or (number > 0 and session.seconds() - began > most)
         if number == 0 or baseline.required or not late:  # a proof is worth more than one more comparison
-            yield (_on(baseline, devices, session).config, AskedBy(Asker.BASELINE, baseline.name))
+            there = _on(baseline, devices, session)
+            yield (there.config, AskedBy(Asker.BASELINE, there.name))
 
 
 def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
@@ -203,13 +204,13 @@ class _Search:
         session.run_each(_advice(session), budget.over)
         return self._beyond() or budget.over() or stop
 
-    def _race(self) -> Race:
+    def _race(self, measure: Measure) -> Race:
         session, budget = self._session, self._budget
         race = Race(
             space=session.trimmed.space,
             cores=session.facts.cores,
             allowed=lambda config: session.why_not(config) is None,
-            measure=session.loader_alone if session.races_loaders else session.raced_by_trial,
+            measure=measure,
             cost=lambda config: _planned_cost(session, config),
             over=budget.race_over,
         )
@@ -219,14 +220,14 @@ class _Search:
 
     def _race_loaders(self) -> Stop:
         """Race loaders without the model, and try the best with it, on the fewest devices that take what it makes."""
-        session, budget, race = self._session, self._budget, self._race()
+        session, budget, race = self._session, self._budget, self._race(self._session.loader_alone)
         for _ in range(_RACES):
             one = session.ceilings[0]
             most = max([one.setup.devices, *(each for each in session.counts if isinstance(each, int))])
             race.enough = _ENOUGH * one.model_images_per_second.value * most / one.setup.devices
             race.of_loaders()
-            if (best := race.best()) is None:
-                return Stop(reason=Reason.EXHAUSTED, message="No loader could run without the model.")
+            if (best := race.best()) is None:  # the trials of the model will say why
+                return self._race_trainings()
             setup = one.setup._replace(devices=devices_for(session, best[1]))
             if best[1] >= (session.known_alone(setup) or 0.0):
                 setup = setup_for(session, setup)
@@ -254,7 +255,7 @@ class _Search:
 
     def _race_trainings(self) -> Stop:
         """Race by trials of the model, as it shares the cores with the loader."""
-        session, budget, race = self._session, self._budget, self._race()
+        session, budget, race = self._session, self._budget, self._race(self._session.raced_by_trial)
         known = session.best()
         usable = known is not None and not known.config.loader.is_foreign
         race.of_trainings(known.config if known is not None and usable else None)

@@ -195,6 +195,18 @@ def test_failures_are_values_and_the_search_goes_on(space: Space) -> None:
     assert isinstance(keras.failure, TrialFailure)
 
 
+def test_where_no_loader_runs_without_the_model_trials_race(space: Space) -> None:
+    class Mute(Surface):
+        def loader_alone(self, config: PipelineConfig) -> float:
+            self.now += 0.5
+            return None  # type: ignore[return-value]  # as a measurer may
+
+    ended = run(space, Mute(model_rate=60_000.0, quirks=1))
+    assert ended.result.raced == ()
+    assert some(ended.best_config).kept.in_memory
+    assert ended.result.proved
+
+
 def test_limits_hold_for_the_winner_and_not_for_baselines(space: Space) -> None:
     surface, most = loader_bound(quirks=1), 3 * 2**30
     limits = Limits(memory_bytes=most, workers=3, only={"loader": ("threads", "processes")})
