@@ -124,8 +124,16 @@ class Budget:
         session = self._session
         if session.races_loaders:
             return session.seconds() >= self._race_ends
-        late = session.seconds() + session.trial_seconds() >= self._race_ends and session.beyond_baselines()
-        return late or self.over() is not None
+        if self.over() is not None:
+            return True
+        tried = session.tried()
+        baselines = sum(each.unable is None and each.config.key() not in tried for each in session.baselines)
+        used_up = len(session.ended_rows()) + baselines >= self._settings.trials
+        late = session.seconds() + session.trial_seconds() >= self._race_ends
+        return (used_up or late) and session.beyond_baselines()
+
+    def no_trial_left(self) -> bool:
+        return len(self._session.ended_rows()) >= self._settings.trials
 
     def over(self) -> Stop | None:
         return self.of_the_best() or self.used_up()

@@ -381,7 +381,7 @@ def _next_block(session: Session, entered: Sequence[Finalist]) -> Sequence[Final
     """Return the finalists that run in the next block; none if it is over."""
     fewest, most = session.settings.blocks
     blocks, surrogate = _measured_blocks(session, entered), session.surrogate()
-    done = max((len(ran) for ran in blocks.values()), default=0)
+    done = _done(entered, blocks, surrogate)
     if done == 0:
         return entered
     needed = unproved(entered, blocks, surrogate, most)
@@ -392,6 +392,14 @@ def _next_block(session: Session, entered: Sequence[Finalist]) -> Sequence[Final
     if done >= max(fewest, most // 2) or not _has_time(session, running):
         running = [each for each in running if each.key in needed]
     return running if _has_time(session, running) else []
+
+
+def _done(entered: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> int:
+    """Return the number of blocks in which the leader and another one ran: one that was interrupted does not count."""
+    first = leader(entered, blocks, surrogate)
+    mine = {} if first is None else blocks[first]
+    others = [ran for key, ran in blocks.items() if key != first]
+    return max((len(mine.keys() & ran.keys()) for ran in others), default=len(mine))
 
 
 def _measured_blocks(session: Session, entered: Sequence[Finalist], *, raw: bool = False) -> Blocks:

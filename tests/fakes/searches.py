@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,8 @@ def nothing(event: Event | None = None) -> None:
 def run(surface: Surface, url: str | None, tell: Callable[[Event], None] = nothing, **asked: Any) -> Searched:
     plain = {"trials": 9, "budget_seconds": None, "finalists": 2, "blocks": (3, 3), "digests": {"workload": "w"}}
     settings = Settings(clock=surface.clock, storage=url, **{**plain, **asked})
-    return study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, surface.facts(), settings, tell)
+    facts = dataclasses.replace(surface.facts(), accelerator=False)
+    return study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, facts, settings, tell)
 
 
 def searched(

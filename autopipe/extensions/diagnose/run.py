@@ -230,10 +230,11 @@ class Onlooker(keras.callbacks.Callback):
 
     def _is_enough(self) -> bool:
         """Return True after enough steps, unless the end of an epoch is near and none was seen."""
+        assert self._seen is not None  # `self.model` would put the weights of the step before back, on JAX
         steps = self._steps.steps
         if not self._look.is_enough(steps, self._steps.seconds):
             return False
-        per_epoch: float = ((self.params or {}).get("steps") or math.inf) / self.model.steps_per_execution
+        per_epoch: float = ((self.params or {}).get("steps") or math.inf) / self._seen.steps_per_execution
         left = per_epoch - (len(steps) + 1 - self._epoch_from)
         if self._steps.epochs is not None or not math.isfinite(left):
             return True
@@ -281,7 +282,7 @@ class Onlooker(keras.callbacks.Callback):
             batch_size=self._batch_size,
             **self._steps.figures(seen),
             alone_images_per_second=None if not rates else rates[0] * rows,
-            augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self.model))),
+            augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self._seen))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
             pages=self._pages.of_last(len(seen)),
@@ -291,7 +292,7 @@ class Onlooker(keras.callbacks.Callback):
             begins_anew=begins_anew(source),
             resources=resources,
             lines=lines,
-            warnings=(*resources.warnings, *_warnings(seen, self.model, source), *unseen, *warnings),
+            warnings=(*resources.warnings, *_warnings(seen, self._seen, source), *unseen, *warnings),
         )
         self._batch = None
         self._told(found)
@@ -299,12 +300,12 @@ class Onlooker(keras.callbacks.Callback):
     def _alone(self, state: tuple[Any, ...]) -> tuple[list[float], tuple[str, ...]]:
         """Return steps/s of the model on a batch in memory, and the same without its augmentation, if it has any."""
         batch = keras.tree.map_structure(_placed, self._batch)
-        layers = augmenting_layers(self.model)
-        per_call = self.model.steps_per_execution
+        layers = augmenting_layers(self._seen)
+        per_call = self._seen.steps_per_execution
         rates = []
         try:
-            with contextlib.nullcontext() if state else unchanged(self.model):
-                functions = [self._owners, *([function_without(self.model, layers)] if layers else [])]
+            with contextlib.nullcontext() if state else unchanged(self._seen):
+                functions = [self._owners, *([function_without(self._seen, layers)] if layers else [])]
                 for function in functions:
                     seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
                     # The median of the faster half: other load on the machine can only make a call slower.
