@@ -115,7 +115,7 @@ class Drawing:
                 self.text(across(tick), up.begin + 17.0, f"{tick:,.0f}", "small muted", "middle")
         self.line(across.begin, up.begin, across.end, up.begin, "axis")
         self.text(across.end, up.begin + 32.0, names[0], "small muted", "end")
-        self.text(0.0, up.end - 6.0, names[1], "small muted")
+        self.text(0.0, up.end - 12.0, names[1], "small muted")
         self.height = up.begin + 38.0
 
     def render(self, style: str | None = None, css: str = "") -> str:
