@@ -330,6 +330,7 @@ def test_random_changes_hide_samples_that_come_twice_and_it_is_said() -> None:
 
 @pytest.mark.parametrize("change", [flipped, flipped_by_seed])
 def test_of_an_epoch_that_is_no_pass_the_distinct_samples_are_counted_without_random_changes(change: Any) -> None:
+    tf.random.set_seed(1)  # in one of a hundred orders the random changes hide no sample
     found = looked_at(lambda: tensors().repeat().map(change).shuffle(4 * COUNT).batch(BATCH), COUNT // BATCH)
     counted = len({x.tobytes() for x, _ in tensors().take(COUNT).as_numpy_iterator()})
     assert counted == COUNT
