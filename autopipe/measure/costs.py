@@ -1,10 +1,10 @@
 """The cost model: from measured costs and a configuration to the rate that each part of the machine allows. Pure.
 
-`rates` computes the parts, `predict` joins them into one rate (it orders candidates and is the sampler's first guess,
-never a result), and `bounds` lists the limits that nothing can exceed, for `autopipe.measure.bottleneck` to word. Three
-costs of an op are kept apart: processor time, waiting, and processor time under Python's lock (GIL), of which an op of
-the native library has none. The last section compares the one-time costs of other sample forms with their savings in
-each epoch.
+`rates` computes the parts. `predict` joins them into one rate, which orders the candidates of a training that tunes
+itself and stands beside each trial, but is never a result. `bounds` lists the limits that nothing can exceed, for
+`autopipe.measure.bottleneck` to word. Three costs of an op are kept apart: processor time, waiting, and processor time
+under Python's lock (GIL), of which an op of the native library has none. The last section compares the one-time costs
+of other sample forms with their savings in each epoch.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Findings:
 
 
 def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Findings:
-    """Return what is found in a dataset with its function's defaults, of which two epochs were read: to their ends if
-    `whole`. The dataset is made and read again.
+    """Return the faults and notes of a dataset by two of its epochs, which are complete if `whole`. The function's
+    defaults make the dataset once more, and it is read again.
     """
     found = Findings(is_pass=data.is_pass)
     dataset = data.make(data.defaults).dataset

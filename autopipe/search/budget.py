@@ -119,7 +119,7 @@ class Budget:
 
     # ------------------------------------------------------------ the rules
 
-    def race_over(self, best: float) -> bool:
+    def race_over(self) -> bool:
         """True if the race ends: its time or its trials are used up, or a training reaches the model alone."""
         session = self._session
         if session.races_loaders:

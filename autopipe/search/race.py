@@ -64,7 +64,7 @@ class Race:
     allowed: Callable[[PipelineConfig], bool]  # it can run, and its settings may bring something
     measure: Measure
     cost: Callable[[PipelineConfig], tuple[float, ...]]
-    over: Callable[[float], bool]  # given the best so far: time is up, or nothing is left to gain
+    over: Callable[[], bool]  # time is up, or nothing is left to gain
     enough: float = math.inf  # images/s: what makes more is no better
     table: dict[str, tuple[PipelineConfig, float]] = field(default_factory=dict)  # by key
     _failed: set[str] = field(default_factory=set)
@@ -150,7 +150,7 @@ class Race:
         """Halve the workers of the best as long as what is left makes enough."""
         while (best := self.best()) is not None and best[1] >= self.enough:
             fewer = [each for each in self.cheaper() if each.key() not in self.table and each.key() not in self._failed]
-            if not fewer or self.over(best[1]):
+            if not fewer or self.over():
                 return
             self._measure(fewer[0])
 
@@ -219,7 +219,7 @@ class Race:
                 return
 
     def _is_over(self) -> bool:
-        return self._top() >= self.enough or self.over(self._top())
+        return self._top() >= self.enough or self.over()
 
     def _top(self) -> float:
         return max((rate for _, rate in self.table.values()), default=0.0)

@@ -1,8 +1,8 @@
 """A running search: it runs the next trial, records it, reports it, and holds the state of the search.
 
-The trials and their order are chosen by `autopipe.search.study`, the sampler and `confirmation`. The model alone is
-measured here as well, in as many of its setups as the time allows, and again if a reading may be too low; which setups
-are worth a trial is told in `feasible`.
+`autopipe.search.study`, the race, the sampler and `confirmation` choose the trials and their order. The model alone is
+measured here as well, in its usual setup first. The last section finds the fewest devices that take what a loader
+makes, and the settings that make the model alone faster.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class _Cores:
             self._by = by
 
     def found(self) -> dict[str, Any]:
-        """Return what `Watched` says of it; nothing if the process has its cores."""
+        """Return the fields of `Watched` that name the binding; none if the process may use all cores again."""
         builtins.__import__ = self._import
         if len(os.sched_getaffinity(0)) >= len(self._before):
             return {}

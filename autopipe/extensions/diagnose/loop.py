@@ -82,7 +82,7 @@ class Loop:
         self._sampler.stop()
 
     def ended(self) -> Watched | None:
-        """Stop looking, and return what was seen; None if that was too little."""
+        """Stop looking. Return the figures of the steps, or None if there were too few."""
         from autopipe.extensions.diagnose import watched
 
         self.leave()

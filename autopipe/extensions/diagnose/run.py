@@ -348,7 +348,7 @@ def _placed(leaf: Any) -> Any:
 
 
 def _compiling(seen: Sequence[Step]) -> float:
-    """Return what steps on batches of new shapes took longer than others."""
+    """Return the seconds that steps on batches of new shapes took beyond the median of the other steps."""
     new, old = ([step.seconds - step.waiting_seconds for step in seen if step.is_new is new] for new in (True, False))
     usual = median(old) if old else 0.0
     return sum(max(0.0, seconds - usual) for seconds in new)

@@ -30,7 +30,7 @@ def race(
         ran.append(config)
         return rate(config)
 
-    def over(best: float) -> bool:
+    def over() -> bool:
         return len(ran) >= most
 
     asked = space or library.load("default", {"cores": cores, "gpus": 1}).only("keep", ["none", "memory", "encoded"])
