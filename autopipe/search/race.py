@@ -29,21 +29,26 @@ _FAR: Final = {"kind": 0.5, "workers": 0.8}  # of the best: a kind that makes le
 _EQUAL: Final = 0.98  # of the best: the cheapest of these is as good
 
 
-def usual(space: Space, cores: int, chosen: Mapping[str, Value]) -> Params:
-    """Return `chosen` values, as far as the space has them, and for all else a worker a core and the defaults."""
+def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1) -> Params:
+    """Return `chosen` values, as far as the space has them, and for all else a worker a core, as many reads ahead as
+    were measured to be of use, and the defaults.
+    """
     params: Params = {}
     for parameter in space:
         if parameter.counts(params):
             wanted = chosen.get(parameter.name)
             is_there = wanted is not None and among(wanted, parameter.values)
-            params[parameter.name] = wanted if is_there and wanted is not None else _usual(parameter, cores)
+            params[parameter.name] = wanted if is_there and wanted is not None else _usual(parameter, cores, reads)
     return params
 
 
-def _usual(parameter: Parameter, cores: int) -> Value:
+def _usual(parameter: Parameter, cores: int, reads: int) -> Value:
     owner, _, knob = parameter.name.rpartition(".")
     fields = LOADERS[owner].model_fields if owner in LOADERS else PipelineConfig.model_fields
     known = fields.get(knob)
+    if knob == _READS and reads > cores:
+        counts = [each for each in parameter.values if isinstance(each, int)]
+        return min((each for each in counts if each >= reads), default=max(counts))
     default: Value | None = None if known is None or known.is_required() else known.default
     if default is not None and among(default, parameter.values):
         return default
@@ -61,12 +66,14 @@ class Race:
 
     space: Space
     cores: int
+    reads: int = 1  # at a time, that were measured to be of use
     allowed: Callable[[PipelineConfig], bool]  # it can run, and its settings may bring something
     measure: Measure
     cost: Callable[[PipelineConfig], tuple[float, ...]]
     over: Callable[[], bool]  # time is up, or nothing is left to gain
     enough: float = math.inf  # images/s: what makes more is no better
     table: dict[str, tuple[PipelineConfig, float]] = field(default_factory=dict)  # by key
+    is_cut: bool = False  # the time was up before all that it compares had run
     _failed: set[str] = field(default_factory=set)
 
     def of_loaders(self) -> None:
@@ -128,7 +135,10 @@ class Race:
 
     def _going_on(self) -> PipelineConfig | None:
         best = self.best()
-        return None if best is None or self._is_over() else best[0]
+        if best is not None and self._is_over():
+            self.is_cut = self._top() < self.enough
+            return None
+        return None if best is None else best[0]
 
     def _workers_of_best(self, best: PipelineConfig) -> None:
         self._workers(best, [best.loader.kind])
@@ -199,6 +209,7 @@ class Race:
         new = {each.key(): each for each in entrants if each.key() not in self.table and each.key() not in self._failed}
         for config in new.values():
             if self.table and self._is_over():
+                self.is_cut = self._top() < self.enough
                 return
             self._measure(config)
 
@@ -243,7 +254,7 @@ class Race:
     def _made(self, chosen: Mapping[str, Value]) -> list[PipelineConfig]:
         """Return the configuration of these parameters, if there is one and it is allowed."""
         try:
-            config = to_config(usual(self.space, self.cores, chosen))
+            config = to_config(usual(self.space, self.cores, chosen, self.reads))
         except ConfigError:
             return []
         return [config] if self.allowed(config) else []

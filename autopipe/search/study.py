@@ -40,6 +40,7 @@ from autopipe.search.trials import (
     StorageLost,
     StudyOpened,
 )
+from autopipe.values import count_text
 
 # -------------------- trials with a reason
 
@@ -159,6 +160,15 @@ def search(
         record.close()
 
 
+def _compared(race: Race, said: str) -> Stop:
+    """Return why a race ended: what it compares has all run, or its time was up."""
+    if not race.is_cut:
+        return Stop(reason=Reason.NO_GAIN, message=said)
+    ran = count_text(len(race.table), "configuration")
+    message = f"The time for comparing settings was up after {ran}; a longer `--budget` compares more."
+    return Stop(reason=Reason.TIME, message=message)
+
+
 class _Search:
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -209,6 +219,7 @@ class _Search:
         race = Race(
             space=session.trimmed.space,
             cores=session.facts.cores,
+            reads=session.facts.reads_at_once or 1,
             allowed=lambda config: session.why_not(config) is None,
             measure=measure,
             cost=lambda config: _planned_cost(session, config),
@@ -237,8 +248,9 @@ class _Search:
             self._try(race, setup, taken)
             if not budget.reads_again():
                 break
-        compared = f"{len(race.table)} loaders were compared without the model"
-        return budget.over() or Stop(reason=Reason.NO_GAIN, message=f"{compared}; no other was faster.")
+        return budget.over() or _compared(
+            race, f"{len(race.table)} loaders were compared without the model; no other was faster."
+        )
 
     def _try(self, race: Race, setup: ModelSetup, taken: float) -> None:
         """Run trials of the best of a race of loaders: of one, if it makes all that the model has `taken` alone; else
@@ -267,9 +279,7 @@ class _Search:
         stop = budget.over()
         if stop is not None and stop.reason is Reason.CEILING:
             session.run_each((each, AskedBy(Asker.RACE, "cheaper")) for each in race.cheaper())
-        return stop or Stop(
-            reason=Reason.NO_GAIN, message="Each setting was compared, one after the other; no other value was faster."
-        )
+        return stop or _compared(race, "Each setting was compared, one after the other; no other value was faster.")
 
     def _beyond(self) -> Stop | None:
         """Ask Optuna's sampler for what the race left open, in a space that has more to try."""

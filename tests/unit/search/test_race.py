@@ -106,10 +106,24 @@ def test_where_nothing_runs_there_is_no_best() -> None:
     assert ran
 
 
-def test_one_is_measured_though_the_time_is_over() -> None:
+def test_one_is_measured_though_the_time_is_over_and_the_race_knows_that_it_was_cut() -> None:
     found, ran = race(cached, most=0)
     found.of_loaders()
     assert len(ran) == 1
+    assert found.is_cut
+    whole, _ = race(cached)
+    whole.of_loaders()
+    assert not whole.is_cut
+    enough, _ = race(cached, enough=5_000.0)
+    enough.of_loaders()
+    assert not enough.is_cut
+
+
+def test_where_reads_wait_the_race_begins_with_as_many_as_were_measured_to_be_of_use() -> None:
+    found, ran = race(waiting)
+    found.reads = 59
+    found.of_trainings()
+    assert from_config(ran[0])["threads.read_ahead"] == 128
 
 
 def test_among_equals_the_cheapest_is_the_best() -> None:

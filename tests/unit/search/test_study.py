@@ -207,6 +207,16 @@ def test_where_no_loader_runs_without_the_model_trials_race(space: Space) -> Non
     assert ended.result.proved
 
 
+def test_a_race_that_the_time_has_cut_says_so(space: Space) -> None:
+    surface = loader_bound(quirks=1)
+    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
+    stops = [
+        run(space, dataclasses.replace(surface), facts=by_trials, budget_seconds=seconds).result.stop.message
+        for seconds in (20.0, 600.0)
+    ]
+    assert ["no other value was faster" in each for each in stops] == [False, True]
+
+
 def test_limits_hold_for_the_winner_and_not_for_baselines(space: Space) -> None:
     surface, most = loader_bound(quirks=1), 3 * 2**30
     limits = Limits(memory_bytes=most, workers=3, only={"loader": ("threads", "processes")})
