@@ -14,7 +14,7 @@ from autopipe.search.session import Session
 from autopipe.search.trials import BudgetPlanned, Row
 from autopipe.values import Estimate, rate_text
 
-_LEAST_RACE_SHARE = {True: 0.2, False: 0.4}  # though the proof would need it: nothing good is known without a race
+_LEAST_RACE_SHARE = {True: 0.2, False: 0.5}  # though the proof would need it: nothing good is known without a race
 _RACE_SHARE = {True: 0.3, False: 0.45}  # of the time that is left, for a race of loaders alone, and for one by trials
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
@@ -106,7 +106,8 @@ class Budget:
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
         race = _RACED_SECONDS if session.races_loaders else _RACED_TRIALS * trial
         proof = self.proof_seconds(trial)
-        most, least = _RACE_SHARE[session.races_loaders] * left, _LEAST_RACE_SHARE[session.races_loaders] * left
+        whole = session.seconds_left()  # the processes of baselines start meanwhile
+        most, least = _RACE_SHARE[session.races_loaders] * whole, _LEAST_RACE_SHARE[session.races_loaders] * whole
         self._race_ends = spent + max(least, min(most, left - proof))
         return BudgetPlanned(
             budget_seconds=budget,

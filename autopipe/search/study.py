@@ -211,7 +211,8 @@ class _Search:
             best = session.best()
             devices = 1 if best is None else best.config.devices
             session.run_each(_baselines(session, budget, devices))
-        session.run_each(_advice(session), budget.over)
+        if stop.reason is not Reason.TIME:
+            session.run_each(_advice(session), budget.over)
         return self._beyond() or budget.over() or stop
 
     def _race(self, measure: Measure) -> Race:
@@ -271,7 +272,8 @@ class _Search:
         known = session.best()
         usable = known is not None and not known.config.loader.is_foreign
         race.of_trainings(known.config if known is not None and usable else None)
-        if (best := session.best()) is not None and not best.config.loader.is_foreign:
+        best = session.best()
+        if best is not None and not best.config.loader.is_foreign and not race.is_cut:
             devices = devices_for(session, best.estimate.value) if best.config.devices == 1 else best.config.devices
             setup = setup_for(session, best.config.model_setup._replace(devices=devices))
             chosen = best.config.model_copy(update=setup._asdict())
