@@ -130,7 +130,11 @@ class Budget:
         tried = session.tried()
         baselines = sum(each.unable is None and each.config.key() not in tried for each in session.baselines)
         used_up = len(session.ended_rows()) + baselines >= self._settings.trials
-        late = session.seconds() + session.trial_seconds() >= self._race_ends
+        best = session.best()
+        ends = self._race_ends  # without anything better than what there is, nothing waits for a proof
+        if best is not None and best.key in session.names:
+            ends = session.seconds() + session.seconds_left()
+        late = session.seconds() + session.trial_seconds() >= ends
         return (used_up or late) and session.beyond_baselines()
 
     def no_trial_left(self) -> bool:

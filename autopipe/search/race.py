@@ -141,11 +141,13 @@ class Race:
         return None if best is None else best[0]
 
     def _workers_of_best(self, best: PipelineConfig) -> None:
-        self._workers(best, [best.loader.kind])
+        self._workers(best, few_of=[best.loader.kind])
 
-    def _workers(self, best: PipelineConfig, kinds: Sequence[str] | None = None) -> None:
-        """Compare numbers of workers: a quarter and half of the cores, all but one, and all; more while they gain."""
-        for kind in kinds or dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
+    def _workers(self, best: PipelineConfig, few_of: Sequence[str] | None = None) -> None:
+        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, for kinds in `few_of` (None:
+        for all); more of each kind while they gain.
+        """
+        for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
             fastest = max(
                 (each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1]
             )
@@ -153,8 +155,9 @@ class Race:
                 numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
                 wanted = (self.cores // 4, self.cores // 2, self.cores - 1, self.cores)
                 picked = {max((each for each in numbers if each <= count), default=0) for count in wanted} - {0}
-                self._round([each for count in sorted(picked) for each in self._with(fastest[0], name, count)])
-                self._climb(fastest[0], name, [each for each in numbers if each > self.cores])
+                if few_of is None or kind in few_of:
+                    self._round([each for count in sorted(picked) for each in self._with(fastest[0], name, count)])
+                self._climb(fastest[0], name, _doubled(numbers, self.cores))
 
     def fewer(self) -> None:
         """Halve the workers of the best as long as what is left makes enough."""
@@ -183,7 +186,7 @@ class Race:
         """Compare the kinds of loaders once more, with the settings that they share with the best."""
         params = from_config(best)
         shared = {name.rpartition(".")[2]: value for name, value in params.items() if "." in name}
-        for kind in map(str, self.space["loader"].values):
+        for kind in sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank):
             if kind != best.loader.kind and self._is_near(kind):
                 knobs = {f"{kind}.{knob}": value for knob, value in shared.items()}
                 self._round(self._made({**params, **knobs, "loader": kind}))
@@ -258,6 +261,15 @@ class Race:
         except ConfigError:
             return []
         return [config] if self.allowed(config) else []
+
+
+def _doubled(numbers: Sequence[int], last: int) -> list[int]:
+    """Return numbers beyond `last`, each at least twice the one before."""
+    found = list[int]()
+    for number in numbers:
+        if number >= 2 * last:
+            found.append(last := number)
+    return found
 
 
 def _number(value: Value) -> int:
