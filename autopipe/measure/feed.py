@@ -378,13 +378,11 @@ class ForeignCode:
         return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
 
     def _made(self, form: str, workload: Workload, every: int = 1) -> Any:
-        """Return the dataset that the plain code of a workload makes, of each `every`-th sample only."""
+        """Return the dataset that the plain code of a workload makes, of each `every`-th sample only: the kept ones
+        take as long to read as a trial can wait.
+        """
         plan = self._plan if workload is self._workload else None
-        plain = module.module(workload, form, plan=plan, own=False)
-        if every > 1:  # the kept samples take as long to read as a trial can wait
-            mapped = "    dataset = dataset.map("
-            code = plain.code.replace(mapped, f"    dataset = dataset.shard({every}, 0)\n{mapped}", 1)
-            plain = dataclasses.replace(plain, code=code)
+        plain = module.module(workload, form, plan=plan, own=False, every=every)
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="autopipe-plain-")
         # A file, of which TensorFlow reads the source.
         file = Path(self._folder.name) / f"plain_{'pipeline' if plan is not None else 'validation'}.py"

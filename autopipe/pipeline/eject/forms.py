@@ -79,6 +79,7 @@ def _tfdata(workload: Workload, config: PipelineConfig, parts: Written) -> dict[
     mix = function("mix", "Mix the samples of a batch.", parts.mixing, parts.finished, parts.finished)
     shuffle = f"shuffle({source.count}, seed=SEED)" if workload.shuffle else ""
     steps = [
+        f"shard({parts.every}, 0)" if parts.every > 1 else "",
         "" if kept else shuffle,  # behind a cache, or every epoch had the first one's order
         f"map({source.taken}, num_parallel_calls={calls})" if load else "",
         "cache()" if kept else "",

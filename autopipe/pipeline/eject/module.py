@@ -98,12 +98,12 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
 
 
 def module(
-    workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True
+    workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True, every: int = 1
 ) -> PlainModule:
     """Return the file that feeds a workload, and its needs. Raise PlainCodeError with every reason why it cannot be.
 
     `config` says how it is fed, or is the name of a form, with its usual settings. With `own`, the file imports the
-    user's own functions; else the runner of the code puts them into its module.
+    user's own functions; else the runner of the code puts them into its module. tf.data reads each `every`-th sample.
     """
     if isinstance(workload.data, WrappedData):
         texts, parts, said = forms.call(workload.data, config)
@@ -125,7 +125,7 @@ def module(
     assert asked is not None
     form, reasons = _form_of(asked.loader), _reasons(workload, asked)
     try:
-        parts = written(workload, asked, plan, "tf" if isinstance(asked.loader, TfData) else "np")
+        parts = written(workload, asked, plan, "tf" if isinstance(asked.loader, TfData) else "np", every=every)
     except PlainCodeError as error:
         raise PlainCodeError("; ".join([*reasons, error.message])) from None
     if reasons:

@@ -71,6 +71,7 @@ class Written:
     mixing: Lines = dataclasses.field(default_factory=list)  # the ops that combine samples of a batch
     suffix: Lines = dataclasses.field(default_factory=list)  # the ops on a whole batch
     is_joined: bool = False  # whether the body ends with the ops of the suffix
+    every: int = 1  # of so many samples one is read, by tf.data
     finished: str  # the variables of a sample's parts in a batch
     packed: str  # the model's batch: its parts in dictionaries or tuples if it has several
     functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
@@ -110,9 +111,10 @@ def written(
     dialect: Library,
     *,
     of_batches: bool = False,
+    every: int = 1,
 ) -> Written:
-    """Return the lines of a workload's ops and source; `of_batches` if tf.data gives whole batches. Raise
-    PlainCodeError if some have no plain form; the message gives every reason.
+    """Return the lines of a workload's ops and source; `of_batches` if tf.data gives whole batches, and of each
+    `every`-th sample. Raise PlainCodeError if some have no plain form; the message gives every reason.
     """
     reasons: list[str] = []
 
@@ -155,6 +157,7 @@ def written(
         mixing=mixing,
         suffix=[] if is_joined else suffix,
         is_joined=is_joined,
+        every=every,
         finished=", ".join(names(plan.finished)),
         packed=packed(plan.finished),
         functions=functions,

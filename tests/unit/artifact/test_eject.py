@@ -234,6 +234,9 @@ def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, monk
             code = eject(workload, CACHED)
             assert "import autopipe" not in code
             assert code.index("map(load") < code.index("cache()") < code.index("shuffle(") < code.index("map(augment")
+            a_part = module(workload, CACHED, every=3).code
+            assert a_part.index("from_tensor_slices(") < a_part.index("shard(3, 0)") < a_part.index("map(load")
+            assert "shard(" not in code
         else:
             with pytest.raises(ConfigError, match="a cache of decoded samples takes"):
                 eject(workload, CACHED)
