@@ -9,6 +9,7 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation
+from autopipe.search.measurer import MOST_OF_OTHERS
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.trials import BudgetPlanned, Row
@@ -219,7 +220,7 @@ class Budget:
 
     def _trials_in_confirmation(self) -> int:
         theirs = sum(each.config.loader.is_foreign and not each.required for each in self._session.baselines)
-        others = min(theirs, confirmation.MOST_OF_OTHERS) + len(self._session.baselines) - theirs
+        others = min(theirs, MOST_OF_OTHERS) + len(self._session.baselines) - theirs
         return self._settings.blocks[0] * (self._settings.finalists + others)
 
 

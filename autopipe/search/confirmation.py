@@ -31,6 +31,7 @@ from autopipe.measure.stats import (
 )
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import trials
+from autopipe.search.measurer import MOST_OF_OTHERS
 from autopipe.search.session import Session
 from autopipe.search.surrogate import Surrogate
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
@@ -270,7 +271,6 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surro
 
 # -------------------- the run
 
-MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
 _ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _MAYBE = 0.03  # in log units: a configuration farther behind the best is not tried for being cheap
 _CLEAR = 3.0  # times the repeatability limit: one block decides

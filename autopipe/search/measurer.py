@@ -89,6 +89,7 @@ _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 _GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 _NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
 _MOST_WORKERS = 64  # of a PyDataset whose reads wait
+MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
 _MOST_OF_EPOCHS = 3.0  # times the seconds that were asked for, with the first epoch and its compilation
 
 
@@ -135,6 +136,7 @@ class TrialMeasurer:
         self._foreign = foreign
         self._elsewhere = elsewhere
         self._runners: dict[str | None, TrialRunner] = {}
+        self._rates: dict[str, float] = {}  # images/s of foreign code that ran, by its name
         self._model_rate: float | None = None
         self._half_width: float | None = None
         self._ends_at: float | None = None
@@ -255,7 +257,20 @@ class TrialMeasurer:
             runner = self._runner_of(None) if other and self._foreign is not None else self._runner
             return self._in_turn(runner, config, options)
         options["model_images_per_second"] = self._model_rate
-        return self._in_turn(self._runner_of(str(config.loader.model_dump()["code"])), config, options)
+        code = str(config.loader.model_dump()["code"])
+        answer = self._in_turn(self._runner_of(code), config, options)
+        if isinstance(answer, Measurement):
+            self._rates[code] = answer.images_per_second.value
+            self._free_accelerator()
+        return answer
+
+    def _free_accelerator(self) -> None:
+        """End processes of foreign code that keep a part of an accelerator, but those that a proof runs by turns: a new
+        process takes as long as several blocks.
+        """
+        others = sorted(self._rates.keys() - {self._settings.baseline}, key=lambda code: -self._rates[code])
+        for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
+            self._runners[code].close()
 
     def epoch(self, config: PipelineConfig, seconds: float, images_per_second: float) -> EpochTime | None:
         """Time whole epochs for about so many seconds; None if that failed, or took far longer."""

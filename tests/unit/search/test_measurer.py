@@ -9,7 +9,7 @@ import pytest
 
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.measure.facts import CODE, Ceiling, Impossible, Limits, WrappedDataset
-from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
@@ -17,6 +17,7 @@ from autopipe.search.measurer import TrialMeasurer, succeeded
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.facts import DESCRIBED
+from tests.fakes.measurements import measurement
 
 THREADS = to_config({"loader": "threads", "threads.workers": 2})
 
@@ -26,12 +27,13 @@ def failure(kind: FailureKind) -> TrialFailure:
 
 
 class Runner:
-    """Notes what it is asked, and lets every trial fail; the model alone strays so far."""
+    """Notes what it is asked, and lets every trial fail unless it has a rate; the model alone strays so far."""
 
     pid = None
     until = 0.0
     closed = begun = False
     strays = 0.0
+    rate: float | None = None
 
     def __init__(self, code: str | None = "", start: TrialFailure | None = None) -> None:
         self.code, self._start = code, start
@@ -43,9 +45,11 @@ class Runner:
     def start(self) -> TrialFailure | None:
         return self._start
 
-    def measure(self, config: PipelineConfig, options: dict[str, Any]) -> TrialFailure:
+    def measure(self, config: PipelineConfig, options: dict[str, Any]) -> Measurement | TrialFailure:
         self.asked.append({"code": getattr(config.loader, "code", None), "until": self.until, **options})
-        return failure(FailureKind.CRASHED)
+        if self.rate is None:
+            return failure(FailureKind.CRASHED)
+        return measurement(config, [self.rate], batch_size=32)
 
     def ceiling(self, setup: ModelSetup, options: dict[str, Any]) -> Ceiling:
         self.asked.append(options)
@@ -61,12 +65,15 @@ def measurer(
     *foreign: Runner,
     against: Mapping[str, str] = {},
     wrapped: WrappedDataset | None = None,
+    accelerators: int = 0,
     elsewhere: PipelineConfig | None = None,
     **chosen: Any,
 ) -> TrialMeasurer:
     """Return the measurer of a workload that cannot have these forms of plain code, for the reasons given."""
     impossible = tuple(Impossible(parameter=CODE, value=form, reason=reason) for form, reason in against.items())
-    described = DESCRIBED.model_copy(update={"impossible": impossible, "wrapped": wrapped})
+    described = DESCRIBED.model_copy(
+        update={"impossible": impossible, "wrapped": wrapped, "accelerators": accelerators}
+    )
     runners: Any = {each.code: each for each in foreign}
     ours: Any = runner or Runner()
     made = runners.__getitem__
@@ -143,6 +150,23 @@ def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -
     assert [each["code"] for each in keras.asked] == ["keras"]
     made.close()
     assert keras.closed
+
+
+@pytest.mark.parametrize(("accelerators", "kept"), [(1, {"tf.data", "keras", "bench.py:mine"}), (0, None)])
+def test_on_an_accelerator_only_the_processes_of_baselines_that_a_proof_runs_go_on(
+    accelerators: int, kept: set[str] | None
+) -> None:
+    rates = {"bench.py:mine": 10.0, "fit": 50.0, "tf.data": 400.0, "keras": 100.0, "directory": 60.0}
+    runners = [Runner(code) for code in rates]
+    for runner in runners:
+        runner.rate = rates[str(runner.code)]
+    mine = "bench.py:mine"
+    against = without("tf.data-cache", "keras-workers")
+    made = measurer(None, *runners, against=against, accelerators=accelerators, baseline=mine)
+    for baseline in made.baselines():
+        made.measure(baseline.config)
+    made.measure(THREADS)
+    assert {runner.code for runner in runners if not runner.closed} == (kept or rates.keys())
 
 
 @pytest.mark.parametrize(("useful", "workers"), [(1, None), (40, 40), (200, 64)])
