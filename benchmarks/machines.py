@@ -137,7 +137,7 @@ class Machine:
         elif code == "directory":
             rate = min(cores / (1.3 * work + self.python), python, self.cores / (work + self.wait), waiting)
         else:
-            workers = int(code.rpartition("-")[2]) if code[-1].isdigit() else 1
+            workers = int(code.rpartition("=")[2]) if code[-1].isdigit() else 1
             workers = 8 if code == "keras-workers" else workers
             rate = min(
                 self.busy(workers) / (1.4 * work + self.python), workers / (work + self.python + self.wait), waiting

@@ -1,16 +1,19 @@
 """Makes or renews this machine's profile in an artefact, starting from its known configurations; and checks one.
 
-The profiles of other machines stay. The former configuration also stays unless another one is proved faster.
+A check measures the winner of a profile, what came next to it and the model alone by turns. A retune that is asked for
+the same as before begins so, and ends there if that order holds. Otherwise it searches, and the former configuration
+stays unless another one is proved faster. The profiles of other machines stay.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from autopipe.api.tuning import unfit
@@ -22,9 +25,11 @@ from autopipe.hardware import gpu, machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
+from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.reports import profile_report
 from autopipe.search import lock, searching
 from autopipe.search.conclusion import nothing_measured
@@ -33,7 +38,15 @@ from autopipe.search.measurer import Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
 from autopipe.search.searching import Watcher
-from autopipe.search.settings import TRAINING, Settings, require_possible, retune_settings, simulation
+from autopipe.search.settings import (
+    TRAINING,
+    Request,
+    Settings,
+    request_of,
+    require_possible,
+    retune_settings,
+    simulation,
+)
 from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
@@ -51,7 +64,7 @@ class When:
     """The condition for a retune: always, unless one of the first two is set."""
 
     stale: bool = False  # if the profile does not fit this machine and workload any more, by fingerprints and age
-    drifted: bool = False  # if the pipeline, measured again for some 30 s, is slower than it was
+    drifted: bool = False  # if the pipeline, measured again for some 20 s, is slower than it was
     dry_run: bool = False  # only report whether it would retune
 
     @property
@@ -59,11 +72,13 @@ class When:
         return not (self.stale or self.drifted)
 
     def measures(self, judged: Result) -> bool:
-        """Return True if the pipeline is measured: if asked for, and if only versions of software have changed."""
-        return self.drifted or (self.stale and judged.only_software and not self.dry_run)
+        """Return True if the pipeline is measured: if asked for, and if it may be as fast as it was."""
+        may_hold = judged.is_comparable and (self.always or judged.verdict is not Verdict.FITS)
+        return self.drifted or (may_hold and not self.dry_run)
 
     def asks_for(self, checked: Result) -> bool:
-        return (self.stale and checked.verdict is not Verdict.FITS) or checked.verdict is Verdict.DRIFTED
+        is_stale = self.stale and checked.verdict is not Verdict.FITS
+        return self.always or is_stale or checked.verdict is Verdict.DRIFTED
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +105,16 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
 ) -> factory.Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
 
-    If nothing can be measured, the present profile is used, with a warning that gives the reason.
+    If the profile is of this machine and workload, its winner is first measured again by turns with what came next to
+    it, for some 20 s; it stays, and nothing is searched, if it is as fast as it was and still ahead. If nothing can be
+    measured, the present profile is used, with a warning that gives the reason.
 
     Args:
         path: the artefact, which is written again, or its folder.
         budget: seconds, the confirmation run included; None for no limit. The default is three quarters of the tune's.
         trials: the most trials; the default is half of the tune's.
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
-        if_drifted: measure for some 30 s first, and do nothing unless the pipeline is slower than it was. With
+        if_drifted: measure for some 20 s first, and do nothing unless the pipeline is slower than it was. With
             `if_stale`, one of both is enough.
         workload: the workload, in place of the one that the artefact names; or "train.py:workload", which the artefact
             names from then on.
@@ -144,7 +161,7 @@ def run(
     """
     when = when or When()
     # Importing the workload is part of it, and waiting for another tune is not.
-    began = time.monotonic() if settings.began is None else settings.began
+    began = settings.clock() if settings.began is None else settings.began
     searching.refuse_in_trial()
     there = machine.detect()
     settings = _as_before(stored, settings, given, there)
@@ -159,16 +176,15 @@ def run(
         here, queue = site.hardware, searching.queue_of(watcher.on_search, settings.budget_seconds)
         former, match = pick.nearest(stored.artifact, here, asked)
         checked, is_for_this = None, former.request.asked == asked
-        if is_for_this and not when.always:
-            checked = check_with(runner, described, former, here, measures=when.measures, queue=queue)
+        if is_for_this and not (when.always and _asks_for_more(former.request, settings)):
+            with contextlib.suppress(*([NothingMeasuredError] if when.always else [])):  # it runs no more: others may
+                checked = check_with(runner, described, former, here, measures=when.measures, queue=queue)
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
             return Retuned(checked=checked, would=True)
-        if checked is not None and checked.fits_but_for_software:  # the versions made no difference
-            now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-            renewed = _written(stored, former.model_copy(update={"hardware": here, "measured_at": now}))
-            return Retuned(checked=checked, profile=renewed, kept=True)
+        if checked is not None and checked.holds:
+            return Retuned(checked=checked, profile=_renewed(stored, former, here), kept=True)
         # The study is named after the profile that it renews: a killed retune continues, one that ended does not.
         of = (here,) if asked == TRAINING else (here, asked)
         own, config, name = None, None, f"retune-{digests.digest(*map(digests.canonical, of))[:8]}"
@@ -197,6 +213,18 @@ def _as_before(stored: Stored, settings: Settings, given: Collection[str], there
     return retune_settings(pick.nearest(stored.artifact, here, asked)[0].request, settings, given, stored.path.parent)
 
 
+def _asks_for_more(before: Request, settings: Settings) -> bool:
+    """Return True if a retune is asked for something else than the tune, but for its trials and its time."""
+    limits = {"trials": before.trials, "budget_seconds": before.budget_seconds}
+    return request_of(settings, retune=True).model_copy(update=limits) != before
+
+
+def _renewed(stored: Stored, former: schema.Profile, here: Hardware) -> schema.Profile:
+    """Write a profile that holds, with its table, under the date and the versions of today."""
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+    return _written(stored, former.model_copy(update={"hardware": here, "measured_at": now}))
+
+
 def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
     artifact.renew(stored.artifact, profile, stored.path)
     if stored.given is not None:
@@ -206,11 +234,11 @@ def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
 
 # -------------------- check: whether the profile still fits, by a short measurement
 
-_DRIFT: JsonObject = {"min_seconds": 5.0, "max_seconds": 12.0}
-_AGAIN: JsonObject = {"min_seconds": 3.0, "max_seconds": 6.0}  # in the rounds after the first
+_TRIAL: JsonObject = {"min_seconds": 1.5, "max_seconds": 2.5}
 _ALONE: JsonObject = {"model_only": True, "again": True}
-_LONG_SECONDS: Final = 45.0
-"""No further round begins that would last longer; with slow steps the first round, the longest, has to be enough."""
+_BEHIND: Final = 0.9  # of the winner's rate: what makes less in a round does not run again
+_LONG_SECONDS: Final = 20.0
+"""No further round begins that would last longer; with slow steps the first round has to be enough."""
 
 
 def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: None) -> Result:
@@ -244,27 +272,46 @@ def check_with(
     result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), searching.workload_digest(described))
     if result.profile is None or not measures(result):  # without a profile there is no figure to compare with
         return result
-    config = pick.config_of(profile)
-    with (queue or Queue(lambda who: None)).held(lock.MEASURING):
-        return drift.with_rates(result, profile, _rates(runner, config))
+    with (queue or Queue(lambda who: None)).held(lock.MEASURING), contextlib.ExitStack() as ending:
+        runners = [runner]
+        others = [config for config, _ in pick.contenders(profile)]
+        for each in others:
+            theirs = runner
+            if isinstance(each.loader, Foreign):
+                theirs = searching.foreign_runner(runner, each.loader.code)
+                ending.callback(theirs.close)
+                theirs.begin()  # beside the first measurements of ours
+            runners.append(theirs)
+        return drift.with_rates(result, profile, _rates([pick.config_of(profile), *others], runners))
 
 
-def _rates(runner: TrialRunner, config: PipelineConfig) -> Rates:
-    """Measure the model alone and the pipeline alternately, so that a change of the machine's speed affects both."""
-    began = time.monotonic()
-    rounds = [_round(runner, config, _DRIFT)]
-    took = time.monotonic() - began
-    while len(rounds) < FEWEST_PAIRS and time.monotonic() - began + took < _LONG_SECONDS:
+def _rates(configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner]) -> Rates:
+    """Measure the model alone, the first of these configurations and the others by turns, each by its runner, so that
+    a change of the machine's speed affects all.
+    """
+    began, took, rounds = time.monotonic(), 0.0, list[tuple[Estimate, Estimate]]()
+    rivals: dict[str, list[Estimate]] = {}
+    running = list(zip(configs[1:], runners[1:], strict=True))
+    while len(rounds) < FEWEST_PAIRS and (not rounds or time.monotonic() - began + took < _LONG_SECONDS):
         at = time.monotonic()
         try:
-            rounds.append(_round(runner, config, _AGAIN))
+            rounds.append(_round(runners[0], configs[0]))
         except NothingMeasuredError:  # after a temporary failure, the first round is still valid
+            if not rounds:
+                raise
             break
+        for pair in list(running):
+            answer = pair[1].measure(pair[0], _TRIAL)
+            rate = None if isinstance(answer, TrialFailure) else answer.images_per_second
+            if rate is not None:
+                rivals.setdefault(pair[0].short(), []).append(rate)
+            if rate is None or rate.high < _BEHIND * rounds[-1][0].value:
+                running.remove(pair)
         took = time.monotonic() - at
-    return Rates.by_turns(rounds)
+    return Rates.by_turns(rounds, rivals)
 
 
-def _round(runner: TrialRunner, config: PipelineConfig, seconds: JsonObject) -> tuple[Estimate, Estimate]:
+def _round(runner: TrialRunner, config: PipelineConfig) -> tuple[Estimate, Estimate]:
     """Return images/s of the pipeline and of the model alone, which runs first."""
     alone = succeeded(runner.ceiling(config.model_setup, _ALONE))
-    return succeeded(runner.measure(config, seconds)).images_per_second, alone.model_images_per_second
+    return succeeded(runner.measure(config, _TRIAL)).images_per_second, alone.model_images_per_second

@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import enum
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -130,7 +130,7 @@ class Verdict(enum.StrEnum):
 
     FITS = "fits"
     STALE = "stale"  # a condition of the measurement has changed, and nothing shows that it is slower
-    DRIFTED = "drifted"  # it was measured again, and is slower than before
+    DRIFTED = "drifted"  # it was measured again, and is slower than before, or than what it had beaten
 
 
 EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
@@ -143,17 +143,23 @@ class Rates:
     images_per_second: Estimate
     # of the model alone, measured alternately; above 1 if that was disturbed, and None if it was not measured
     share: Estimate | None = None
+    others: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)  # of `pick.contenders`, over its own rate
 
     @classmethod
-    def by_turns(cls, rounds: Sequence[tuple[Estimate, Estimate]]) -> Self:
-        """Summarise rounds of (pipeline, model alone).
+    def by_turns(
+        cls, rounds: Sequence[tuple[Estimate, Estimate]], others: Mapping[str, Sequence[Estimate]] | None = None
+    ) -> Self:
+        """Summarise rounds of (pipeline, model alone), and of `others` in the first of them, by name.
 
         The share is of pairs, since a slow round slows both: a fast reading of one over a slow one of the other is no
         share.
         """
         rates = [rate for rate, _ in rounds]
+        ours = [rate.value for rate in rates]
         return cls(
-            images_per_second=_over(rates, [1.0] * len(rates)), share=_over(rates, [alone.value for _, alone in rounds])
+            images_per_second=_over(rates, [1.0] * len(rates)),
+            share=_over(rates, [alone.value for _, alone in rounds]),
+            others={name: _over(ran, ours[: len(ran)]) for name, ran in (others or {}).items()},
         )
 
 
@@ -166,14 +172,15 @@ class Result(Value):
     share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None if nothing was measured
     recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
     images_per_second: Estimate | None = None  # now; None if nothing was measured
-    # for a retune only: the checked one, None if the machine has none; only other versions keep it from "fits"
+    # for a retune only: the checked one, None if the machine has none; and whether it is of this machine and workload,
+    # and only its age or versions of software may keep it from "fits"
     profile: Profile | None = pydantic.Field(default=None, exclude=True)
-    only_software: bool = pydantic.Field(default=False, exclude=True)
+    is_comparable: bool = pydantic.Field(default=False, exclude=True)
 
     @property
-    def fits_but_for_software(self) -> bool:
-        """True if it was measured to be as fast as before, and only versions of software differ."""
-        return self.only_software and self.verdict is Verdict.STALE and self.images_per_second is not None
+    def holds(self) -> bool:
+        """True if it was measured to be as fast as before, and no slower than what it had beaten."""
+        return self.is_comparable and self.verdict is not Verdict.DRIFTED and self.images_per_second is not None
 
     @property
     def exit_code(self) -> int:
@@ -192,11 +199,10 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
     else:
         reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
-    if workload is not None:
-        reasons += [
-            found.words or f"the workload's {found.field} was {found.known} and is {found.here} now"
-            for found in compare_workload(profile.workload, workload)
-        ]
+    others = [] if workload is None else compare_workload(profile.workload, workload)
+    reasons += [
+        found.words or f"the workload's {found.field} was {found.known} and is {found.here} now" for found in others
+    ]
     if age_days > MAX_AGE_DAYS:
         reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
     return Result(
@@ -205,12 +211,12 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         age_days=age_days,
         profile=profile if match.level is MatchLevel.SAME else None,
         recorded_share=reached,
-        only_software=match.level is MatchLevel.SAME and 0 < len(match.software) == len(reasons),
+        is_comparable=match.level is MatchLevel.SAME and not others,
     )
 
 
 def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
-    """Add new rates, and decide whether they fall short of those in the profile.
+    """Add new rates, and decide whether they fall short of those in the profile, or of what the winner had beaten.
 
     The share of the ceiling is compared, which a generally slower machine does not change; or the plain rate, if no
     ceiling was measured then or now. It falls short if even the upper end of the new interval lies below the lower end
@@ -230,9 +236,14 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     else:
         lowest, highest = least, now.high
         said = f"it feeds {rate_text(now.value)} images/s, but {rate_text(then.value)} when it was tuned"
-    if highest >= lowest * (1 - DRIFT_TOLERANCE):
+    reasons = [said] if highest < lowest * (1 - DRIFT_TOLERANCE) else []
+    before = {config.short(): ratio for config, ratio in pick.contenders(profile)}
+    for name, ratio in rates.others.items():
+        if min(ratio.low, ratio.value * (1 - DRIFT_TOLERANCE)) > before[name]:
+            reasons.append(f"{name}, which it had beaten, makes {ratio.value:.2f} times its images/s")
+    if not reasons:
         return result
-    return result.model_copy(update={"verdict": Verdict.DRIFTED, "reasons": (*result.reasons, said)})
+    return result.model_copy(update={"verdict": Verdict.DRIFTED, "reasons": (*result.reasons, *reasons)})
 
 
 def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:

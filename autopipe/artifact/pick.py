@@ -16,6 +16,7 @@ from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_hardware, compare_workload
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.settings import TRAINING, Asked
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
@@ -108,6 +109,23 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
     measured = readable(config for profile in profiles for config, _ in profile.result.measured())
     others = [each for each in measured if not each.loader.is_foreign]
     return list({config.key(): config for config in (*best, *elsewhere, *others)}.values())
+
+
+def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
+    """Return what came next to a profile's winner, each with its rate over the winner's, at least 1: of what was raced,
+    the strongest that has another loader or keeps samples elsewhere, or else the strongest; and the fastest baseline.
+
+    A conversion would take too long, and code of the user's own is not for an artefact to choose: these are left out.
+    """
+    result, winner, rate = profile.result, config_of(profile), profile.winner.images_per_second.value
+    trained = [(each, made / rate) for config, made in result.measured() for each in readable([config])]
+    raced = readable(each.config for each in sorted(result.raced, key=lambda each: -each.images_per_second))
+    alone = [(each.model_copy(update=winner.model_setup._asdict()), 1.0) for each in raced]
+    others = [pair for pair in (*trained, *alone) if pair[0].key() != winner.key() and not pair[0].kept.converts]
+    ours = [pair for pair in others if not pair[0].loader.is_foreign]
+    unlike = [pair for pair in ours if (pair[0].loader.kind, pair[0].keep) != (winner.loader.kind, winner.keep)]
+    theirs = [pair for pair in others if isinstance(pair[0].loader, Foreign) and not pair[0].loader.is_own]
+    return [(config, max(1.0, ratio)) for config, ratio in (*(unlike or ours)[:1], *theirs[:1])]
 
 
 def live_of(artifact: Artifact, here: Hardware) -> Live | None:

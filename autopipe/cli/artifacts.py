@@ -34,7 +34,7 @@ def check(
             screen.say(f"waiting   {event.why} measures on this machine")
 
     known = stored.read()
-    with screen.working("comparing" if quick else "comparing, and measuring for some 30 s"):
+    with screen.working("comparing" if quick else "comparing, and measuring for some 20 s"):
         result = retuning.check(known, quick=quick, on_search=tell)
     if as_json:
         print(result.model_dump_json(indent=2))

@@ -18,7 +18,7 @@ from autopipe.hardware.machine import Cpu, Machine, Memory
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import LoaderRate, Measurement, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.search import searching
+from autopipe.search import lock, searching
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.measurements import measurement
@@ -111,7 +111,8 @@ class Fleet:
 
         for name in ("runner_for", "foreign_runner"):
             self.patch.setattr(searching, name, runner_for)
-        self.patch.setattr(searching, "MEASURING", f"autopipe-test-{os.getpid()}")
+        for module in (searching, lock):
+            self.patch.setattr(module, "MEASURING", f"autopipe-test-{os.getpid()}")
 
     def at(self, here: Machine, surface: Surface) -> None:
         """Let this process run on a machine from now on."""

@@ -117,7 +117,7 @@ def test_the_life_of_a_fleet(fleet: Fleet, folder: Path, tmp_path: Path) -> None
     assert (stale.verdict, stale.reasons) == (Verdict.STALE, ("keras was 3.15 and is 3.16 now",))
     ap.retune(path, if_stale=True)
     measured = [key for key, _ in fleet.trials.surface.measured]
-    assert measured == [first.winner.key] * 3  # the rounds of a check
+    assert measured.count(first.winner.key) == 3  # the rounds of a check
     kept = profiles(path)[16]
     assert (kept.winner.key, kept.hardware.packages["keras"]) == (first.winner.key, "3.16.0")
     assert checked(path).verdict is Verdict.FITS

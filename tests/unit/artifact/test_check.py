@@ -12,16 +12,21 @@ from typing import Any
 import pytest
 
 from autopipe.api import retuning
+from autopipe.artifact import pick
 from autopipe.artifact.drift import Rates, Result, Verdict, judge, with_rates
 from autopipe.artifact.schema import Profile
 from autopipe.measure import facts, fingerprint
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import lock, searching
+from autopipe.search.result import Raced
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.measurements import measurement
-from tests.fakes.profiles import NOON, about, ceiling, digest, hardware, profile
+from tests.fakes.profiles import NOON, about, ceiling, config, digest, hardware, profile, trial
 
 TOMORROW = NOON + datetime.timedelta(days=1)
 SHARE = 0.86
@@ -58,15 +63,16 @@ def test_the_same_machine_workload_and_speed_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "batch_size", "age_days", "only"),
-    [("2.22.0", 32, 0, True), ("2.21.0", 32, 0, False), ("2.22.0", 8, 0, False), ("2.22.0", 32, 400, False)],
+    ("versions", "batch_size", "age_days", "is_comparable", "reasons"),
+    [("2.22.0", 32, 0, True, 1), ("2.21.0", 32, 0, True, 0), ("2.22.0", 8, 0, False, 2), ("2.22.0", 32, 400, True, 2)],
 )
-def test_versions_may_be_all_that_has_changed(versions: str, batch_size: int, age_days: int, only: bool) -> None:
+def test_the_figures_of_another_version_or_year_can_be_compared_and_those_of_another_workload_cannot(
+    versions: str, batch_size: int, age_days: int, is_comparable: bool, reasons: int
+) -> None:
     here = hardware(packages={"tensorflow": versions, "keras": "3.15.0"})
     now = NOON + datetime.timedelta(days=age_days)
     found = judge(profile(), here, now, digest(batch_size=batch_size))
-    assert found.only_software is only
-    assert not only or found.reasons == ("tensorflow was 2.21 and is 2.22 now",)
+    assert (found.is_comparable, len(found.reasons)) == (is_comparable, reasons)
 
 
 def test_another_workload_and_age_make_a_profile_stale_with_every_reason() -> None:
@@ -108,6 +114,47 @@ def test_a_rate_is_drift_only_if_it_is_lower_beyond_doubt(known: Profile, now: R
     assert (result.verdict, result.exit_code) == ((Verdict.FITS, 0) if reason is None else (Verdict.DRIFTED, 5))
     assert (result.reasons == ()) if reason is None else re.search(reason, " ".join(result.reasons))
     assert result.share is None or result.share <= 1
+
+
+RIVAL = config(loader=Processes(workers=2))
+NAME = PipelineConfig.model_validate(RIVAL).short()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "overtaken"),
+    [(700.0, 0.9, False), (700.0, 1.2, True), (1200.0, 1.22, False), (700.0, 1.03, False)],
+)
+def test_what_was_beaten_and_is_faster_now_is_drift(before: float, now: float, overtaken: bool) -> None:
+    known = profile(trials=(trial(RIVAL, before),))
+    found = checked(known, dataclasses.replace(rates(990.0), others={NAME: within(now, 0.02)}))
+    assert found.verdict is (Verdict.DRIFTED if overtaken else Verdict.FITS)
+    assert not overtaken or (len(found.reasons) == 1 and NAME in found.reasons[0])
+
+
+def test_next_to_a_winner_come_its_strongest_rival_of_another_kind_and_the_fastest_plain_code() -> None:
+    def foreign(code: str) -> JsonObject:
+        return PipelineConfig(loader=Foreign(code=code), finish="host").model_dump(mode="json")
+
+    ran = (
+        trial(config(loader=Threads(workers=4)), 990.0),
+        trial(config(keep="array"), 1500.0),  # has to be converted
+        trial(RIVAL, 600.0),
+        trial(foreign("bench.py:mine"), 950.0),  # the artefact does not choose what runs
+        trial(foreign("keras"), 400.0),
+        trial(foreign("tf.data"), 1100.0),
+    )
+    slower, faster = (
+        Raced(config=config(loader=Processes(workers=workers)), images_per_second=rate)
+        for workers, rate in ((3, 5000.0), (4, 6000.0))
+    )
+    found = pick.contenders(profile(trials=ran))
+    assert [(each.loader, ratio) for each, ratio in found] == [
+        (Processes(workers=2), 1.0),
+        (Foreign(code="tf.data"), pytest.approx(1.1)),
+    ]
+    alone = pick.contenders(profile(raced=(slower, faster), config=config(steps_per_execution=8)))
+    assert [(each.loader, each.steps_per_execution) for each, _ in alone] == [(Processes(workers=4), 8)]
+    assert [each.loader for each, _ in pick.contenders(profile(trials=ran[:1]))] == [Threads(workers=4)]
 
 
 def test_drift_outweighs_staleness_and_keeps_its_reasons() -> None:
