@@ -144,8 +144,8 @@ class Race:
         self._workers(best, few_of=[best.loader.kind])
 
     def _workers(self, best: PipelineConfig, few_of: Sequence[str] | None = None) -> None:
-        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, for kinds in `few_of` (None:
-        for all); more of each kind while they gain.
+        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, for kinds in `few_of`, or
+        for all; more of each kind while they gain.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
             fastest = max(
