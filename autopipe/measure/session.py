@@ -139,11 +139,13 @@ class Session:
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()
         self._require_cache_memory(config)
-        pages = self._page_cache(wanted.page_cache)
-        known = self._loader_ceiling(pages, report).loader_images_per_second
-        part = self._part(config, pages, wanted.folder, math.inf, report).workload
-        part = ceilings.few(part, config, pages, None if known is None else known.value)
-        pages.prepare(data_source.files(part.data))
+        part = self._workload
+        if not isinstance(part.data, WrappedData):  # which reads its batches by itself
+            pages = self._page_cache(wanted.page_cache)
+            known = self._loader_ceiling(pages, report).loader_images_per_second
+            part = self._part(config, pages, wanted.folder, math.inf, report).workload
+            part = ceilings.few(part, config, pages, None if known is None else known.value)
+            pages.prepare(data_source.files(part.data))
         report.phase(Phase.MEASURE)
         rate, _ = ceilings.run(part, self._plan, config, wanted.seconds, report)
         return LoaderRate(images_per_second=rate)

@@ -121,11 +121,12 @@ class Budget:
 
     # ------------------------------------------------------------ the rules
 
+    def race_of_loaders_over(self) -> bool:
+        return self._session.seconds() >= self._race_ends
+
     def race_over(self) -> bool:
-        """True if the race ends: its time or its trials are used up, or a training reaches the model alone."""
+        """True if a race by trials ends: its time or trials are used up, or a training reaches the model alone."""
         session = self._session
-        if session.races_loaders:
-            return session.seconds() >= self._race_ends
         if self.over() is not None:
             return True
         tried = session.tried()

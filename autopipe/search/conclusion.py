@@ -40,7 +40,6 @@ from autopipe.search.result import (
     Winner,
 )
 from autopipe.search.session import Session
-from autopipe.search.surrogate import Surrogate
 from autopipe.search.trials import AskedBy, Point, Row
 from autopipe.values import Estimate
 
@@ -153,7 +152,7 @@ def result(
         baselines=against,
         contests=contests,
         whole_training=whole,
-        effects=() if best is None else _effects(best.config, session.surrogate(), scores),
+        effects=() if best is None else _effects(best.config, session, scores),
         ways=_ways(session),
         paybacks=_paybacks(session, None if best is None else best.config),
         devices=_device_counts(session),
@@ -414,24 +413,24 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
 # ---------------------------------------------------------------- effects of single settings
 
 
-def _effects(config: PipelineConfig, surrogate: Surrogate, blocks: Blocks) -> tuple[Effect, ...]:
+def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[Effect, ...]:
     """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
     confirmation. Of several configurations with one other value the fastest counts.
     """
-    own = from_config(config)
-    if config.key() not in surrogate.measured:
+    own, pooled = from_config(config), session.pooled()
+    if config.key() not in pooled.keys:
         return ()
     best: dict[tuple[str, Value], tuple[float, str]] = {}
-    for key, other in surrogate.features.configs.items():
-        change = None if other.loader.is_foreign else only_change(own, from_config(other))
+    for key, point in session.points().items():
+        change = None if point.config.loader.is_foreign else only_change(own, from_config(point.config))
         if change is not None:
-            this = (surrogate.value(key), key)
+            this = (pooled.value(key), key)
             best[change] = max(best.get(change, this), this)
     found = []
     for (setting, value), (_, key) in best.items():
         mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
         ratios = [mine[at] / its[at] for at in sorted(mine.keys() & its.keys())]
-        gain, paired = surrogate.compared(config.key(), key, len(ratios)), None
+        gain, paired = pooled.compared(config.key(), key, len(ratios)), None
         if len(ratios) > 1:
             pairs = compare_pairs(ratios, [1.0] * len(ratios))
             assert pairs.high is not None  # of several pairs

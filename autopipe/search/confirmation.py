@@ -1,7 +1,7 @@
 """The confirmation run: its configurations, their order, when it ends, and the verdict.
 
 The best of many noisy trials is too good to be true. So the best few and the baselines run again, each once a block, in
-a fresh order each block. The surrogate weighs blocks and trials together, and removes what a block has in common. If
+a fresh order each block. `Pooled` weighs blocks and trials together, and removes what a block has in common. If
 a difference is no more than noise, the cheapest configuration wins. The first section decides and runs nothing.
 """
 
@@ -32,8 +32,8 @@ from autopipe.measure.stats import (
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import trials
 from autopipe.search.measurer import MOST_OF_OTHERS
+from autopipe.search.pooled import Pooled
 from autopipe.search.session import Session
-from autopipe.search.surrogate import Surrogate
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
 from autopipe.values import Estimate
 
@@ -108,10 +108,10 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
     return order[::-1] if (block // count) % 2 else order
 
 
-def pairs(blocks: Blocks, surrogate: Surrogate, first: str, second: str) -> Comparison | None:
+def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> Comparison | None:
     """Compare two finalists over the blocks in which both ran; None if there is no such block.
 
-    Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the surrogate's then.
+    Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the pooled ones then.
     """
     mine, other = blocks.get(first, {}), blocks.get(second, {})
     common = sorted(mine.keys() & other.keys())
@@ -119,39 +119,39 @@ def pairs(blocks: Blocks, surrogate: Surrogate, first: str, second: str) -> Comp
         return None
     if len(common) >= FEWEST_PAIRS:
         return compare_pairs([mine[block] for block in common], [other[block] for block in common])
-    return surrogate.compared(first, second, len(common))
+    return pooled.compared(first, second, len(common))
 
 
-def leader(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> str | None:
+def leader(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> str | None:
     """Return the key of the finalist with the highest value, of those that may win and ran; None if none did."""
     ran = [each.key for each in finalists if each.may_win and blocks.get(each.key)]
-    return surrogate.best(ran) if ran else None
+    return pooled.best(ran) if ran else None
 
 
-def repeatability(surrogate: Surrogate) -> float:
+def repeatability(pooled: Pooled) -> float:
     """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units.
 
     It is at least 1 %.
     """
-    return max(REPEATABILITY * surrogate.noise, _LEAST)
+    return max(REPEATABILITY * pooled.noise, _LEAST)
 
 
-def worth_having(surrogate: Surrogate) -> float:
+def worth_having(pooled: Pooled) -> float:
     """Return the largest difference that does not matter, in log units: the repeatability limit, at most 2 %."""
-    return min(repeatability(surrogate), _MOST)
+    return min(repeatability(pooled), _MOST)
 
 
-def as_good(surrogate: Surrogate, best: str, key: str) -> bool:
+def as_good(pooled: Pooled, best: str, key: str) -> bool:
     """Return True if a cheaper configuration may win over the best.
 
     It may if there is no significant difference and, with a probability of 90 %, it is at most `worth_having` behind.
     """
-    behind, spread = surrogate.ahead(best, key)
+    behind, spread = pooled.ahead(best, key)
     surely = behind + normal_point(2.0 * (1.0 - _SURE)) * spread
-    return behind <= normal_point(0.05) * spread and surely <= worth_having(surrogate)
+    return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
 
 
-def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> dict[str, Standing]:
+def standings(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, looks: int) -> dict[str, Standing]:
     """Compare each finalist with the leader so far, as one of at most `looks` times.
 
     A test after each block that stops at the first difference finds one among equals in far more than one case of
@@ -159,14 +159,14 @@ def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogat
     DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with Bonferroni's bound in place of the joint
     distribution of the looks, which holds for any dependence among them.
     """
-    first = leader(finalists, blocks, surrogate)
+    first = leader(finalists, blocks, pooled)
     found: dict[str, Standing] = {}
-    far, width = student_t(surrogate.freedom, _alpha(finalists, looks)), worth_having(surrogate)
+    far, width = student_t(pooled.freedom, _alpha(finalists, looks)), worth_having(pooled)
     for key in (each.key for each in finalists if each.key != first):
         found[key] = Standing.OPEN
         if first is None or not blocks.get(key):
             continue
-        behind, spread = surrogate.ahead(first, key)
+        behind, spread = pooled.ahead(first, key)
         if behind - far * spread > 0.0:
             found[key] = Standing.SLOWER
         elif behind + far * spread <= width:
@@ -174,72 +174,72 @@ def standings(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogat
     return found
 
 
-def still_in(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> list[Finalist]:
+def still_in(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, looks: int) -> list[Finalist]:
     """Return the finalists that have to run again: the leader and those neither proved slower nor as good, and what is
     `unproved`. If all is decided, the leader runs alone.
     """
-    first = leader(finalists, blocks, surrogate)
+    first = leader(finalists, blocks, pooled)
     if first is None:
         return list(finalists)
-    standing = standings(finalists, blocks, surrogate, looks)
+    standing = standings(finalists, blocks, pooled, looks)
     unclear = {key for key, each in standing.items() if each is Standing.OPEN}
-    kept = unproved(finalists, blocks, surrogate, looks) | ({first} | unclear if unclear else set())
+    kept = unproved(finalists, blocks, pooled, looks) | ({first} | unclear if unclear else set())
     return [each for each in finalists if each.key in (kept or {first})]
 
 
-def unproved(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate, looks: int) -> set[str]:
+def unproved(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:
     """Return the winner so far and those that it still has to be compared with: in three blocks at least, and until
     their pairs show which is faster, or that it does not matter. Empty if nothing is left to prove.
 
     These are the required baselines and the fastest one, or without baselines the best of the others.
     """
-    won = _winner(finalists, blocks, surrogate)
+    won = _winner(finalists, blocks, pooled)
     if won is None:
         return set()
     others = [each for each in finalists if each.key != won and blocks.get(each.key)]
     baselines = [each for each in others if each.baseline]
     rivals = {each.key for each in baselines if each.required}
     if others:
-        rivals.add(surrogate.best([each.key for each in baselines or others]))
-    far = student_t(surrogate.freedom, _alpha(finalists, looks))
-    left = {key for key in rivals if not _is_told_apart(blocks, surrogate, won, key, far)}
+        rivals.add(pooled.best([each.key for each in baselines or others]))
+    far = student_t(pooled.freedom, _alpha(finalists, looks))
+    left = {key for key in rivals if not _is_told_apart(blocks, pooled, won, key, far)}
     return {won, *left} if left else set()
 
 
-def _is_told_apart(blocks: Blocks, surrogate: Surrogate, won: str, key: str, far: float) -> bool:
-    gain = pairs(blocks, surrogate, won, key)
+def _is_told_apart(blocks: Blocks, pooled: Pooled, won: str, key: str, far: float) -> bool:
+    gain = pairs(blocks, pooled, won, key)
     if gain is None or gain.few:
         return False
-    ahead, spread = surrogate.ahead(won, key)
-    return (gain.decided and abs(ahead) > far * spread) or as_good(surrogate, won, key)
+    ahead, spread = pooled.ahead(won, key)
+    return (gain.decided and abs(ahead) > far * spread) or as_good(pooled, won, key)
 
 
 def _alpha(finalists: Sequence[Finalist], looks: int) -> float:
     return 0.05 / (looks * max(1, len(finalists) - 1))
 
 
-def _winner(finalists: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> str | None:
+def _winner(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> str | None:
     """Return the key of the cheapest of the leader and those as good; None if no finalist that may win ran."""
-    first = leader(finalists, blocks, surrogate)
+    first = leader(finalists, blocks, pooled)
     if first is None:
         return None
     by_key = {finalist.key: finalist for finalist in finalists}
     others = [key for key, each in by_key.items() if key != first and each.may_win and blocks.get(key)]
-    tied = [first, *(key for key in others if as_good(surrogate, first, key))]
-    return min(tied, key=lambda key: (by_key[key].cost, -surrogate.value(key), key))
+    tied = [first, *(key for key in others if as_good(pooled, first, key))]
+    return min(tied, key=lambda key: (by_key[key].cost, -pooled.value(key), key))
 
 
-def verdict(finalists: Sequence[Finalist], scores: Blocks, surrogate: Surrogate) -> Confirmation | None:
+def verdict(finalists: Sequence[Finalist], scores: Blocks, pooled: Pooled) -> Confirmation | None:
     """Return the winner by all measurements; None if no finalist that may win could be measured."""
-    winner = _winner(finalists, scores, surrogate)
+    winner = _winner(finalists, scores, pooled)
     if winner is None:
         return None
-    against = {each.key: pairs(scores, surrogate, winner, each.key) for each in finalists if each.key != winner}
+    against = {each.key: pairs(scores, pooled, winner, each.key) for each in finalists if each.key != winner}
     compared = {key: comparison for key, comparison in against.items() if comparison is not None}
     return Confirmation(winner=winner, against=compared, scores=scores)
 
 
-def estimate(ran: Mapping[int, float], surrogate: Surrogate) -> Estimate:
+def estimate(ran: Mapping[int, float], pooled: Pooled) -> Estimate:
     """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
 
     With fewer than three blocks the interval comes from the spread of all measurements.
@@ -249,12 +249,12 @@ def estimate(ran: Mapping[int, float], surrogate: Surrogate) -> Estimate:
     if len(logs) >= FEWEST_PAIRS:
         spread = stdev(logs)
     else:
-        spread, freedom = math.hypot(surrogate.noise, surrogate.learnt.drift), surrogate.freedom
+        spread, freedom = math.hypot(pooled.noise, pooled.drift), pooled.freedom
     reach = student_t_95(freedom) * spread / math.sqrt(len(logs))
     return Estimate(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surrogate) -> Estimate | None:
+def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) -> Estimate | None:
     """Return a configuration's share of the model alone, 0 to 1, from the blocks in which both were measured.
 
     The share is of pairs, because a disturbance of a block slows both. None if no block has both, or if the share is
@@ -263,7 +263,7 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], surrogate: Surro
     common = sorted(ran.keys() & alone.keys())
     if not common:
         return None
-    found = estimate({block: ran[block] / alone[block] for block in common}, surrogate)
+    found = estimate({block: ran[block] / alone[block] for block in common}, pooled)
     if found.value > OVERTAKEN:
         return None
     return Estimate(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))
@@ -288,7 +288,7 @@ def _finalists(session: Session) -> list[Finalist]:
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        enough = ranked[0].value * math.exp(-min(_MAYBE, repeatability(session.surrogate())))
+        enough = ranked[0].value * math.exp(-min(_MAYBE, repeatability(session.pooled())))
         maybe = [finalist(session, each) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
@@ -306,7 +306,7 @@ def expected_seconds(session: Session) -> float:
     took = _block_seconds(session)
     best = max(points[each.key].value for each in entered if each.may_win)
     behind = {each.key: math.log(best / points[each.key].value) for each in entered}
-    far = _CLEAR * repeatability(session.surrogate())
+    far = _CLEAR * repeatability(session.pooled())
     rivals = {each.key for each in entered if each.required}
     rivals.add(min((each.key for each in entered if each.baseline), key=lambda key: behind[key], default=""))
     return sum((fewest if by < far or key in rivals else 1) * took.get(key, 0.0) for key, by in behind.items())
@@ -370,7 +370,7 @@ def run(session: Session, entered: list[Finalist]) -> None:
         entered[:] = [each for each in entered if each.key not in failed]
         if not any(each.may_win for each in entered):
             return  # nothing is left to compare baselines with
-        first = leader(entered, _measured_blocks(session, entered), session.surrogate())
+        first = leader(entered, _measured_blocks(session, entered), session.pooled())
         if first is not None and session.seconds_left(proving=True) > session.trial_seconds():
             alone = session.look_again(by_key[first].config)
             if alone is not None:
@@ -380,23 +380,23 @@ def run(session: Session, entered: list[Finalist]) -> None:
 def _next_block(session: Session, entered: Sequence[Finalist]) -> Sequence[Finalist]:
     """Return the finalists that run in the next block; none if it is over."""
     fewest, most = session.settings.blocks
-    blocks, surrogate = _measured_blocks(session, entered), session.surrogate()
-    done = _done(entered, blocks, surrogate)
+    blocks, pooled = _measured_blocks(session, entered), session.pooled()
+    done = _done(entered, blocks, pooled)
     if done == 0:
         return entered
-    needed = unproved(entered, blocks, surrogate, most)
-    is_open = Standing.OPEN in standings(entered, blocks, surrogate, most).values()
+    needed = unproved(entered, blocks, pooled, most)
+    is_open = Standing.OPEN in standings(entered, blocks, pooled, most).values()
     if done >= most or (done >= fewest and not needed and not is_open):
         return []
-    running = still_in(entered, blocks, surrogate, most)
+    running = still_in(entered, blocks, pooled, most)
     if done >= max(fewest, most // 2) or not _has_time(session, running):
         running = [each for each in running if each.key in needed]
     return running if _has_time(session, running) else []
 
 
-def _done(entered: Sequence[Finalist], blocks: Blocks, surrogate: Surrogate) -> int:
+def _done(entered: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> int:
     """Return the number of blocks in which the leader and another one ran: one that was interrupted does not count."""
-    first = leader(entered, blocks, surrogate)
+    first = leader(entered, blocks, pooled)
     mine = {} if first is None else blocks[first]
     others = [ran for key, ran in blocks.items() if key != first]
     return max((len(mine.keys() & ran.keys()) for ran in others), default=len(mine))
@@ -430,16 +430,16 @@ def judge(session: Session, entered: Sequence[Finalist]) -> Confirmation | None:
     scored, raw = _measured_blocks(session, entered), _measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < _ENOUGH_BLOCKS:
         return None
-    points, surrogate = session.points(), session.surrogate()  # one may have broken a limit in the confirmation run
+    points, pooled = session.points(), session.pooled()  # one may have broken a limit in the confirmation run
     in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
-    found = verdict(in_the_end, scored, surrogate)
+    found = verdict(in_the_end, scored, pooled)
     if found is None:
         return None
     return replace(
         found,
         rounds=raw,
-        rates={key: estimate(ran, surrogate) for key, ran in raw.items() if ran},
-        reached_share=share(raw[found.winner], _alone(session, points[found.winner]), surrogate),
+        rates={key: estimate(ran, pooled) for key, ran in raw.items() if ran},
+        reached_share=share(raw[found.winner], _alone(session, points[found.winner]), pooled),
     )
 
 

@@ -81,15 +81,21 @@ class Race:
         self._round([each for kind in self.space["loader"].values for each in self._made({"loader": kind})])
         self._steps(self._keep, self._reads, self._workers, self._kinds, self._knobs_left)
 
-    def of_trainings(self, first: PipelineConfig | None = None) -> None:
-        """Race by trials of the model, from `first` or from the usual one of the first kind that runs: what may gain
-        the most comes first.
+    def of_trainings(
+        self,
+        first: PipelineConfig | None = None,
+        promising: Callable[[], PipelineConfig | None] = lambda: None,
+    ) -> None:
+        """Race by trials of the model, from `first` or from the usual one of the first kind that runs, and from what is
+        `promising` then: what may gain the most comes first.
         """
         kinds = sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
         for each in [first] if first is not None else [each for kind in kinds for each in self._made({"loader": kind})]:
             self._round([each])
             if self.table:
                 break
+        if (other := promising()) is not None:
+            self._round([other])
         self._steps(self._reads, self._keep, self._kinds, self._workers_of_best, self._knobs_left, self._others)
 
     def can_begin(self) -> bool:
@@ -144,8 +150,8 @@ class Race:
         self._workers(best, few_of=[best.loader.kind])
 
     def _workers(self, best: PipelineConfig, few_of: Sequence[str] | None = None) -> None:
-        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, for kinds in `few_of`, or
-        for all; more of each kind while they gain.
+        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, of the kinds in `few_of`
+        (None: of all); and more of each kind, as long as they gain.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
             fastest = max(

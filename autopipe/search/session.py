@@ -22,10 +22,10 @@ from autopipe.measure.stats import log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, from_config, to_config
 from autopipe.search import feasible, suggest, trials
 from autopipe.search.measurer import Baseline, Measurer
+from autopipe.search.pooled import Pooled, Reading
 from autopipe.search.record import Record
 from autopipe.search.result import Raced
 from autopipe.search.settings import Settings
-from autopipe.search.surrogate import Features, Reading, Surrogate
 from autopipe.search.trials import (
     AskedBy,
     Asker,
@@ -39,6 +39,7 @@ from autopipe.search.trials import (
 )
 
 _NEEDED_SECONDS = 60.0  # for a measurement without which there is no result
+_WAITS, _IDLE = 0.5, 0.5  # the least share of a training that waits, and the largest of the cores that it uses then
 _SLACK = 0.05  # of the budget, by which a confirmation may exceed it
 
 Measured = TypeVar("Measured")
@@ -63,7 +64,7 @@ class Session:
         self.left_out: dict[str, int] = {}  # settings that were not tried, by the reason
         self.ceiling_seconds = 0.0
         self.baselines: Sequence[Baseline] = ()  # that the winner has to beat
-        self.believed: tuple[int, Surrogate] | None = None  # after so many trials
+        self._pooled: tuple[int, Pooled] | None = None  # after so many trials
         self._costs: Costs | None = None
         self.raced = {PipelineConfig.model_validate(each.config).key(): each for each in record.raced()}
         self._points: dict[str, Point] = {}
@@ -77,7 +78,7 @@ class Session:
         """Take up new ceilings; predictions become possible if they hold op costs."""
         self.ceilings = ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
-        self.believed = None
+        self._pooled = None
         self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if self._costs is not None:
             self.facts = costs.useful(self._costs, self.facts)
@@ -88,6 +89,17 @@ class Session:
     def races_loaders(self) -> bool:
         """True if loaders can be compared without the model: it trains on other hardware than they run on."""
         return self.facts.accelerator and self.facts.workload.wrapped is None and bool(self.ceilings)
+
+    def waits(self) -> bool:
+        """True if the best training waits and leaves most of the cores idle: its loader has room beside the model, so
+        that loaders alone show what is worth a trial.
+        """
+        best = self.best()
+        if best is None or not self.ceilings:
+            return False
+        last = best.measurements[-1]
+        busy = last.resources.cpu_percent
+        return last.data_wait_share >= _WAITS and busy is not None and busy <= 100 * _IDLE * self.facts.cores
 
     @property
     def counts(self) -> list[Value]:
@@ -208,15 +220,13 @@ class Session:
         failed = {row.key: None for row in self.record.rows() if isinstance(row.outcome, TrialFailure)}
         return {**failed, **{key: each.value if each.feasible else None for key, each in self.points().items()}}
 
-    def surrogate(self) -> Surrogate:
-        """Return the surrogate of all measurements so far, in terms of the objective."""
+    def pooled(self) -> Pooled:
+        """Return what all measurements so far tell together, in terms of the objective."""
         measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
-        if self.believed is None or self.believed[0] != len(measured):
-            features = Features({key: each.config for key, each in self.points().items()}, self.facts.cores)
+        if self._pooled is None or self._pooled[0] != len(measured):
             readings = [(row.key, self._reading(row, outcome)) for row, outcome in measured]
-            before = None if self.believed is None else self.believed[1]
-            self.believed = len(measured), Surrogate(features, readings, before)
-        return self.believed[1]
+            self._pooled = len(measured), Pooled(readings)
+        return self._pooled[1]
 
     def _reading(self, row: Row, outcome: Measurement) -> Reading:
         rate = outcome.images_per_second

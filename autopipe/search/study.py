@@ -25,7 +25,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.confirmation import Finalist
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.race import Measure, Race
+from autopipe.search.race import Race
 from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
@@ -215,16 +215,16 @@ class _Search:
             session.run_each(_advice(session), budget.over)
         return self._beyond() or budget.over() or stop
 
-    def _race(self, measure: Measure) -> Race:
+    def _race(self, *, by_trial: bool) -> Race:
         session, budget = self._session, self._budget
         race = Race(
             space=session.trimmed.space,
             cores=session.facts.cores,
             reads=session.facts.reads_at_once or 1,
             allowed=lambda config: session.why_not(config) is None,
-            measure=measure,
+            measure=session.raced_by_trial if by_trial else session.loader_alone,
             cost=lambda config: _planned_cost(session, config),
-            over=budget.race_over,
+            over=budget.race_over if by_trial else budget.race_of_loaders_over,
         )
         if not race.can_begin():  # what was measured rules out all that was asked for: it is tried anyway
             session.facts = session.facts.unmeasured
@@ -232,7 +232,7 @@ class _Search:
 
     def _race_loaders(self) -> Stop:
         """Race loaders without the model, and try the best with it, on the fewest devices that take what it makes."""
-        session, budget, race = self._session, self._budget, self._race(self._session.loader_alone)
+        session, budget, race = self._session, self._budget, self._race(by_trial=False)
         for _ in range(_RACES):
             one = session.ceilings[0]
             most = max([one.setup.devices, *(each for each in session.counts if isinstance(each, int))])
@@ -268,10 +268,10 @@ class _Search:
 
     def _race_trainings(self) -> Stop:
         """Race by trials of the model, as it shares the cores with the loader."""
-        session, budget, race = self._session, self._budget, self._race(self._session.raced_by_trial)
+        session, budget, race = self._session, self._budget, self._race(by_trial=True)
         known = session.best()
         usable = known is not None and not known.config.loader.is_foreign
-        race.of_trainings(known.config if known is not None and usable else None)
+        race.of_trainings(known.config if known is not None and usable else None, self._fastest_alone)
         best = session.best()
         if best is not None and not best.config.loader.is_foreign and not race.is_cut:
             devices = devices_for(session, best.estimate.value) if best.config.devices == 1 else best.config.devices
@@ -282,6 +282,18 @@ class _Search:
         if stop is not None and stop.reason is Reason.CEILING:
             session.run_each((each, AskedBy(Asker.RACE, "cheaper")) for each in race.cheaper())
         return stop or _compared(race, "Each setting was compared, one after the other; no other value was faster.")
+
+    def _fastest_alone(self) -> PipelineConfig | None:
+        """Return the best of a race of loaders if a training leaves most of the cores idle, or else None."""
+        session = self._session
+        if not session.waits():
+            return None
+        race = self._race(by_trial=False)
+        race.enough = _ENOUGH * session.highest_ceiling().model_images_per_second.value
+        race.of_loaders()
+        race.fewer()
+        best = race.best()
+        return None if best is None else best[0]
 
     def _beyond(self) -> Stop | None:
         """Ask Optuna's sampler for what the race left open, in a space that has more to try."""

@@ -682,5 +682,6 @@ def test_epoch_after_epoch_memory_files_and_threads_stay_as_they_were(photos: Pa
     assert late[0] - early[0] < 12 << 20
     # A file that stays open in each of 200 epochs would make 200; those that are being read at this moment come and go.
     assert late[1] <= early[1] + 2 + getattr(loader, "read_ahead", 0)
-    assert late[2] <= early[2] + 1
+    # So would a thread that stays; those of the last epoch may be ending at this moment.
+    assert late[2] <= early[2] + 2 * (loader.worker_count() or 1) + 2
     assert late[3] == early[3]

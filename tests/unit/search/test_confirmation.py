@@ -11,18 +11,13 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from autopipe.pipeline.config import Params, PipelineConfig, to_config
+from autopipe.pipeline.config import PipelineConfig, to_config
 from autopipe.search import confirmation
 from autopipe.search.confirmation import Finalist, Standing
-from autopipe.search.surrogate import Features, Reading, Surrogate
+from autopipe.search.pooled import Pooled, Reading
 from tests.unit.search.conftest import some
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
-KINDS: dict[str, Params] = {
-    "a": {"loader": "threads", "threads.workers": 2},
-    "b": {"loader": "tfdata"},
-    "c": {"loader": "processes", "processes.workers": 2},
-}
 LOOKS = 6
 
 
@@ -37,16 +32,15 @@ def blocks(**rates: list[float]) -> dict[str, dict[int, float]]:
 Rates: TypeAlias = Mapping[str, Sequence[float]]
 
 
-def belief(ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Surrogate:
+def belief(ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002) -> Pooled:
     """Return what follows from the blocks and from trials; each reading knows itself to `spread`."""
     trials = trials or {}
     keys = sorted(ran.keys() | trials.keys())
-    configs = {key: to_config(KINDS.get(key, {"loader": "keras", "keras.workers": 1})) for key in keys}
     readings = []
     for key in keys:
         readings += [(key, Reading(math.log(rate), spread**2, block)) for block, rate in ran.get(key, {}).items()]
         readings += [(key, Reading(math.log(rate), spread**2)) for rate in trials.get(key, [])]
-    return Surrogate(Features(configs, cores=2), readings)
+    return Pooled(readings)
 
 
 def verdict(
@@ -102,31 +96,6 @@ def test_the_faster_wins_when_it_is_proved_and_the_cheaper_on_a_tie(
     assert found.winner == winner
     (against,) = found.against.values()
     assert against.faster is proved
-
-
-def test_configurations_that_are_alike_speak_for_each_other() -> None:
-    ran = {"p2": {0: 95.0, 1: 92.0}, "t2": {0: 100.0, 1: 104.0}}
-    configs, readings = {}, []
-    for letter, kind, workers, rates in (
-        ("p", "processes", "processes.workers", {2: 140.0, 1: 139.0, 3: 139.0, 4: 139.0, 5: 139.0}),
-        ("t", "tfdata", "tfdata.num_parallel_calls", {2: 100.0, 1: 101.0, 3: 101.0, 4: 101.0, 5: 101.0}),
-    ):
-        for number, rate in rates.items():
-            key = f"{letter}{number}"
-            configs[key] = to_config({"loader": kind, workers: number, "keep": "none" if number % 2 else "memory"})
-            readings.append((key, Reading(math.log(rate), 0.03**2)))
-            readings.extend((key, Reading(math.log(each), 0.15**2, block)) for block, each in ran.get(key, {}).items())
-    surrogate = Surrogate(Features(configs, cores=2), readings)
-    assert some(confirmation.verdict([finalist("p2"), finalist("t2")], ran, surrogate)).winner == "p2"
-
-
-def test_one_that_differs_from_its_like_is_believed_as_it_was_measured_again_and_again() -> None:
-    configs = {f"{n}": to_config({"loader": "threads", "threads.workers": n}) for n in (1, 2, 3, 4, 6, 8)}
-    rates = {key: [100.0, 101.0, 100.0, 99.0] for key in configs} | {"3": [120.0, 121.0, 119.0, 120.0]}
-    readings = [(key, Reading(math.log(rate), 0.01**2)) for key in configs for rate in rates[key]]
-    found = Surrogate(Features(configs, cores=2), readings)
-    assert found.value("3") == pytest.approx(120.0, rel=0.005)
-    assert found.value("2") == pytest.approx(100.0, rel=0.005)
 
 
 def drawn(
