@@ -127,7 +127,7 @@ class Budget:
     def race_over(self) -> bool:
         """True if a race by trials ends: its time or trials are used up, or a training reaches the model alone."""
         session = self._session
-        if self.over() is not None:
+        if session.is_out_of_time or self.over() is not None:
             return True
         tried = session.tried()
         baselines = sum(each.unable is None and each.config.key() not in tried for each in session.baselines)

@@ -41,7 +41,7 @@ from autopipe.search.result import (
 )
 from autopipe.search.session import Session
 from autopipe.search.trials import AskedBy, Point, Row
-from autopipe.values import Estimate
+from autopipe.values import Estimate, count_text
 
 # -------------------- conversions
 
@@ -543,6 +543,12 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
             f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
             f"the least {size_text(min(each.peak_rss_bytes or 0 for each in over))} of memory.",
             hint="Allow more with --max-memory.",
+        )
+    if cut := sum(each.images_per_second is None and each.failure is None for each in result.trials):
+        budget, ran = result.budget_seconds or result.seconds, count_text(cut, "trial")
+        return NothingMeasuredError(
+            f"No configuration could be measured within {budget:.0f} s: {ran} had no time to begin.",
+            hint="Give the search more time with --budget, or end what else runs on this machine.",
         )
     reasons = [reason for reason, configs in result.left_out.items() if configs]
     said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stop.message}"

@@ -92,7 +92,8 @@ class Race:
         kinds = sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
         for each in [first] if first is not None else [each for kind in kinds for each in self._made({"loader": kind})]:
             self._round([each])
-            if self.table:
+            self.is_cut = not self.table and self.over()
+            if self.table or self.is_cut:
                 break
         if (other := promising()) is not None:
             self._round([other])

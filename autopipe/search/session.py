@@ -71,6 +71,7 @@ class Session:
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
+        self.is_out_of_time = False  # a trial that the result needs was cut, and another one would be as well
         self._earlier = sum(row.seconds for row in record.rows())
         self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
 
@@ -144,6 +145,7 @@ class Session:
             return math.inf
         left = self.seconds_left(proving=origin.asker is Asker.PROOF)
         needed = key in self.required or (origin.asker is not Asker.BASELINE and self.best() is None)
+        needed = needed and not self.is_out_of_time
         share = 1.0 if origin.asker is not Asker.BASELINE else 1 / 3 if self._has_rival() else 1 / 2
         allowed = max(left, _NEEDED_SECONDS) if needed else share * left
         self.measurer.allow(allowed)
@@ -429,6 +431,7 @@ class Session:
         seconds = settings.clock() - before
         if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:
             self.record.give_up(trial)  # it was cut, and says nothing of the configuration
+            self.is_out_of_time = self.best() is None and self.seconds_left() == 0.0
         else:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
         now = self.best()

@@ -63,6 +63,8 @@ def _baselines(session: Session, budget: Budget, devices: int) -> Iterator[Asked
     in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
     began, most = session.seconds(), _BASELINES_SHARE * (session.seconds_left() - budget.proof_seconds())
     for number, baseline in enumerate(in_turn):
+        if session.is_out_of_time:
+            return
         late = session.is_short() or budget.no_trial_left() or (number > 0 and session.seconds() - began > most)
         if number == 0 or baseline.required or not late:  # a proof is worth more than one more comparison
             there = _on(baseline, devices, session)

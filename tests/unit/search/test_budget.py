@@ -11,13 +11,14 @@ import pytest
 from optuna.samplers import RandomSampler
 
 from autopipe.measure.facts import Ceiling, Limits
-from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, to_config
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search import budget
 from autopipe.search.budget import ceiling_stop, needed_share, no_gain_stop
+from autopipe.search.conclusion import nothing_measured
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason
@@ -312,6 +313,49 @@ def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(
 
     ended = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=20.0, blocks=(0, 0))
     assert [row.origin.asker for row in ended.rows if isinstance(row.outcome, Measurement)][:1] == [Asker.RACE]
+
+
+def test_where_no_trial_trains_within_its_time_one_minute_is_spent_and_the_time_is_named(space: Space) -> None:
+    class Stuck(Lasting):
+        """A machine that is so loaded that nothing begins to train."""
+
+        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
+            return 600.0
+
+    surface = Stuck(model_rate=60_000.0, quirks=1)
+    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
+    ended = run(space, surface, facts=by_trials, budget_seconds=20.0)
+    assert ended.result.winner is None
+    assert ended.result.seconds <= 20.0 + 60.0
+    assert "within 20 s: 1 trial had no time" in nothing_measured(ended.result).message
+
+
+def test_a_training_that_waits_on_idle_cores_is_sped_up_by_loaders_that_run_alone() -> None:
+    class Remote(Surface):
+        """A dataset of the user's whose reads wait, so that only workers beyond the cores are of use."""
+
+        def _ceiling(self, setup: ModelSetup) -> Ceiling:
+            return super()._ceiling(setup).model_copy(update={"op_costs": ()})
+
+        def true_rate(self, config: PipelineConfig) -> float:
+            return min(self.model_rate, 40.0 * (config.loader.worker_count() or self.cores))
+
+        def measure(
+            self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
+        ) -> Measurement | TrialFailure:
+            self.now += 9.0
+            found = super().measure(config, proof=proof, must_reach=must_reach)
+            assert isinstance(found, Measurement)
+            waits = Resources(cpu_percent=10.0)
+            return found.model_copy(update={"data_wait_share": 0.9, "resources": waits})
+
+    surface = Remote(model_rate=2000.0)
+    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
+    wide = space_of({"loader": ["threads"], "threads.workers": [1, 2, 4, 8, 16, 32, 64]})
+    ended = run(wide, surface, facts=by_trials, budget_seconds=90.0)
+    winner = some(ended.result.winner)
+    assert winner.images_per_second.value > 1200.0
+    assert len([row for row in ended.rows if row.origin.asker is Asker.RACE]) <= 4
 
 
 @pytest.mark.parametrize("required", [False, True])
