@@ -81,7 +81,8 @@ class Probe(keras.callbacks.Callback):
         together = self.model.steps_per_execution  # of them, the last call of an epoch may train fewer
         self._steps = known if known is not None and known < ended < known + together else ended
         occupancy = None if self._loader is None else self._loader.occupancy()
-        if not self.meter.step(self._earlier + self._steps, None if occupancy is None else occupancy[0]):
+        queued = None if occupancy is None else occupancy[0]
+        if not self.meter.step(self._earlier + self._steps, queued, time.monotonic()):
             return
         wait_for_device(logs)
         measuring, filled = self.meter.began_at is not None, self.meter.filled_at is not None

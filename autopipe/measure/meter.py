@@ -340,6 +340,7 @@ class Meter:
         self._began_steps = 0
         self._edges: list[Edge] = []
         self._steps = 0
+        self._looked_at = 0  # steps
         self._levels: list[int] = []
 
     @property
@@ -366,8 +367,9 @@ class Meter:
     def discarded_batches(self) -> int:
         return self._began_steps + (0 if self.reading is None else self.reading.left_out // self.batch_size)
 
-    def step(self, steps: int, queued_batches: int | None) -> bool:
-        """Note that `steps` steps so far have been issued; True if it is time to `look`.
+    def step(self, steps: int, queued_batches: int | None, seconds: float) -> bool:
+        """Note that `steps` steps so far have been issued, at `seconds`; True if it is time to `look`: the steps of a
+        window are done, or they take far longer than those before, which waited in a queue.
 
         `queued_batches` is the level of the loader's queue, or None if unknown. Its mean counts: at the edges of
         windows alone, the bursts in which workers deliver would look like a trend.
@@ -375,7 +377,8 @@ class Meter:
         self._steps = steps
         if queued_batches is not None:
             self._levels.append(queued_batches)
-        return steps >= self._next_look
+        late = bool(self._edges) and seconds - self._edges[-1].seconds >= self._rule.most_seconds / _FEWEST
+        return steps >= self._next_look or (late and self._steps - self._looked_at >= self._workers)
 
     def look(self, seconds: float, waited_seconds: float) -> bool:
         """Take a reading after all work of these steps was done; True if the training goes on."""
@@ -425,6 +428,7 @@ class Meter:
             self.began_at, self._began_steps = seconds, self._steps
         mean = sum(self._levels) / len(self._levels) if self._levels else None
         self._levels.clear()
+        self._looked_at = self._steps
         self._edges.append(
             Edge(
                 seconds=seconds,

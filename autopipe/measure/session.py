@@ -28,7 +28,6 @@ from autopipe.measure.bench import Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
 from autopipe.measure.lines import LineWatch
-from autopipe.measure.meter import Reading
 from autopipe.measure.outcome import (
     CeilingOptions,
     EpochOptions,
@@ -44,6 +43,7 @@ from autopipe.measure.outcome import (
     Resources,
     Verification,
     VerifyOptions,
+    Window,
 )
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -55,7 +55,7 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.values import count_text
+from autopipe.values import Estimate, count_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
@@ -306,7 +306,7 @@ def measurement(
             "data_share": share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
             "cache_fill_seconds": fill_seconds if fills else None,
-            "data_wait_share": _data_wait_share(reading, alone),
+            "data_wait_share": _data_wait_share(reading.windows, rate, alone),
             "conversion": feed.part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
         }
@@ -355,15 +355,14 @@ def _notes(feed: Feed, loader: TimedLoader) -> list[str]:
     return said
 
 
-def _data_wait_share(reading: Reading, alone: float | None) -> float:
+def _data_wait_share(windows: Sequence[Window], rate: Estimate, alone: float | None) -> float:
     """Return the share of time in which the model had no batch.
 
     If steps run asynchronously, the host waits for a batch while the device still runs the step before. So the waiting
     is at most the shortfall from the model's own rate.
     """
-    waited = sum(window.waiting_seconds for window in reading.windows)
-    share = waited / sum(window.seconds for window in reading.windows)
-    return min(share, 1.0 if alone is None else max(0.0, 1 - reading.rate.value / alone))
+    share = sum(window.waiting_seconds for window in windows) / sum(window.seconds for window in windows)
+    return min(share, 1.0 if alone is None else max(0.0, 1 - rate.value / alone))
 
 
 def _ran(config: PipelineConfig, usage: Usage) -> Ran:

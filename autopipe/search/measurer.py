@@ -196,6 +196,13 @@ class TrialMeasurer:
             for runner in self._runners.values():
                 ending.callback(runner.close)
 
+    def _runner_for(self, config: PipelineConfig) -> TrialRunner:
+        if config.loader.is_foreign:
+            return self._runner_of(str(config.loader.model_dump()["code"]))
+        # A process that keeps freed memory cannot measure a dataset as it is any more: each has its own.
+        other = self._description.wrapped is not None and config.loader.keeps_freed_memory
+        return self._runner_of(None) if other and self._foreign is not None else self._runner
+
     def _runner_of(self, code: str | None) -> TrialRunner:
         assert self._foreign is not None  # else such a baseline was not named
         if code not in self._runners:
@@ -213,8 +220,9 @@ class TrialMeasurer:
         return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
 
     def loader_alone(self, config: PipelineConfig) -> float | None:
-        self._runner.until = self._until()
-        answer = self._runner.loader(config, {"page_cache": self._settings.page_cache})
+        runner = self._runner_for(config)
+        runner.until = self._until()
+        answer = runner.loader(config, {"page_cache": self._settings.page_cache})
         return None if isinstance(answer, TrialFailure) else answer.images_per_second.value
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
@@ -251,16 +259,11 @@ class TrialMeasurer:
             options["ends_at"] = self._ends_at
         if self._settings.trace is not None:
             options["trace"] = self._settings.trace
-        if not config.loader.is_foreign:
-            # A process that keeps freed memory cannot measure the dataset as it is any more: each has its own.
-            other = self._description.wrapped is not None and config.loader.keeps_freed_memory
-            runner = self._runner_of(None) if other and self._foreign is not None else self._runner
-            return self._in_turn(runner, config, options)
-        options["model_images_per_second"] = self._model_rate
-        code = str(config.loader.model_dump()["code"])
-        answer = self._in_turn(self._runner_of(code), config, options)
-        if isinstance(answer, Measurement):
-            self._rates[code] = answer.images_per_second.value
+        if config.loader.is_foreign:
+            options["model_images_per_second"] = self._model_rate
+        answer = self._in_turn(self._runner_for(config), config, options)
+        if config.loader.is_foreign and isinstance(answer, Measurement):
+            self._rates[str(config.loader.model_dump()["code"])] = answer.images_per_second.value
             self._free_accelerator()
         return answer
 
@@ -274,8 +277,7 @@ class TrialMeasurer:
 
     def epoch(self, config: PipelineConfig, seconds: float, images_per_second: float) -> EpochTime | None:
         """Time whole epochs for about so many seconds; None if that failed, or took far longer."""
-        foreign = config.loader.is_foreign
-        runner = self._runner_of(str(config.loader.model_dump()["code"])) if foreign else self._runner
+        runner = self._runner_for(config)
         runner.until = time.monotonic() + _MOST_OF_EPOCHS * seconds
         wanted: JsonObject = {"seconds": seconds, "images_per_second": images_per_second}
         answer = runner.epoch(config, {**wanted, "page_cache": self._settings.page_cache})

@@ -71,7 +71,7 @@ class Session:
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
         self._began = settings.clock() if settings.began is None else settings.began
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
-        self.is_out_of_time = False  # a trial that the result needs was cut, and another one would be as well
+        self.is_out_of_time = False  # a trial was cut, and another one would be as well
         self._earlier = sum(row.seconds for row in record.rows())
         self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
 
@@ -431,7 +431,7 @@ class Session:
         seconds = settings.clock() - before
         if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:
             self.record.give_up(trial)  # it was cut, and says nothing of the configuration
-            self.is_out_of_time = self.best() is None and self.seconds_left() == 0.0
+            self.is_out_of_time = self.seconds_left() == 0.0
         else:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
         now = self.best()

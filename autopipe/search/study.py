@@ -273,7 +273,8 @@ class _Search:
         session, budget, race = self._session, self._budget, self._race(by_trial=True)
         known = session.best()
         usable = known is not None and not known.config.loader.is_foreign
-        race.of_trainings(known.config if known is not None and usable else None, self._fastest_alone)
+        first = known.config if known is not None and usable else self._fastest_alone()
+        race.of_trainings(first, self._fastest_alone)
         best = session.best()
         if best is not None and not best.config.loader.is_foreign and not race.is_cut:
             devices = devices_for(session, best.estimate.value) if best.config.devices == 1 else best.config.devices
@@ -286,9 +287,9 @@ class _Search:
         return stop or _compared(race, "Each setting was compared, one after the other; no other value was faster.")
 
     def _fastest_alone(self) -> PipelineConfig | None:
-        """Return the best of a race of loaders if a training leaves most of the cores idle, or else None."""
+        """Return the best of a race of loaders if a training leaves most of the cores idle and none has been run."""
         session = self._session
-        if not session.waits():
+        if session.raced or not session.waits():
             return None
         race = self._race(by_trial=False)
         race.enough = _ENOUGH * session.highest_ceiling().model_images_per_second.value

@@ -72,7 +72,7 @@ def run(meter: Meter, pipeline: Pipeline, *, at_once: int = 1, steps: int = 10**
     """
     seconds = 0.0
     for number, (seconds, waited, level) in enumerate(pipeline.steps(), start=1):
-        due = number % at_once == 0 and meter.step(number, None if blind else level)
+        due = number % at_once == 0 and meter.step(number, None if blind else level, seconds)
         if (due and not meter.look(seconds, waited)) or number >= steps:
             meter.end(seconds, waited)
             break

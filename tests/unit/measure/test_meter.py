@@ -248,7 +248,7 @@ def trained(meter: Meter, *, step_seconds: float, pause_seconds: float) -> float
     seconds = 0.0
     for number in itertools.count(1):
         seconds += step_seconds + (pause_seconds if number > 1 and (number - 1) % meter.epoch_steps == 0 else 0.0)
-        if meter.step(number, None) and not meter.look(seconds, 0.0):
+        if meter.step(number, None, seconds) and not meter.look(seconds, 0.0):
             break
     return seconds
 
@@ -314,6 +314,15 @@ def test_a_trial_of_one_window_has_a_rate_even_while_the_queue_fills() -> None:
     assert not reading.stable
 
 
+def test_batches_that_waited_in_a_queue_do_not_make_one_window_of_all_that_follow() -> None:
+    meter = Meter(BATCH, 2, SEARCH)
+    slow = Pipeline(producer_seconds=0.2, consumer_seconds=0.004, filled=9)
+    run(meter, slow, blind=True)
+    assert meter.reading is not None
+    assert len(meter.reading.windows) >= 5
+    assert meter.reading.rate.value == pytest.approx(BATCH / 0.2, rel=0.02)
+
+
 @pytest.mark.parametrize(("at_once", "workers"), [(None, 3), (1, 1), (8, 8)])
 def test_windows_begin_when_batches_that_are_made_side_by_side_have_spread_out(
     at_once: int | None, workers: int
@@ -323,7 +332,7 @@ def test_windows_begin_when_batches_that_are_made_side_by_side_have_spread_out(
     config = PipelineConfig(loader=TfData(num_parallel_calls=3, prefetch=1))
     meter = meter_for(TimedLoader(source), config, MeasureOptions())
     for step in itertools.count(1):
-        if meter.step(step, None):
+        if meter.step(step, None, step * 0.001):
             meter.look(step * 0.001, 0.0)
         if meter.began_at is not None:
             break
