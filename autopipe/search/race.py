@@ -81,6 +81,12 @@ class Race:
         self._round([each for kind in self.space["loader"].values for each in self._made({"loader": kind})])
         self._steps(self._keep, self._reads, self._workers, self._kinds, self._knobs_left)
 
+    def of_waiting(self) -> None:
+        """Race numbers of workers, of the first kind of loader that runs, where nothing but waiting limits them."""
+        self._first_of_all()
+        if (best := self._going_on()) is not None:
+            self._workers(best)
+
     def of_trainings(
         self,
         first: PipelineConfig | None = None,
@@ -89,15 +95,23 @@ class Race:
         """Race by trials of the model, from `first` or from the usual one of the first kind that runs, and from what is
         `promising` then: what may gain the most comes first.
         """
-        kinds = sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
-        for each in [first] if first is not None else [each for kind in kinds for each in self._made({"loader": kind})]:
-            self._round([each])
-            self.is_cut = not self.table and self.over()
-            if self.table or self.is_cut:
-                break
+        if first is not None:
+            self._round([first])
+        else:
+            self._first_of_all()
         if (other := promising()) is not None:
             self._round([other])
         self._steps(self._reads, self._keep, self._kinds, self._workers_of_best, self._knobs_left, self._others)
+
+    def _first_of_all(self) -> None:
+        for each in [each for kind in self._ranked_kinds() for each in self._made({"loader": kind})]:
+            self._round([each])
+            self.is_cut = not self.table and self.over()
+            if self.table or self.is_cut:
+                return
+
+    def _ranked_kinds(self) -> list[str]:
+        return sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
 
     def can_begin(self) -> bool:
         return any(self._made({"loader": kind}) for kind in self.space["loader"].values)
@@ -190,10 +204,13 @@ class Race:
         self._round(places.values())
 
     def _kinds(self, best: PipelineConfig) -> None:
-        """Compare the kinds of loaders once more, with the settings that they share with the best."""
+        """Compare the kinds of loaders once more, with the settings that they share with the best; more workers than
+        cores are of use to one kind, and a burden to another.
+        """
         params = from_config(best)
         shared = {name.rpartition(".")[2]: value for name, value in params.items() if "." in name}
-        for kind in sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank):
+        shared = {name: each for name, each in shared.items() if name not in _WORKERS or _number(each) <= self.cores}
+        for kind in self._ranked_kinds():
             if kind != best.loader.kind and self._is_near(kind):
                 knobs = {f"{kind}.{knob}": value for knob, value in shared.items()}
                 self._round(self._made({**params, **knobs, "loader": kind}))

@@ -117,7 +117,7 @@ class Counted(Meter):
         super().__init__(8, 1, StopRule())
         self.told: list[int] = []
 
-    def step(self, steps: int, queued_batches: int | None) -> bool:
+    def step(self, steps: int, queued_batches: int | None, seconds: float) -> bool:
         self.told.append(steps)
         return False
 
