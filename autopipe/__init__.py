@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
+    from autopipe.api.artifacts import eject as eject
+    from autopipe.api.artifacts import show as show
     from autopipe.api.loading import load as load
     from autopipe.api.loading import report as report
+    from autopipe.api.measuring import measure as measure
+    from autopipe.api.retuning import check as check
     from autopipe.api.retuning import retune as retune
+    from autopipe.api.samples import convert as convert
+    from autopipe.api.samples import verify as verify
     from autopipe.api.training import build_loader as build_loader
     from autopipe.api.training import build_trainer as build_trainer
     from autopipe.api.tuning import tune as tune
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     from autopipe.extensions.dali.loader import Dali as Dali
     from autopipe.extensions.diagnose.loop import watch as watch
     from autopipe.extensions.diagnose.run import Diagnose as Diagnose
+    from autopipe.extensions.diagnose.script import diagnose as diagnose
     from autopipe.extensions.hdf5.source import HDF5 as HDF5
     from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace
     from autopipe.extensions.huggingface.source import Parquet as Parquet
@@ -75,8 +84,11 @@ if TYPE_CHECKING:
     from autopipe.workload.workload import Workload as Workload
 
 _NAMES = {
+    "api.artifacts": "eject show",
     "api.loading": "load report",
-    "api.retuning": "retune",
+    "api.measuring": "measure",
+    "api.retuning": "check retune",
+    "api.samples": "convert verify",
     "api.training": "build_loader build_trainer",
     "api.tuning": "tune",
     "artifact.drift": "DriftMonitor",
@@ -112,6 +124,17 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()
 _GROUPS = ("autopipe.api", "autopipe.sources", "autopipe.loaders", "autopipe.ops")
 
 __all__ = ["__version__", *sorted(_HOMES)]
+
+
+class _Package(types.ModuleType):
+    """Keeps the function `measure` apart from the room of that name, which Python binds here when it is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

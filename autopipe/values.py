@@ -1,11 +1,13 @@
-"""Frozen pydantic models: settings (`Strict`), values that survive JSON (`Value`), and the texts of figures.
+"""Frozen pydantic models: settings (`Strict`), values that survive JSON (`Value`), and figures as texts, both ways.
 
 Errors are in this project's form. What a value means is decided by its own module.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+import math
+import re
+from typing import Any, Final, Self
 
 import pydantic
 
@@ -107,3 +109,58 @@ def milliseconds_text(seconds: float) -> str:
 def count_text(number: float, noun: str) -> str:
     """Write a number of things: "1 core", "2.5 cores"."""
     return f"{number:g} {noun}{'' if number == 1 else 's'}"
+
+
+# -------------------- durations, sizes and rates, as they are given on a command line, in a file and in Python
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)", re.IGNORECASE)
+_SECONDS: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)", re.IGNORECASE)
+_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(B|bits?)/s", re.IGNORECASE)
+_DECIMAL: Final = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+def seconds(given: object, name: str) -> float:
+    """Return a duration in seconds, given as a number of them or as a text: `90s`, `3m`, `1.5h`, `15ms`.
+
+    Raises ConfigError, which calls it `name`, if it is none, or is not longer than 0 s.
+    """
+    found = _number(given)
+    if isinstance(given, str) and (match := _DURATION.fullmatch(given.strip())):
+        found = float(match[1]) * _SECONDS[match[2].lower()]
+    if found is None:
+        raise _refused(name, "a duration such as 90s, 3m or 15ms", given, "ms", "s", "m")
+    if not 0 < found < math.inf:
+        raise ConfigError(f"`{name}` must be longer than 0 s and come to an end, but got {shortened(given)}.")
+    return found
+
+
+def size_bytes(given: object, name: str) -> int:
+    """Return a size in bytes, given as a number of them or as a text: `8G`, `500MiB`. Raises as `seconds`."""
+    found = _number(given)
+    if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
+        found = float(match[1]) * _UNITS[(match[2] or "").upper()]
+    if found is None or not 0 <= found < math.inf:
+        raise _refused(name, "a size such as 8G or 500M", given, "M", "G")
+    return int(found)
+
+
+def bytes_per_second(text: str) -> float | None:
+    """Return a rate such as `12GB/s` or `25Gbit/s`; None if the text is none, or the rate is 0."""
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        return None
+    bits = 8 if match[3].lower().startswith("bit") else 1
+    return float(match[1]) * _DECIMAL[match[2].upper()] / bits or None
+
+
+def _number(given: object) -> float | None:
+    return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+
+
+def _refused(name: str, wanted: str, given: object, *units: str) -> ConfigError:
+    hint = None
+    if isinstance(given, str) and re.fullmatch(r"\d+(?:\.\d+)?", given.strip()):
+        hint = f"Write the unit: {' or '.join(f'{given.strip()}{unit}' for unit in units)}."
+    return ConfigError(f"`{name}` must be {wanted}, but got {shortened(given)}.", hint=hint)

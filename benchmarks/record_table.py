@@ -24,7 +24,7 @@ from pathlib import Path
 
 from replaying import table
 
-from autopipe.cli.option_values import accelerator
+from autopipe.api.request import accelerator
 from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import ModelSetup

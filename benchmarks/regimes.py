@@ -27,7 +27,7 @@ import fsspec
 from claims import Claim, arguments, at_least, at_most
 from regime_table import REGIMES, Regime
 
-from autopipe.cli.option_values import accelerator
+from autopipe.api.request import accelerator
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import median
 from autopipe.pipeline.config import PipelineConfig

@@ -18,7 +18,8 @@ from replaying import report, search, table
 from replaying.table import Header, Table
 from rich.console import Console
 
-from autopipe.cli import option_values, screen
+from autopipe.api import request
+from autopipe.cli import screen
 from autopipe.errors import AutopipeError, ConfigError, near
 from autopipe.pipeline.space import Space
 from autopipe.search import library
@@ -74,7 +75,7 @@ def _read(path: Path) -> Table:
 
 def _space(header: Header, name: str | None, only: Sequence[str]) -> Space:
     space = library.load(name or header.space, {"cores": header.cores, "gpus": header.gpus})
-    for parameter, values in option_values.allowed(only).items():
+    for parameter, values in request.allowed(only).items():
         space = space.only(parameter, values)
     return space
 

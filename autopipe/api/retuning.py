@@ -14,9 +14,9 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Final, Unpack
 
-from autopipe.api.tuning import unfit
+from autopipe.api import request
 from autopipe.artifact import artifact, codegen, drift, factory, pick, schema
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.drift import Rates, Result, Verdict
@@ -30,7 +30,8 @@ from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.reports import profile_report
+from autopipe.reports import profile_report, tables
+from autopipe.reports.answer import Answer
 from autopipe.search import lock, searching
 from autopipe.search.conclusion import nothing_measured
 from autopipe.search.lock import Queue
@@ -55,7 +56,6 @@ from autopipe.workload.workload import Workload
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15  # half of a tune's usual number: the known configurations come first
 BUDGET_SECONDS: Final = 90.0  # if the time of the tune is not known
-AS_BEFORE: Final = -1.0  # a budget that follows the tune's
 KNOWN: Final = 3  # the most known configurations, of this machine and of others, that a retune tries before new ones
 
 
@@ -93,15 +93,15 @@ class Retuned:
     converted: bool = False  # the samples that the profile's configuration reads lie converted beside it
 
 
-def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
-    path: str | os.PathLike[str] = artifact.NAME,
+@request.refusing_unknown
+def retune(
+    path: str | os.PathLike[str] | None = None,
     *,
-    budget: float | None = AS_BEFORE,
-    trials: int | None = None,
     if_stale: bool = False,
     if_drifted: bool = False,
     workload: Workload | str | None = None,
     allow_outside: bool = False,
+    **search: Unpack[request.Search],
 ) -> factory.Tuned:
     """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
 
@@ -110,18 +110,18 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     measured, the present profile is used, with a warning that gives the reason.
 
     Args:
-        path: the artefact, which is written again, or its folder.
-        budget: seconds, the confirmation run included; None for no limit. The default is three quarters of the tune's.
-        trials: the most trials; the default is half of the tune's.
+        path: the artifact, which is written again, or its folder; None: that of `tuned/`.
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
         if_drifted: measure for some 20 s first, and do nothing unless the pipeline is slower than it was. With
             `if_stale`, one of both is enough.
         workload: the workload, in place of the one that the artefact names; or "train.py:workload", which the artefact
             names from then on.
         allow_outside: trust everything that the artefact names; see `ap.load`.
+        search: options of the search, as `ap.tune` takes them. What is left out is as it was in the tune, but for half
+            of its trials and three quarters of its time.
 
     Raises:
-        ConfigError: `workload` is no workload.
+        ConfigError: an argument is impossible.
         ArtifactError: the file is no artefact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
@@ -129,15 +129,9 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
     Example:
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
-    passed: object = workload
-    if not isinstance(passed, Workload | str | None):
-        raise unfit("workload", passed, "an ap.Workload, the name of one, or None", 'Such as "train.py:workload".')
-    stored = artifact.stored(artifact.located(path), workload=workload, allow_outside=allow_outside)
-    told = {"budget_seconds": budget != AS_BEFORE, "trials": trials is not None}
-    given = [name for name in told if told[name]]
-    settings = Settings(
-        trials=TRIALS if trials is None else trials, budget_seconds=BUDGET_SECONDS if budget == AS_BEFORE else budget
-    )
+    stored = artifact.stored(artifact.located(path), workload=_named(workload), allow_outside=allow_outside)
+    settings = request.settings_of(request.Search(**{"trials": TRIALS, "budget": BUDGET_SECONDS, **search}))
+    given = request.fields_of(search)
     done = run(stored, settings, Watcher(), when=When(stale=if_stale, drifted=if_drifted), given=given)
     if done.profile is None and done.result is not None:
         error = nothing_measured(done.result)
@@ -147,6 +141,13 @@ def retune(  # noqa: PLR0913  the entry point: what is asked for most, by keywor
         warnings.warn(said, factory.ProfileWarning, stacklevel=2)
     named = stored.workload if isinstance(stored.workload, Workload) else stored.workload.text
     return factory.load(stored.path, workload=named, shown=profile_report.piece)
+
+
+def _named(workload: object) -> Workload | str | None:
+    if not isinstance(workload, Workload | str | None):
+        hint = 'Such as "train.py:workload".'
+        raise request.unfit("workload", workload, "an ap.Workload, the name of one, or None", hint)
+    return workload
 
 
 def run(
@@ -241,20 +242,40 @@ _LONG_SECONDS: Final = 20.0
 """No further round begins that would last longer; with slow steps the first round has to be enough."""
 
 
-def check(stored: Stored, *, quick: bool, on_search: OnEvent = lambda event: None) -> Result:
-    """Check the profile that an artefact has for this machine; with `quick`, compare fingerprints and measure nothing.
+def check(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    quick: bool = False,
+    workload: Workload | str | None = None,
+    allow_outside: bool = False,
+    on_event: OnEvent = lambda event: None,
+) -> Answer[Result]:
+    """Check whether the profile that an artifact has for this machine still fits.
 
-    `on_search` hears of a wait for another process that measures on this machine. Raise WorkloadError if the workload
-    cannot be imported, and NothingMeasuredError if the configuration no longer runs, or the longest wait has passed.
+    Args:
+        path: the artifact, or its folder; None: that of `tuned/`.
+        quick: compare fingerprints, and measure nothing.
+        workload: the workload, or "train.py:workload", in place of the one that the artifact names.
+        allow_outside: trust everything that the artifact names; see `ap.load`.
+        on_event: hears of a wait for another process that measures on this machine.
+
+    Raises:
+        ArtifactError: the file is no artifact, or its workload cannot be found.
+        WorkloadError: the workload cannot be imported or run.
+
+    Example:
+        >>> ap.check("tuned", quick=True).figures.verdict       # doctest: +SKIP
     """
+    stored = artifact.stored(artifact.located(path), workload=_named(workload), allow_outside=allow_outside)
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
     with searching.runner_for(stored.workload, simulation(profile.request), folder=beside) as runner:
         described = searching.description(runner)
         here = searching.hardware_of(machine.detect(), described)
-        queue = searching.queue_of(on_search)
+        queue = searching.queue_of(on_event)
         profile, _ = pick.nearest(stored.artifact, here)
-        return check_with(runner, described, profile, here, measures=lambda judged: not quick, queue=queue)
+        found = check_with(runner, described, profile, here, measures=lambda judged: not quick, queue=queue)
+    return Answer(found, tables.fitness(found))
 
 
 def check_with(

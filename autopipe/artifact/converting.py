@@ -68,7 +68,7 @@ class Job:
 
 
 def job(
-    workload: Workload | str,
+    workload: Workload | protocol.Reference | str,
     to: str | None = None,
     folder: Path | str | None = None,
     *,

@@ -1,9 +1,8 @@
-"""The commands for an artefact: check, show, report, eject, merge, repoint."""
+"""The commands for an artifact: check, show, report, eject, merge, repoint."""
 
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 
 from autopipe import again
 from autopipe.cli import options, screen
-from autopipe.errors import ArtifactError, ConfigError
+from autopipe.errors import ConfigError
 from autopipe.pipeline.eject import NAMES
 
 
@@ -26,65 +25,48 @@ def check(
     5 if it has drifted (a new measurement is slower than the old one). `autopipe retune` renews it.
     """
     from autopipe.api import retuning
-    from autopipe.reports import tables
     from autopipe.search.trials import Event, Waiting
 
     def tell(event: Event) -> None:
         if isinstance(event, Waiting):
             screen.say(f"waiting   {event.why} measures on this machine")
 
-    known = stored.read()
     with screen.working("comparing" if quick else "comparing, and measuring for some 20 s"):
-        result = retuning.check(known, quick=quick, on_search=tell)
-    if as_json:
-        print(result.model_dump_json(indent=2))
-    else:
-        screen.show(tables.fitness(result))
-        if result.exit_code:
-            screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
-    raise typer.Exit(result.exit_code)
+        found = retuning.check(**stored.named, quick=quick, on_event=tell)
+    screen.answer(found, as_json=as_json)
+    if found.figures.exit_code and not as_json:
+        screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
+    raise typer.Exit(found.figures.exit_code)
 
 
-def show(artifact: options.Artifact = None, as_json: options.AsJson = False) -> None:
-    """Show the profiles in an artefact, and the one for this machine.
+def show(
+    artifact: options.Artifact = None,
+    html: Annotated[
+        bool, typer.Option("--html", help="Also write its report as a page, report.html, and open it.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show the profiles in an artifact, and the one for this machine.
 
-    Of a folder with several artefacts, a line for each profile.
+    Of a folder with several artifacts, a line for each profile.
     """
-    import datetime
+    from autopipe.api import artifacts
 
-    from autopipe.artifact import artifact as files
-    from autopipe.artifact import pick
-    from autopipe.measure import fingerprint
-    from autopipe.reports import tables
-
-    if artifact is not None and artifact.is_dir():
-        found = files.below(artifact)
+    found = artifacts.show(artifact)
+    if as_json and len(found.figures) == 1:
+        print(next(iter(found.figures.values())).model_dump_json(indent=2))
     else:
-        file = options.located(artifact)
-        found = {file: files.read(file)}
-    here, now = fingerprint.detect(), datetime.datetime.now(datetime.UTC)
-    if len(found) > 1:
-        if as_json:
-            print(json.dumps({str(path): each.model_dump(mode="json") for path, each in found.items()}, indent=2))
-        else:
-            screen.show(tables.artifacts(found, here=here, now=now))
-        return
-    ((file, content),) = found.items()
-    if as_json:
-        print(content.model_dump_json(indent=2))
-        return
-    try:
-        choice = pick.pick(content, here, name=str(file))
-        used, note, live = choice.profile, choice.warning, choice.live
-    except ArtifactError as error:  # the package of its loader is missing: show the rest
-        used, note, live = None, str(error), None
-    screen.show(tables.profiles(content, used, note, here=here, now=now, live=live))
+        screen.answer(found, as_json=as_json)
+    if html:
+        import webbrowser
+
+        webbrowser.open(_write_report(options.located(artifact)).absolute().as_uri())
 
 
 def report(
     artifact: options.Artifact = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write; by default report.html beside the artefact.")
+        Path | None, typer.Option(help="The file to write; by default report.html beside the artifact.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
 ) -> None:
@@ -92,17 +74,24 @@ def report(
 
     A JSON file beside the page has its figures.
     """
+    file = options.located(artifact)
+    if as_json:
+        from autopipe.api import loading
+        from autopipe.reports import profile_report
+
+        print(profile_report.json_text(loading.of_file(file).document), end="")
+    else:
+        _write_report(file, out)
+
+
+def _write_report(file: Path, out: Path | None = None) -> Path:
     from autopipe.api import loading
     from autopipe.cli.output import use_beside
-    from autopipe.reports import profile_report
 
-    file = options.located(artifact)
     made = loading.of_file(file, use=functools.partial(use_beside, file))
-    if as_json:
-        print(profile_report.json_text(made.document), end="")
-        return
     written = made.save(file.with_name(loading.NAME) if out is None else out)
     screen.say(f"wrote     {written}")
+    return written
 
 
 def eject(
@@ -112,8 +101,8 @@ def eject(
         str | None,
         typer.Option(
             metavar="|".join(NAMES),
-            help="Write the untuned workload in this usual form, which a tune takes as a baseline. With --workload, no "
-            "artefact is needed.",
+            help="Write the untuned workload in this usual form, which a tune takes as a baseline. It may be named as "
+            "train.py:workload in the artifact's place.",
         ),
     ] = None,
 ) -> None:
@@ -122,16 +111,11 @@ def eject(
     The code does not import autopipe. A configuration with one of autopipe's own loaders has no plain form; an error
     then says so.
     """
+    from autopipe.api import artifacts
     from autopipe.artifact import artifact as files
-    from autopipe.artifact import codegen
-    from autopipe.measure.trial import protocol
 
     with screen.aside():
-        if to is not None:
-            named = None if stored.workload is None else protocol.Reference(text=stored.workload)
-            code = codegen.eject_usual(named or stored.read().workload, to)
-        else:
-            code = codegen.eject(stored.read())
+        code = artifacts.eject(**stored.named, to=to).figures
     if out is None:
         print(code, end="")
     else:
@@ -141,13 +125,13 @@ def eject(
 
 def merge(
     artifacts: Annotated[
-        list[Path], typer.Argument(metavar="A.json B.json ...", help="Artefacts of one workload, or their folders.")
+        list[Path], typer.Argument(metavar="A.json B.json ...", help="Artifacts of one workload, or their folders.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The artefact to write, or its folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The artifact to write, or its folder.")],
 ) -> None:
-    """Join the artefacts of several machines into one.
+    """Join the artifacts of several machines into one.
 
-    If several profiles are of one machine, the latest stays. The first artefact names the workload.
+    If several profiles are of one machine, the latest stays. The first artifact names the workload.
     """
     from autopipe.artifact import artifact as files
     from autopipe.values import count_text
@@ -164,9 +148,9 @@ def repoint(
         typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),
     ] = None,
 ) -> None:
-    """Change the workload that an artefact names.
+    """Change the workload that an artifact names.
 
-    The workload is imported, to check that it exists. `tuned_pipeline.py` beside the artefact is written again.
+    The workload is imported, to check that it exists. `tuned_pipeline.py` beside the artifact is written again.
     """
     from autopipe.artifact import codegen
 

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+import shlex
+from typing import Annotated
 
 import typer
 
-from autopipe import again, registry
+from autopipe import again
 from autopipe.cli import options, screen
-from autopipe.errors import ConfigError
-
-if TYPE_CHECKING:
-    from autopipe.artifact.converting import Job, Writer
-
-_COULD_NOT_RUN = 3  # the exit status, as if nothing can be measured
+from autopipe.cli.options import Exit
 
 
 def convert(
     workload: options.WorkloadOptions = options.WORKLOAD,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FORM",
-            help="The form: array, the default, or tfrecord.",
-        ),
-    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
         int | None,
         typer.Option(
@@ -56,74 +46,37 @@ def convert(
             metavar="NAME=ADDRESS", help="Have the cluster at an address write, by the extension of that name."
         ),
     ] = None,
-    check: Annotated[
+    verify: Annotated[
         bool, typer.Option("--verify", help="Then check the files, and compare samples with the source.")
     ] = False,
-    finish: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Join the parts that --shard has written to DIR.")
-    ] = None,
 ) -> None:
     """Write the samples of a workload in a form that reads faster.
 
     The first, deterministic ops are done once, as far as the form can hold their results. If a conversion was stopped,
-    the same command continues it.
+    the same command continues it. Without --shard it joins the parts that were written with it.
     """
-    from autopipe.artifact import converting
+    from autopipe.api import samples
 
-    if finish is not None:
-        screen.say(f"joined    {converting.finish(finish).samples:,} samples in {finish}")
-        return
-    part = _part(shard)
-    if by is not None and shard is not None:
-        raise ConfigError("`--by` writes all parts, but `--shard` asks for one.", hint="Leave one of them out.")
-    chosen = workload.chosen_samples()
-    job = converting.job(chosen.workload, to, out, cut="deepest" if cut is None else cut)
-    writer = None if by is None else _writer(by)
     try:
         with screen.bar("converting", unit="images") as on_progress:
-            done = job.run(workers=workers, part=part, by=writer, on_progress=on_progress)
+            done = samples.convert(
+                workload.samples(),
+                to=to,
+                cut=cut,
+                out=out,
+                workers=workers,
+                shard=shard,
+                by=by,
+                verify=verify,
+                on_progress=on_progress,
+            )
     except KeyboardInterrupt:
         screen.say("stopped   finished files stay; the same command continues from there")
         raise
-    _say_sizes(job)
-    if done.record is None:
-        screen.say(f"wrote     part {part[0]} of {part[1]} to {done.folder}")
-        screen.say(f"next      when every part is written: {again.autopipe('convert', '--finish', str(done.folder))}")
-        return
-    kept = f", {done.kept:,} were there already" if done.kept else ""
-    screen.say(f"wrote     {done.samples:,} samples to {done.folder} in {done.seconds:.1f} s{kept}")
-    if check:
-        screen.say(f"verified  every file, and {job.verify()} samples against the source")
-
-
-def _writer(by: str) -> Writer:
-    """Return what writes a set elsewhere, by NAME=ADDRESS."""
-    name, equals, address = by.partition("=")
-    found = registry.named(name, "autopipe.conversions") if equals else None
-    if found is None:
-        known = ", ".join(entry.name for entry in registry.declared("autopipe.conversions")) or "none is installed"
-        raise ConfigError(f"`--by` must be NAME=ADDRESS with the name of an extension ({known}), but got {by!r}.")
-    writer: Writer = found.writer(address)
-    return writer
-
-
-def _say_sizes(job: Job) -> None:
-    """Print a line for each cut: the ops before it, and its size on disk."""
-    from autopipe.hardware.machine import size_text
-    from autopipe.values import count_text
-
-    for depth, size in job.sizes.items():
-        label, other = ("keeps", "") if depth == job.conversion.cut else ("or", f"  (--cut {depth})")
-        screen.say(f"{label:9} samples after {count_text(depth, 'op')}: {size_text(size)}{other}")
-
-
-def _part(text: str | None) -> tuple[int, int]:
-    if text is None:
-        return 0, 1
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if match is None or not int(match[1]) < int(match[2]):
-        raise ConfigError(f"`--shard` must be I/N with 0 <= I < N, such as 0/4, but got {text!r}.")
-    return int(match[1]), int(match[2])
+    screen.say(str(done))
+    if done.figures.record is None:
+        whole = re.sub(r" --shard[ =]\S+", "", again.this())
+        screen.say(f"next      when every part is written: {again.autopipe(*shlex.split(whole)[1:])}")
 
 
 def verify(
@@ -134,7 +87,8 @@ def verify(
     ] = None,
     space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
-        bool, typer.Option("--files", help="Instead, read and decode every sample, and list those that are damaged.")
+        bool,
+        typer.Option("--files", help="Read and decode every sample, and list those that are damaged; run no loader."),
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="With --files: threads; one a core by default.")] = None,
     as_json: options.AsJson = False,
@@ -145,28 +99,18 @@ def verify(
 
     With --files, check every sample of the set instead. If such a check was stopped, the same command continues it.
     """
-    from autopipe.artifact import verifying
-    from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+    from autopipe.api import samples as api
+    from autopipe.artifact.verifying import FileVerification
     from autopipe.reports import tables
-    from autopipe.search import searching, settings
 
-    if files:
-        chosen = workload.chosen_samples()
-        with screen.aside(), screen.bar("checking", unit="samples") as on_progress:
-            found = verifying.verify_files(chosen.workload, workers=workers, on_progress=on_progress)
-        print(found.model_dump_json(indent=2) if as_json else "\n".join(tables.file_lines(found)))
-        raise typer.Exit(1 if found.bad else 0)
-    untrained = settings.Settings(simulate=SimulatedAccelerator(0.001))  # batches are compared, so no model is built
-    with (
-        screen.working("comparing"),
-        searching.runner_for(workload.chosen().workload, untrained, screen.warning()) as runner,
-    ):
-        verification = verifying.verify(runner, space=space, samples=samples)
-    if as_json:
-        print(verification.model_dump_json(indent=2))
-    else:
-        screen.show(tables.verification(verification))
-    if not tables.agrees(verification):
-        raise typer.Exit(1)
-    if not all(each.has_run for each in verification.agreements):
-        raise typer.Exit(_COULD_NOT_RUN)
+    asked = workload.samples() if files else workload.target()
+    bar = screen.bar("checking" if files else "comparing", unit="samples")
+    with screen.aside(), bar as on_progress:
+        found = api.verify(asked, samples=samples, space=space, files=files, workers=workers, on_progress=on_progress)
+    screen.answer(found, as_json=as_json)
+    if isinstance(found.figures, FileVerification):
+        raise typer.Exit(Exit.DIFFERENT if found.figures.bad else 0)
+    if not tables.agrees(found.figures):
+        raise typer.Exit(Exit.DIFFERENT)
+    if not all(each.has_run for each in found.figures.agreements):
+        raise typer.Exit(Exit.NOTHING_MEASURED)

@@ -1,6 +1,6 @@
 """The `autopipe` command: its sub-commands, and the handling of their errors.
 
-Errors that were raised on purpose become one line and a hint; `--debug` shows where they came from.
+Errors that were raised on purpose become one line and a hint; `--log-level debug` shows where they came from.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import errno
 import io
 import itertools
+import logging
 import os
 import signal
 import stat
@@ -17,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -25,23 +27,24 @@ from typer.core import TyperGroup
 
 from autopipe import _version, registry
 from autopipe.cli import artifacts, data, measure, options, tune
-from autopipe.errors import REMOVED, AutopipeError, ConfigError, NothingMeasuredError, OpError, SearchInterruptedError
+from autopipe.cli.options import Exit
+from autopipe.errors import (
+    REMOVED,
+    AutopipeError,
+    ConfigError,
+    NothingMeasuredError,
+    OpError,
+    SearchInterruptedError,
+    near,
+)
 
-USAGE, NOTHING_MEASURED, INTERRUPTED = 2, 3, 130
-_DEBUG = "--debug"
 # The headings of `--help`, and below each the core's commands, the most used first. Commands of extensions follow them,
-# below the heading that their module has as `GROUP`.
+# below the heading that their module has as `GROUP`. What is below no heading works, but is not listed.
 _GROUPS = {
-    "Tune and train": (
-        tune.tune,
-        measure.measure,
-        artifacts.check,
-        tune.retune,
-        artifacts.show,
-        artifacts.report,
-    ),
-    "Look closer": (measure.compare, measure.doctor),
-    "Data and files": (data.convert, data.verify, artifacts.eject, artifacts.merge, artifacts.repoint),
+    "Tune and train": (tune.tune, tune.retune, artifacts.check, artifacts.show),
+    "Look closer": (measure.measure, measure.doctor),
+    "Data and files": (data.verify, data.convert, artifacts.eject),
+    "": (measure.compare, artifacts.report, artifacts.merge, artifacts.repoint),
 }
 _OTHERS = "More"
 
@@ -56,7 +59,8 @@ class _Grouped(TyperGroup):
         rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
         for name, command in self.commands.items():
             sentence = command.get_short_help_str(limit=1000)  # a long one is wrapped, not cut
-            rows.setdefault(getattr(command, "rich_help_panel", _OTHERS), []).append((name.ljust(width), sentence))
+            if not command.hidden:
+                rows.setdefault(getattr(command, "rich_help_panel", _OTHERS), []).append((name.ljust(width), sentence))
         for heading, listed in rows.items():
             if listed:
                 with formatter.section(heading):
@@ -67,6 +71,14 @@ class _Grouped(TyperGroup):
         for each in args[:1] if command is None else _options_of(command, args):
             if each in REMOVED:
                 raise ConfigError(f"`{each}` was removed.", hint=REMOVED[each])
+        if command is not None:
+            place, tables = options.settings_file(Path.cwd())
+            if unknown := next((name for name in tables if name not in self.commands), None):
+                said = f"{place} has options of `{unknown}`, which is no command.{near(unknown, self.commands)}"
+                raise ConfigError(said)
+            ctx.meta["settings"] = place
+            table = tables.get(str(command.name), {})
+            ctx.default_map = {command.name: options.defaults(command, ctx, table, place)}
         return super().resolve_command(ctx, args)
 
 
@@ -74,7 +86,8 @@ def _options_of(command: Any, args: list[str]) -> Iterator[str]:
     """Yield the options of a command line, as `REMOVED` names them."""
     known = {name for each in command.params for name in each.opts}
     runs_script = not command.context_settings.get("allow_interspersed_args", True)
-    for each, following in itertools.pairwise([*(args[: _script(args)] if runs_script else args), ""]):
+    script = next((place for place, each in enumerate(args) if each.endswith(".py")), None)
+    for each, following in itertools.pairwise([*args[: script if runs_script else None], ""]):
         option, _, value = each.partition("=")
         if option in known:
             yield f"{args[0]} {option} {value or following}"
@@ -90,7 +103,6 @@ def _show_version(wanted: bool) -> None:
 
 def _common(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="Show where an error came from; allowed at any place.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
@@ -107,7 +119,6 @@ def application() -> typer.Typer:
         name="autopipe",
         cls=_Grouped,
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,  # Rich's help takes 0.3 s of imports, most of the time that `--help` may take
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -115,23 +126,21 @@ def application() -> typer.Typer:
     app.callback()(_common)
     for heading, functions in _GROUPS.items():
         for function in functions:
-            command = app.command(function.__name__, rich_help_panel=heading)
-            command(options.ungrouped(function))
+            command = app.command(function.__name__, rich_help_panel=heading, hidden=not heading)
+            command(options.ready(function))
     for name, module in sorted(registry.loaded("autopipe.commands", "command")):
         app.command(
             name.replace("_", "-"),
             context_settings=getattr(module, "CONTEXT", None),
             rich_help_panel=getattr(module, "GROUP", _OTHERS),
-        )(options.ungrouped(getattr(module, name)))
+        )(options.ready(getattr(module, name)))
     return app
 
 
 def main() -> None:
     """Run the command line and exit with its status.
 
-    0: done. 1: compared things differ, or stdout was closed. 2: wrong use, or stdout cannot be written. 3: nothing
-    could be measured. 4, 5: the checked profile is stale, or has drifted. 6, 7: of `retune --exit-code`. 130:
-    interrupted.
+    `Exit` has the codes other than 0.
     """
     warnings.showwarning = _show_warning
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
@@ -139,15 +148,14 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _terminate)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` has it
         signal.signal(signal.SIGHUP, _hang_up)
-    app = application()
-    arguments, debug = _without_debug(sys.argv[1:], _of_scripts(app))
+    options.LOG.setLevel(logging.WARNING)
     try:
         with _whole_output():
-            app(arguments, prog_name="autopipe")
+            application()(sys.argv[1:], prog_name="autopipe")
     except AutopipeError as error:
-        sys.exit(_report(error, debug=debug))
+        sys.exit(_report(error, debug=options.LOG.isEnabledFor(logging.DEBUG)))
     except SystemExit as end:
-        if end.code == INTERRUPTED:
+        if end.code == Exit.INTERRUPTED:
             print("interrupted", file=sys.stderr)
         raise
 
@@ -162,7 +170,7 @@ def _whole_output() -> Iterator[None]:
         if refusal is None or (isinstance(ended, SystemExit) and ended.code):
             raise
         if refusal.errno == errno.EPIPE:  # the reader has seen enough
-            sys.exit(1)
+            sys.exit(Exit.DIFFERENT)
         raise AutopipeError(
             f"The output cannot be written to stdout: {refusal.strerror}.",
             hint="Make room where it goes, or send it elsewhere, and run the command again.",
@@ -184,28 +192,6 @@ def _refusal_of_output(*, more: bool) -> OSError | None:
         os.close(nowhere)
         return refusal
     return None
-
-
-def _of_scripts(app: typer.Typer) -> frozenset[str | None]:
-    """Return the names of the commands that run a script, whose own arguments follow it."""
-    return frozenset(
-        command.name
-        for command in app.registered_commands
-        if not (command.context_settings or {}).get("allow_interspersed_args", True)
-    )
-
-
-def _script(arguments: list[str]) -> int:
-    """Return the place of the script, or of the end."""
-    return next((place for place, each in enumerate(arguments) if each.endswith(".py")), len(arguments))
-
-
-def _without_debug(arguments: list[str], of_scripts: frozenset[str | None]) -> tuple[list[str], bool]:
-    """Remove `--debug` from the arguments; True if it was there. Arguments after a script are the script's."""
-    command = next((each for each in arguments if each != _DEBUG), None)
-    ours = _script(arguments) + 1 if command in of_scripts else len(arguments)
-    kept = [each for each in arguments[:ours] if each != _DEBUG]
-    return [*kept, *arguments[ours:]], _DEBUG in arguments[:ours]
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
@@ -235,9 +221,9 @@ def _report(error: AutopipeError, *, debug: bool) -> int:
     print(f"error: {error.message}", file=sys.stderr)
     hint = error.hint
     if hint is None and not debug and isinstance(error, OpError) and error.__cause__ is not None:
-        hint = f"With {_DEBUG}, the same command shows where."
+        hint = "With --log-level debug, the same command shows where."
     if hint:
         print(f"\nhint: {hint}", file=sys.stderr)
     if isinstance(error, SearchInterruptedError):
-        return INTERRUPTED
-    return NOTHING_MEASURED if isinstance(error, NothingMeasuredError) else USAGE
+        return Exit.INTERRUPTED
+    return Exit.NOTHING_MEASURED if isinstance(error, NothingMeasuredError) else Exit.USAGE

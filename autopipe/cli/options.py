@@ -1,113 +1,207 @@
 """The options that several commands share, with one text and one meaning for all.
 
-A command takes a group of them as a dataclass; its command line has an option for each field. The syntax of values is
-in `autopipe.cli.option_values`, which is imported only when it is needed: `--help` runs without it.
+A command takes a group of them as a dataclass; its command line has an option for each field. What values mean is in
+`autopipe.api.request`, which is imported only when it is needed: `--help` runs without it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import inspect
-import math
+import logging
 import re
-import shlex
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from autopipe.errors import WorkloadError, shortened
+from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
+    from autopipe.api.request import Target
     from autopipe.artifact.artifact import Stored
-    from autopipe.artifact.schema import ImagesReference
-    from autopipe.pipeline.devices.simulated import SimulatedAccelerator
     from autopipe.search.settings import Settings
-    from autopipe.workload.workload import Workload
 
 Command = Callable[..., None]
 
 
-def ungrouped(command: Command) -> Command:
-    """Return a command that takes the fields of its groups as separate parameters.
+class Exit(enum.IntEnum):
+    """The exit codes; docs/reference.md lists them."""
+
+    DIFFERENT = 1  # also: nobody reads stdout any more
+    USAGE = 2
+    NOTHING_MEASURED = 3
+    STALE = 4
+    DRIFTED = 5
+    KEPT = 6
+    NOTHING_TO_DO = 7
+    INTERRUPTED = 130
+
+
+# --------------------------------------------------------------- every command
+
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Say more: every trial, what was left out and why, where options come from."),
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(help="Show log messages from this level on; debug also shows where an error was raised."),
+]
+_COMMON = {
+    "context": (typer.Context, inspect.Parameter.empty),
+    "verbose": (Verbose, False),
+    "log_level": (LogLevel, "warning"),
+}
+_FIRST = ("budget", "images", "out", "baseline", "epochs", "only")
+"""The options that `--help` lists first: those that are used most."""
+
+
+def ready(command: Command) -> Command:
+    """Return a command that takes the fields of its groups as separate parameters, and what every command takes.
 
     A group is a parameter whose type is a dataclass. Its default is an instance: the defaults of this command.
     """
+    own = inspect.signature(command).parameters
+    types = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
-    types = get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        group = types[name]
+    for name, parameter in own.items():
+        group = types.get(name, parameter.annotation)
         if not dataclasses.is_dataclass(group):
-            parameters.append(parameter.replace(annotation=types[name]))
+            parameters.append(parameter.replace(annotation=group))
             continue
         groups[name] = group
         parameters += [
             parameter.replace(name=field, annotation=annotation, default=getattr(parameter.default, field))
             for field, annotation in get_type_hints(group, include_extras=True).items()
         ]
+    added = {name: how for name, how in _COMMON.items() if name not in own}
+    parameters += [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=type_, default=default)
+        for name, (type_, default) in added.items()
+    ]
+    parameters.sort(key=lambda each: _FIRST.index(each.name) if each.name in _FIRST else len(_FIRST))
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
+        _begin(given["context"], verbose=given["verbose"], log_level=given["log_level"])
         made = {
             name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        command(**given, **made)
+        command(**{name: value for name, value in given.items() if name not in added}, **made)
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
+    run.__signature__ = inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        from autopipe.cli import screen
+
+        screen.say(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+LOG = logging.getLogger("autopipe")
+
+
+def _begin(context: typer.Context | None, *, verbose: bool, log_level: str) -> None:
+    """Show log messages from a level on, and say where options come from that the command line does not name."""
+    LOG.setLevel(log_level.upper())
+    if not any(isinstance(each, _Said) for each in LOG.handlers):
+        LOG.addHandler(_Said())
+    if context is None or not verbose:
+        return
+    for name, value in context.params.items():
+        source = getattr(context.get_parameter_source(name), "name", "")
+        if source in ("DEFAULT_MAP", "ENVIRONMENT"):
+            from autopipe.cli import screen
+
+            whence = context.find_root().meta["settings"] if source == "DEFAULT_MAP" else "the environment"
+            screen.say(f"option    {_option(name)} {value}, from {whence}")
+
+
+# --------------------------------------------------------------- a file of settings
+
+
+def settings_file(start: Path) -> tuple[str, Mapping[str, Any]]:
+    """Return the nearest settings from a folder upward, and their place: `autopipe.toml`, or `[tool.autopipe]` in a
+    `pyproject.toml`. Each table in it has the options of a command.
+    """
+    for folder in (start, *start.parents):
+        for file, place in ((folder / "autopipe.toml", ""), (folder / "pyproject.toml", "tool.autopipe")):
+            if file.is_file():
+                table = _toml(file)
+                for key in filter(None, place.split(".")):
+                    table = table.get(key, {})
+                if table or not place:
+                    return f"{file}{place and f', [{place}]'}", table
+    return "", {}
+
+
+def _toml(file: Path) -> Any:
+    try:
+        return tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        if file.name == "pyproject.toml":  # of somebody else's tools: they say what is wrong with it
+            return {}
+        raise ConfigError(f"`{file}` cannot be read: {error}.") from None
+
+
+def defaults(command: Any, context: Any, table: object, place: str) -> dict[str, Any]:
+    """Return the options of a command that a table of settings holds, as defaults by the name of the parameter.
+
+    `command` and `context` are typer's. Raises ConfigError, which names the file, for an option that does not exist or
+    a value that it does not take.
+    """
+    options = {
+        name.lstrip("-"): each
+        for each in command.params
+        if each.param_type_name == "option"
+        for name in each.opts
+        if name.startswith("--")
+    }
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"`{command.name}` in {place} must be a table of options, but got {shortened(table)}.")
+    found = {}
+    for key, value in table.items():
+        if (option := options.get(key.replace("_", "-"))) is None:
+            raise ConfigError(f"`{command.name}` in {place} has no option `{key}`.{near(key, options)}")
+        several = value if isinstance(value, list) else [value]
+        texts = several if option.is_flag else [str(each) for each in several]
+        try:
+            if option.is_flag and not isinstance(value, bool):
+                raise typer.BadParameter("it is true or false")
+            if len(texts) > 1 and not option.multiple:
+                raise typer.BadParameter("it is one value")
+            found[str(option.name)] = option.process_value(context, texts if option.multiple else texts[0])
+        except typer.BadParameter as error:
+            said = error.message[:1].lower() + error.message[1:].rstrip(".")
+            raise ConfigError(f"`{key}` of `{command.name}` in {place} cannot be {shortened(value)}: {said}.") from None
+    return found
 
 
 # --------------------------------------------------------------- a workload
 
 _MODEL = "mobilenet_v2"
 
-SimulateStep = Annotated[
-    str | None,
-    typer.Option(
-        metavar="15ms",
-        help="Simulate an accelerator in place of the model, by its time a step: 15ms, or 224ms/400 for 400 images.",
-    ),
-]
-VirtualDevices = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        envvar="AUTOPIPE_VIRTUAL_DEVICES",
-        help="Split the CPU into this many devices, to try a training on several devices.",
-    ),
-]
 
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """The workload of a command."""
-
-    workload: Workload | str  # its name, or the object for a workload without code
-    named: ImagesReference | None = None  # an artefact's reference to a workload without code
-
-    @property
-    def arguments(self) -> str:
-        """The words that name its samples and ops on another command line, quoted for a shell."""
-        if self.named is None:
-            return shlex.quote(str(self.workload))
-        return f"--images {shlex.quote(self.named.path)} --image-size {self.named.image_size}"
+_NAMES = "FILE.py:NAME or package.module:NAME; a folder of images; or an artifact or its folder, by default tuned/."
+Workloads = Annotated[list[str] | None, typer.Argument(metavar="train.py:workload ...", help=_NAMES)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class WorkloadOptions:
-    """The options that name a workload."""
+class ImagesOptions:
+    """The options of a workload without code."""
 
-    workload: Annotated[
-        str | None,
-        typer.Argument(metavar="train.py:workload", help="Where the workload is: FILE.py:NAME or package.module:NAME."),
-    ] = None
     images: Annotated[
         str | None,
         typer.Option(
@@ -124,80 +218,95 @@ class WorkloadOptions:
     ] = None
     batch_size: Annotated[int | None, typer.Option(min=1, help="With --images: images a batch; 32 by default.")] = None
 
-    def chosen(self) -> Chosen:
-        """Return the workload that these options name. Raises WorkloadError if neither or both are given, the folder
-        holds no classes, an option has an impossible value, or an option does not go with a named workload.
+    def targets(self, workloads: list[str] | None) -> list[Target]:
+        """Return what is named; without any name, the workload of `tuned/`. Raises as `request.target`, and
+        WorkloadError if an option does not go with a named workload.
         """
-        if (self.workload is None) == (self.images is None):
-            both = "" if self.images is None else ", not both"
+        return [self._target(each) for each in workloads or (None,)]
+
+    def _target(self, workload: str | None, **more: int) -> Target:
+        from autopipe.api import request
+        from autopipe.workload.data.paths import is_url
+
+        images = self.images
+        if workload is not None and images is not None:
+            raise WorkloadError(f"A workload is named, or `--images`, but got both: {workload} and {images}.")
+        if workload is not None and (is_url(workload) or request.is_folder_of_images(workload)):
+            workload, images = None, workload
+        given = {name: getattr(self, name) for name in ("model", "image_size", "batch_size")}
+        told = {name: value for name, value in given.items() if value is not None}
+        if images is not None:
+            return self._of_images(images, {**told, **more})
+        for name in told:
             raise WorkloadError(
-                f"A workload must be given: either `train.py:workload` or `--images DIR`{both}.",
-                hint="For example: autopipe tune train.py:workload, "
-                "or autopipe tune --images photos/ --model mobilenet_v2",
+                f"`{_option(name)}` goes with `--images`, but `{workload or 'tuned/'}` has its own.",
+                hint="Leave it out, and change the workload where it is written.",
             )
-        of_images = {"model": self.model, "image_size": self.image_size, "batch_size": self.batch_size}
-        told = {name: value for name, value in of_images.items() if value is not None}
-        if self.workload is not None:
-            for name in told:
-                raise WorkloadError(
-                    f"`{_option(name)}` goes with `--images`, but `{self.workload}` has its own.",
-                    hint="Leave it out, and change the workload where it is written.",
-                )
-            return Chosen(workload=self.workload)
-        from autopipe.artifact.reference import images_workload
-        from autopipe.workload.data.paths import is_url, located
+        return request.target(workload)
 
-        images = str(self.images)
-        place = located(images) if is_url(images) else str(Path(images).absolute())
-        named = self._named({**told, "path": place})
-        return Chosen(workload=images_workload(named, place), named=named)
-
-    def chosen_samples(self) -> Chosen:
-        """Return the same for work on single samples, so that a set may be smaller than the usual batch."""
-        return dataclasses.replace(self, batch_size=1).chosen() if self.images else self.chosen()
-
-    def _named(self, told: dict[str, Any]) -> ImagesReference:
-        """Return the reference that an artefact keeps, with the model's name in the form of keras.applications."""
+    def _of_images(self, images: str, told: dict[str, Any]) -> Target:
+        """Return the workload, with the model's name in the form of keras.applications."""
         import pydantic
 
-        from autopipe.artifact.schema import ImagesReference
+        from autopipe.api import request
 
         model = re.sub(r"[\s.-]+", "_", str(told.get("model", _MODEL)).strip())
         try:
-            return ImagesReference.model_validate({**told, "model": model})
+            return request.of_images(images, **{**told, "model": model})
         except pydantic.ValidationError as error:
             wrong = error.errors()[0]
             field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])
             hint = "Such as mobilenet_v2, ResNet50 or efficientnet-b0; a model of your own goes into a workload's file."
             raise WorkloadError(
-                f"`{_option(field)}` cannot be {shortened(getattr(self, field))}: "
+                f"`{_option(field)}` cannot be {shortened(images if field == 'images' else told[field])}: "
                 f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}.",
                 hint=hint if field == "model" else None,
             ) from None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkloadOptions(ImagesOptions):
+    """The options that name a workload."""
+
+    workload: Annotated[str | None, typer.Argument(metavar="train.py:workload", help=_NAMES)] = None
+
+    def target(self) -> Target:
+        return self._target(self.workload)
+
+    def samples(self) -> Target:
+        """Return the same for work on single samples, so that a set may be smaller than the usual batch."""
+        return self._target(self.workload, batch_size=1)
+
+    def untuned(self) -> Target:
+        """Return the same for a tune, which renews no artifact."""
+        if self.workload is None and self.images is None:
+            raise WorkloadError(
+                "A workload must be given: either `train.py:workload` or `--images DIR`.",
+                hint="For example: autopipe tune train.py:workload, "
+                "or autopipe tune --images photos/ --model mobilenet_v2",
+            )
+        if (found := self.target()).stored is not None:
+            raise WorkloadError(f"`{found.name}` is tuned already.", hint="`autopipe retune` renews it.")
+        return found
 
 
 def _option(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-WORKLOAD = WorkloadOptions()
+WORKLOAD, IMAGES = WorkloadOptions(), ImagesOptions()
 
 
-def simulated(step: str | None) -> SimulatedAccelerator | None:
-    """Return the accelerator of `--simulate-step`."""
-    from autopipe.cli import option_values
+# --------------------------------------------------------------- an artifact
 
-    return None if step is None else option_values.accelerator(step, "--simulate-step")
-
-
-# --------------------------------------------------------------- an artefact
-
-OF_AN_ARTIFACT = "The artefact, or its folder; by default tuned/, or else ./autopipe.json."
-Artifact = Annotated[Path | None, typer.Argument(metavar="tuned/", help=OF_AN_ARTIFACT)]
+Artifact = Annotated[
+    Path | None,
+    typer.Argument(metavar="tuned/", help="The artifact, or its folder; by default tuned/, or else ./autopipe.json."),
+]
 
 
 def located(artifact: Path | None) -> Path:
-    """Return the path of the artefact of a command line."""
+    """Return the path of the artifact of a command line."""
     from autopipe.artifact import artifact as files
 
     return files.located(artifact)
@@ -205,21 +314,26 @@ def located(artifact: Path | None) -> Path:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArtifactOptions:
-    """The options that name an artefact and its workload."""
+    """The options that name an artifact and its workload."""
 
     artifact: Artifact = None
     workload: Annotated[
         str | None,
-        typer.Option(metavar="train.py:workload", help="The workload, if not the one that the artefact names."),
+        typer.Option(metavar="train.py:workload", help="The workload, if not the one that the artifact names."),
     ] = None
     allow_outside: Annotated[
         bool,
-        typer.Option("--allow-outside", help="Trust every file, module and function that the artefact names."),
+        typer.Option("--allow-outside", help="Trust every file, module and function that the artifact names."),
     ] = False
 
     @property
     def path(self) -> Path:
         return located(self.artifact)
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments of the functions of `autopipe.api` that take an artifact."""
+        return {"path": self.artifact, "workload": self.workload, "allow_outside": self.allow_outside}
 
     @property
     def arguments(self) -> list[str]:
@@ -238,47 +352,47 @@ ARTIFACT = ArtifactOptions()
 
 # --------------------------------------------------------------- a search
 
-
-def finite(value: float | None) -> float | None:
-    """Check that the value of an option is a finite number; typer itself refuses nan."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a finite number.")
-    return value
-
-
-PageCache = Literal["warm", "cold", "auto"]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+SimulateStep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="15ms",
+        hidden=True,
+        help="Simulate an accelerator in place of the model, by its time a step: 15ms, or 224ms/400 for 400 images.",
+    ),
+]
+VirtualDevices = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        hidden=True,
+        envvar="AUTOPIPE_VIRTUAL_DEVICES",
+        help="Split the CPU into this many devices, to try a training on several devices.",
+    ),
+]
+PageCache = Annotated[
+    Literal["warm", "cold", "auto"],
+    typer.Option(hidden=True, help="Whether trials read files from memory or from disk."),
+]
 Trace = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.json", help="Write a trace of the work over time, for ui.perfetto.dev or chrome://tracing."
+        metavar="FILE.json",
+        hidden=True,
+        help="Write a trace of the work over time, for ui.perfetto.dev or chrome://tracing.",
     ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show every trial, and what was left out, and the reasons.")
 ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The options of a search."""
+    """The options of a search, as `autopipe.api.request.Search` has them. `--help` leaves the rare ones out, which
+    docs/reference.md lists.
+    """
 
-    space: Annotated[
-        str,
-        typer.Option(help="A shipped search space, such as default, quick or exhaustive, or a file."),
-    ] = "default"
-    trials: Annotated[int, typer.Option(min=1, help="Run at most this many trials before the confirmation run.")] = 30
-    budget: Annotated[str, typer.Option(help="Take at most this long, confirmation run included: 90s, 3m, 1h.")] = "2m"
-    storage: Annotated[
-        str | None,
-        typer.Option(envvar="AUTOPIPE_STORAGE", help="An Optuna storage URL instead of study.db beside the artefact."),
-    ] = None
-    seed: Annotated[int, typer.Option(help="The seed of everything random in the search.")] = 0
-    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
-        None
-    )
-    max_memory: Annotated[str | None, typer.Option(help="The most memory that the training may take: 8G.")] = None
-    max_workers: Annotated[int | None, typer.Option(min=1, help="The most workers that the loader may have.")] = None
+    budget: Annotated[
+        str, typer.Option(metavar="2m", help="Take at most this long, confirmation run included: 90s, 3m, 1h.")
+    ] = "2m"
     baseline: Annotated[
         str | None,
         typer.Option(
@@ -286,71 +400,67 @@ class SearchOptions:
             help="Compare with your own pipeline: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
         ),
     ] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help="Spread one-time costs over this many epochs.")] = None
+    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
+        None
+    )
+    mode: Annotated[
+        Mode, typer.Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
+    ] = Mode.TRAIN
+    space: Annotated[
+        str,
+        typer.Option(help="A shipped search space, such as default, quick or exhaustive, or a file."),
+    ] = "default"
+    trials: Annotated[int, typer.Option(min=1, help="Run at most this many trials before the confirmation run.")] = 30
+    max_memory: Annotated[
+        str | None, typer.Option(metavar="8G", help="The most memory that the training may take.")
+    ] = None
+    max_workers: Annotated[int | None, typer.Option(min=1, help="The most workers that the loader may have.")] = None
     convert: Annotated[
         bool | None,
         typer.Option(
             "--convert/--no-convert",
+            hidden=True,
             help="Try other storage forms. By default they can win if --epochs is given, and else are only advised.",
         ),
     ] = None
-    epochs: Annotated[int | None, typer.Option(min=1, help="Spread one-time costs over this many epochs.")] = None
     simulate_step: SimulateStep = None
     virtual_devices: VirtualDevices = 0
-    mode: Annotated[
-        Mode, typer.Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
-    ] = Mode.TRAIN
-    page_cache: Annotated[PageCache, typer.Option(help="Whether trials read files from memory or from disk.")] = "auto"
+    page_cache: PageCache = "auto"
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            hidden=True,
+            envvar="AUTOPIPE_STORAGE",
+            help="An Optuna storage URL instead of study.db beside the artifact.",
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(hidden=True, help="The seed of everything random in the search.")] = 0
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Begin a new study instead of continuing an interrupted one.")
+        bool,
+        typer.Option("--fresh", hidden=True, help="Begin a new study instead of continuing an interrupted one."),
     ] = False
 
     def settings(self, study: Path, context: typer.Context) -> Settings:
         """Return the settings, with the study in the file `study` unless the options name another storage. The budget
         counts from the start of the command of `context`.
         """
-        from autopipe.cli import option_values
-        from autopipe.measure.facts import Limits
-        from autopipe.search import storage
-        from autopipe.search.settings import Settings
+        from autopipe.api.request import Search, settings_of
+        from autopipe.search.storage import url_of
 
+        asked = Search(**{**vars(self), "storage": self.storage or url_of(study)})  # type: ignore[typeddict-item]  # its own fields
         began = context.find_root().obj
-        return Settings(
-            space=self.space,
-            began=began,
-            end_seconds=time.monotonic() - began,  # writing and exiting take about as long as the imports did
-            storage=self.storage or storage.url_of(study),
-            trials=self.trials,
-            budget_seconds=option_values.seconds(self.budget, "--budget"),
-            seed=self.seed,
-            limits=Limits(
-                memory_bytes=None if self.max_memory is None else option_values.size(self.max_memory, "--max-memory"),
-                workers=self.max_workers,
-                only=option_values.allowed(self.only or []),
-            ),
-            baseline=self.baseline,
-            convert=self.convert,
-            epochs=self.epochs,
-            virtual_devices=self.virtual_devices,
-            mode=self.mode,
-            simulate=simulated(self.simulate_step),
-            page_cache=self.page_cache,
-            fresh=self.fresh,
-        )
+        # Writing and exiting take about as long as the imports did.
+        return settings_of(asked, began=began, end_seconds=time.monotonic() - began)
 
 
-_FIELDS = {
-    "budget": "budget_seconds",
-    "max_memory": "memory_bytes",
-    "max_workers": "workers",
-    "simulate_step": "simulate",
-}
+def given_settings(context: typer.Context) -> list[str]:
+    """Return the fields of `Settings` and `Limits` that a command line or a file sets, and not the environment."""
+    from autopipe.api.request import fields_of
 
-
-def given_settings(context: typer.Context) -> frozenset[str]:
-    """Return the fields of `Settings` and `Limits` that a command line sets, not a default or the environment."""
     names = [field.name for field in dataclasses.fields(SearchOptions)]
-    said = [name for name in names if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"]
-    return frozenset(_FIELDS.get(name, name) for name in said)
+    said = ("COMMANDLINE", "DEFAULT_MAP")
+    return fields_of(name for name in names if getattr(context.get_parameter_source(name), "name", "") in said)
 
 
 SEARCH = SearchOptions()

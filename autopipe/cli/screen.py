@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autopipe import again
 from autopipe.errors import SearchInterruptedError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.status import Status
 
-    from autopipe.measure.trial.protocol import Event as TrialEvent
+    from autopipe.reports.answer import Answer
 
 
 def show(result: RenderableType) -> None:
@@ -34,11 +34,12 @@ def say(line: str) -> None:
     Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
-def warning() -> Callable[[TrialEvent], None]:
-    """Return a listener to the events of trials that prints each warning of a trial's process once."""
-    from autopipe.search.searching import once
-
-    return once(lambda remark: say(f"warning: {remark.text}"))
+def answer(found: Answer[Any], *, as_json: bool) -> None:
+    """Print an answer to stdout: its text, or its figures as JSON."""
+    if as_json:
+        print(found.json())
+    else:
+        show(found.shown)
 
 
 @contextmanager

@@ -11,28 +11,29 @@ import typer
 
 from autopipe import again
 from autopipe.cli import options, screen
+from autopipe.cli.options import Exit
 from autopipe.errors import ArtifactError
 
 if TYPE_CHECKING:
     from autopipe.api.retuning import Retuned
     from autopipe.artifact.artifact import Stored
 
-_KEPT, _NOTHING = 6, 7
 _SHORTER = options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
 
 
 def tune(
     context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     search: options.SearchOptions = options.SEARCH,
+    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
     trace: options.Trace = None,
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
 ) -> None:
     """Search for the fastest way to feed a model on this machine.
 
-    The result is written as code to import.
+    The result is written as code to import. Rarer options are in docs/reference.md; all of them may stand in a file,
+    too, as `[tool.autopipe.tune]` of pyproject.toml or `[tune]` of autopipe.toml.
     """
     from autopipe.api import tuning
     from autopipe.cli import output
@@ -40,8 +41,10 @@ def tune(
     from autopipe.pipeline.batching import trace as traces
     from autopipe.reports import text
     from autopipe.search import conclusion, storage
+    from autopipe.workload.workload import Workload
 
-    chosen = workload.chosen()
+    chosen = workload.untuned()
+    told = chosen.workload if isinstance(chosen.workload, Workload) else chosen.workload.text
     settings = dataclasses.replace(search.settings(out / "study.db", context), command=again.this())
     with screen.saying_how_to_go_on():
         with (
@@ -50,7 +53,7 @@ def tune(
             traces.begun(trace) as trace_file,
         ):
             settings = dataclasses.replace(settings, trace=trace_file)
-            result, tuned = tuning.run(chosen.workload, settings, progress.watcher, named=chosen.named, folder=out)
+            result, tuned = tuning.run(told, settings, progress.watcher, named=chosen.named, folder=out)
         written, unwritten = None, None
         try:
             written = None if tuned is None else output.write_outputs(tuned, [out, *output.folder_of(search.storage)])
@@ -94,7 +97,7 @@ def retune(
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Renew this machine's profile in an artefact, or add it.
+    """Renew this machine's profile in an artifact, or add it.
 
     On the machine of the tune, it first measures the winner by turns with what came next to it, for some 20 s, and ends
     if nothing has changed. Else it searches, known configurations first, those of other machines too. It has the tune's
@@ -109,7 +112,7 @@ def retune(
 
     known = stored.read()
     folder = output.writable_folder(
-        known.path.parent, "The artefact's folder", "Make it writable, or retune a copy of the artefact elsewhere."
+        known.path.parent, "The artifact's folder", "Make it writable, or retune a copy of the artifact elsewhere."
     )
     settings = dataclasses.replace(search.settings(folder / "study.db", context), command=again.this())
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
@@ -137,9 +140,11 @@ def retune(
         screen.say(f"wrote     {known.path}: {what}")
         output.say_next(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
     if result is not None and result.interrupted:
-        raise typer.Exit(130)
+        raise typer.Exit(Exit.INTERRUPTED)
     if exit_code:
-        raise typer.Exit(_KEPT if retuned.kept else 0 if profile is not None or retuned.would else _NOTHING)
+        raise typer.Exit(
+            Exit.KEPT if retuned.kept else 0 if profile is not None or retuned.would else Exit.NOTHING_TO_DO
+        )
 
 
 def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
@@ -163,13 +168,15 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
 
 
 def _workload(stored: Stored) -> str:
-    """Return the words that name an artefact's samples and ops on a command line, quoted for a shell."""
+    """Return the words that name an artifact's samples and ops on a command line, quoted for a shell."""
+    from autopipe.api.request import Target
     from autopipe.artifact import reference, schema
     from autopipe.workload.workload import Workload
 
     if not isinstance(stored.workload, Workload):
-        return options.Chosen(workload=stored.workload.text).arguments
+        return Target(name="", workload=stored.workload).arguments
     named = stored.artifact.workload
     assert isinstance(named, schema.ImagesReference)  # a workload without code
     place = reference.located(named, stored.path, with_origin=True)
-    return options.Chosen(workload=stored.workload, named=named.model_copy(update={"path": str(place)})).arguments
+    named = named.model_copy(update={"path": str(place)})
+    return Target(name="", workload=stored.workload, named=named).arguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -20,8 +20,7 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.lines import Lines
-from autopipe.measure.outcome import Agreement, Measurement, TrialFailure, Verification
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.measure.outcome import Agreement, Measurement, Verification
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
 from autopipe.reports.terminal import figures, labelled
@@ -29,8 +28,8 @@ from autopipe.values import count_text
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
-    from autopipe.measure.batch_sizes import BatchSizes
     from autopipe.measure.formats import Formats
+    from autopipe.measure.rows import Row
     from autopipe.workload.ops.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
@@ -77,16 +76,12 @@ def machine(
 # ---------------------------------------------------------------- measure
 
 
-def measurement(
-    found: Measurement,
-    config: PipelineConfig,
-    ceiling: Ceiling,
-    simulated: SimulatedAccelerator | None = None,
-    counted: str | None = None,
-) -> RenderableType:
-    """Render `autopipe measure`; `simulated` is the accelerator in the model's place, if any; `counted` are the parts
-    of x that make a sample, if it is not plainly an image.
+def measurement(row: Row, simulated: SimulatedAccelerator | None = None, counted: str | None = None) -> RenderableType:
+    """Render a workload whose parts and whole were measured; `simulated` is the accelerator in the model's place, if
+    any; `counted` are the parts of x that make a sample, if it is not plainly an image.
     """
+    found, config, ceiling = row.both, row.config, row.alone
+    assert isinstance(found, Measurement) and config is not None and isinstance(ceiling, Ceiling)  # noqa: PT018  all were measured
     rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
     unsteady = "" if found.stable else ", unsteady"
     share = min(1.0, rate.value / limits.images_per_second)
@@ -95,8 +90,9 @@ def measurement(
             ("config", config.short()),
             ("images/s", f"{wording.rates(rate)}, {wording.count(len(found.windows), 'window')}{unsteady}"),
             ("model alone", f"{wording.rate(limits.model_images_per_second)} images/s"),
+            ("loader alone", "not measured" if row.loader is None else f"{wording.rate(row.loader.value)} images/s"),
             ("share of bound", f"{share:.0%} of {wording.rate(limits.images_per_second)} images/s"),
-            ("bottleneck", core_bottleneck.bottleneck(limits, rate.value).sentence),
+            ("bottleneck", row.limit or ""),
         ]
     )
     if simulated is not None:
@@ -122,29 +118,27 @@ def measurement(
     return Group(table, Text(), _costs(limits.costs)) if ceiling.op_costs else table
 
 
-Beside: TypeAlias = tuple[str, PipelineConfig, Ceiling | TrialFailure, Measurement | TrialFailure]
-"""A workload's name, how it was fed, its parts alone, and both together."""
+def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
+    """Render trainings side by side: a line of figures for each, then what limits each, or why a figure is missing.
 
-
-def comparison(rows: Sequence[Beside]) -> RenderableType:
-    """Render `autopipe compare`: a line of figures for each workload, then what limits each."""
-    table = figures("images/s", "model alone", "loader alone", "in training", words=("images/s",))
-    limits = list[str]()
-    for name, config, ceiling, found in rows:
-        if isinstance(ceiling, TrialFailure):
-            table.add_row(name, "", "", "failed")
-            limits.append(f"{name}: {wording.failed(ceiling)}")
-            continue
-        alone = (ceiling.model_images_per_second, ceiling.loader_images_per_second)
-        rates = ["" if each is None else wording.rate(each.value) for each in alone]
-        if isinstance(found, TrialFailure):
-            table.add_row(name, *rates, "failed")
-            limits.append(f"{name}: {wording.failed(found)}")
-            continue
-        rate = found.images_per_second.value
-        table.add_row(name, *rates, wording.rate(rate))
-        limits.append(f"{name}: {core_bottleneck.bottleneck(cost_model.bounds(ceiling, config), rate).sentence}")
-    return Group(table, Text(), *map(Text, limits))
+    `own` is the workload's batch size, if the rows are batch sizes.
+    """
+    shown = [each.alone.resources for each in found if isinstance(each.alone, Ceiling) and each.alone.resources]
+    of_memory = "gpu_memory_bytes" if any(each.gpu_memory_bytes for each in shown) else "peak_rss_bytes"
+    memory = ["GPU memory" if of_memory == "gpu_memory_bytes" else "memory"] * bool(shown)
+    table = figures("images/s", "model alone", "loader alone", "together", *memory, words=("images/s",))
+    usual = next((each.model.value for each in found if each.batch_size == own and each.model is not None), None)
+    notes = list[Text]()
+    for each in found:
+        rates = ["" if rate is None else wording.rate(rate.value) for rate in (each.model, each.loader, each.together)]
+        used = each.alone.resources if isinstance(each.alone, Ceiling) else None
+        taken = None if used is None else getattr(used, of_memory)
+        table.add_row(each.name, *rates, *["" if taken is None else size_text(taken)] * bool(shown))
+        why = wording.failed(each.failure) if each.failure is not None else each.limit
+        if why is None and usual is not None and each.model is not None and each.batch_size != own:
+            why = f"{wording.times(each.model.value / usual)} the workload's own rate"
+        notes += [Text(f"{each.name}: {why}")] * (why is not None)
+    return Group(table, Text(), *notes) if notes else table
 
 
 def _costs(costs: Costs) -> Table:
@@ -155,24 +149,6 @@ def _costs(costs: Costs) -> Table:
         share = op.wall_seconds_per_image / whole
         table.add_row(op.name, wall, core, wording.locked(op.lock_seconds_per_image, native=op.native), f"{share:.0%}")
     table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds), "", "")
-    return table
-
-
-def batch_sizes(found: BatchSizes) -> Table:
-    """Render `autopipe measure --batch-sizes`, and `--mode`: a line for each size."""
-    on_gpu = any(row.gpu_memory_bytes is not None for row in found.rows)
-    memory_of = "GPU memory" if on_gpu else "memory"
-    table = figures("batch", "images/s, model alone", "a step", memory_of, "", words=("",))
-    for row in found.rows:
-        rate, memory = row.images_per_second, row.gpu_memory_bytes if on_gpu else row.peak_rss_bytes
-        if rate is None:
-            table.add_row(str(row.batch_size), "", "", "", wording.failed(row.failure) if row.failure else "")
-            continue
-        times = found.times(row)
-        note = "the workload's" if row.batch_size == found.batch_size else wording.times(times) if times else ""
-        step = wording.milliseconds(row.batch_size / rate.value)
-        room = "" if memory is None else size_text(memory)
-        table.add_row(str(row.batch_size), wording.rates(rate), step, room, note)
     return table
 
 

@@ -40,14 +40,14 @@ def test_an_example_trains_without_the_tuner(example: Path) -> None:
 @pytest.mark.parametrize("target", ["one_hots", "masks"])
 def test_a_dataset_of_ones_own_may_have_arrays_for_targets(target: str) -> None:
     script = _with_demo(ROOT / "examples" / "existing_tfdata") / "train.py"
-    assert "images/s" in _run(script, "-m", "autopipe", "measure", f"{script}:{target}", "--seconds", "1")
+    assert "images/s" in _run(script, "-m", "autopipe", "measure", f"{script}:{target}", "--time", "1s")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_py_dataset_that_uses_multiprocessing_is_measured_beside_worker_processes() -> None:
     script = _with_demo(ROOT / "examples" / "existing_pydataset") / "train_tuned.py"
-    line = ("measure", f"{script}:workload", "--seconds", "1", "--set", "wrapped.workers=2")
+    line = ("measure", f"{script}:workload", "--time", "1s", "--set", "wrapped.workers=2")
     shown = _run(script, "-m", "autopipe", *line)
     assert re.search(r"the dataset without the model +images/s", shown)
     assert re.search(r"processes\(workers=\d+\).* [\d.]+ \(", shown), shown

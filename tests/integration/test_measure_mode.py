@@ -1,4 +1,4 @@
-"""`autopipe measure` without a loader: the model's own step, other batch sizes, a dataset of the user's."""
+"""`autopipe measure`: other batch sizes and modes, virtual devices, a dataset of the user's."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from tests.fakes.workload_script import TRAIN
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("asked", "sizes"), [("--mode predict", [4]), ("--batch-sizes 2,4,8,16", [2, 4, 8, 16])], ids=["mode", "sizes"]
-)
-def test_the_model_alone_is_measured_in_another_mode_and_at_other_batch_sizes(
-    asked: str, sizes: list[int], tmp_path: Path
-) -> None:
+def test_the_model_alone_is_measured_at_other_batch_sizes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
-    line = f"measure train.py:workload {asked} --json"
-    found = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
-    assert found["batch_size"] == 4
-    assert [row["batch_size"] for row in found["rows"]] == sizes
-    for row in found["rows"]:
-        assert row["failure"] is None
-        assert row["images_per_second"]["value"] > 0
-        assert row["peak_rss_bytes"] > 0
+    line = "measure train.py:workload --batch-sizes 2,4,8,16 --json"
+    rows = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
+    assert [row["batch_size"] for row in rows] == [2, 4, 8, 16]
+    for row in rows:
+        assert row["model"]["value"] > 0
+        assert row["alone"]["resources"]["peak_rss_bytes"] > 0
+        assert (row["both"], row["together"]) == (None, None)
+
+
+@pytest.mark.slow
+def test_a_training_is_measured_in_another_mode(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    line = "measure train.py:workload --mode predict --time 0.5s --json"
+    (row,) = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
+    assert min(row[part]["value"] for part in ("model", "loader", "together")) > 0
 
 
 @pytest.mark.slow
@@ -39,10 +41,10 @@ def test_a_batch_size_that_the_model_does_not_take_is_a_row_with_its_reason(tmp_
     of_four = "keras.layers.Lambda(lambda x: keras.ops.reshape(x, (4, 4))), keras.layers.Dense(1)"
     (tmp_path / "train.py").write_text(TRAIN.replace("keras.layers.Dense(1)", of_four))
     line = "measure train.py:workload --batch-sizes 8,4"
-    head, own, other, *_ = succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout.splitlines()
-    assert head.split()[0] == "batch"
-    assert own.rstrip().endswith("the workload's")
-    assert "build in warm up" in other
+    _, own, other, _, why, *_ = succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout.splitlines()
+    assert own.startswith("batch 4 (own)")
+    assert other.strip() == "batch 8"
+    assert why.startswith("batch 8: build in warm up")
     none = autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=tmp_path)
     assert none.returncode == 3
 
@@ -64,9 +66,9 @@ print(found.gradient_bytes, found.exchange_seconds > 0)
 )
 def test_two_virtual_devices_are_measured_and_their_exchange(backend: str, before: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"{before}\n{TRAIN}")
-    line = "measure train.py:workload --virtual-devices 2 --set devices=2 --seconds 0.5 --json"
+    line = "measure train.py:workload --virtual-devices 2 --set devices=2 --time 0.5s --json"
     done = succeeded(autopipe(*line.split(), cwd=tmp_path, backend=backend))
-    assert len(json.loads(done.stdout)["ran"]["devices"]) == 2
+    assert len(json.loads(done.stdout)[0]["both"]["ran"]["devices"]) == 2
     (tmp_path / "exchange.py").write_text(EXCHANGE)
     told = succeeded(python("exchange.py", cwd=tmp_path, backend=backend)).stdout
     assert told == "20 True\n"  # four weights and a bias, of four bytes
@@ -101,12 +103,12 @@ workload = ap.wrap(make_dataset, model=ap.SimulatedAccelerator(0.001), parameter
 @pytest.mark.slow
 def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WRAPPED)
-    done = autopipe("measure", "train.py:workload", "--json", "--seconds", "1", cwd=tmp_path)
-    document = json.loads(succeeded(done).stdout)
-    found = [Measurement.model_validate_json(json.dumps(each)) for each in document["alone"]]
+    done = autopipe("measure", "train.py:workload", "--json", "--time", "1s", cwd=tmp_path)
+    (row,) = json.loads(succeeded(done).stdout)
+    found = [Measurement.model_validate_json(json.dumps(each)) for each in row["without_model"]]
     assert found[1].config["arguments"] == {"times": 2}
-    assert [each["config"]["loader"].get("times") for each in document["alone"]] == [2, None, 1, 4, 2]
-    assert found[-1].config == document["config"]
+    assert [each["config"]["loader"].get("times") for each in row["without_model"]] == [2, None, 1, 4, 2]
+    assert found[-1].config == row["both"]["config"]
     assert [each.lines is None for each in found] == [True, True, True, True, False]
     console = Console(width=300, record=True, file=io.StringIO())
     console.print(tables.without_model(found))
@@ -123,6 +125,8 @@ def test_a_value_with_which_a_wrapped_dataset_cannot_run_is_told_and_the_others_
     (tmp_path / "train.py").write_text(
         "import threading\n" + text.replace("make_dataset, model", "Data(1), model").partition(", param")[0] + ")"
     )
-    done = succeeded(autopipe("measure", "train.py:workload", "--json", "--seconds", "0.5", cwd=tmp_path))
+    done = succeeded(autopipe("measure", "train.py:workload", "--json", "--time", "0.5s", cwd=tmp_path))
     assert re.search("use_multiprocessing=True.*`Data.lock`", done.stderr)
-    assert all(not each["config"]["loader"]["use_multiprocessing"] for each in json.loads(done.stdout)["alone"])
+    assert all(
+        not each["config"]["loader"]["use_multiprocessing"] for each in json.loads(done.stdout)[0]["without_model"]
+    )

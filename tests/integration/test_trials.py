@@ -24,9 +24,9 @@ import pytest
 import autopipe as ap
 from autopipe.hardware import machine
 from autopipe.hardware.machine import Memory
-from autopipe.measure.batch_sizes import by_batch_size
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
+from autopipe.measure.rows import by_batch_size
 from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.failures import Deadlines
@@ -248,18 +248,19 @@ def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch
 def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch) -> None:
     with TrialRunner(dataclasses.replace(launch, session="trial_sessions:SmallSession")) as runner:
         found = by_batch_size(runner, CONFIG.model_setup, 32, [256, 32, 5, 128, 16, 32])
-    assert [row.batch_size for row in found.rows] == [5, 16, 32, 128, 256]
-    odd, small, own, large, larger = found.rows
+    assert [row.batch_size for row in found] == [5, 16, 32, 128, 256]
+    odd, small, own, large, larger = found
     assert odd.failure is not None
     assert (odd.failure.kind, odd.failure.message) == (FailureKind.BUILD, "The model takes even batches only.")
-    assert small.images_per_second == Estimate(value=161.0, low=161.0, high=161.0)  # of the second round
-    assert (small.peak_rss_bytes, small.gpu_memory_bytes) == (16_000, None)
-    assert found.times(own) == 1
+    assert small.model == Estimate(value=161.0, low=161.0, high=161.0)  # of the second round
+    assert isinstance(small.alone, Ceiling)
+    assert small.alone.resources is not None
+    assert (small.alone.resources.peak_rss_bytes, small.alone.resources.gpu_memory_bytes) == (16_000, None)
+    assert own.name == "batch 32 (own)"
     assert large.failure is not None
     assert large.failure.kind is FailureKind.OUT_OF_MEMORY
     assert larger.failure is not None
     assert "128" in larger.failure.message  # it was not tried
-    assert found.times(large) is None
 
 
 # ---------------------------------------------------------------- how long it is kept

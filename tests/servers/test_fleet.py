@@ -68,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checked(path: Path, *, quick: bool = False) -> Result:
-    return retuning.check(artifact.stored(path), quick=quick)
+    return retuning.check(path, quick=quick).figures
 
 
 def loaded(path: Path, said: str | None) -> Tuned:

@@ -104,7 +104,7 @@ def test_a_training_by_a_data_loader_is_diagnosed(backend: str, script: Path) ->
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
 def test_a_wrapped_data_loader_is_measured(backend: str, script: Path) -> None:
-    line = ("measure", "train.py:workload", "--json", "--seconds", "0.5")
+    line = ("measure", "train.py:workload", "--json", "--time", "0.5s")
     measured = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend=backend)).stdout)
     assert measured["images_per_second"]["value"] > 0
 

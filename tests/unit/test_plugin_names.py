@@ -58,7 +58,7 @@ ELSEWHERE = {
 """Literals that are another thing of the same name."""
 USERS = {
     "search/measurer.py": "the baselines: what people have without autopipe",
-    "cli/measure.py": "what is measured where nothing is set",
+    "api/measuring.py": "what is measured where nothing is set",
     "measure/ceilings.py": "the loader that shows what an image costs",
     "measure/formats.py": "the op whose time is asked for each format",
     "measure/verify.py": "the reference that the others are compared with",

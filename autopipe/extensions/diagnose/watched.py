@@ -13,6 +13,7 @@ from typing import Final, Literal
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
+from rich.console import RenderableType
 from rich.table import Table
 
 from autopipe.extensions.diagnose.paste import Code, written
@@ -242,10 +243,15 @@ def render(watched: Watched) -> Table:
 
 def show(watched: Watched) -> None:
     """Print the table, and what may be run or pasted."""
+    for part in parts(watched):
+        terminal.Console().print(part, soft_wrap=True, highlight=False)
+
+
+def parts(watched: Watched) -> list[RenderableType]:
+    """Return an empty line, the table, and what may be run or pasted."""
     line, code = to_run(watched), to_paste(watched)
     more = [f"next         {line}"] * (line is not None) + [f"\n{code}"] * (code is not None)
-    for part in ("", render(watched), *more):
-        terminal.Console().print(part, soft_wrap=True, highlight=False)
+    return ["", render(watched), *more]
 
 
 def rows(watched: Watched) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,8 +14,6 @@ if TYPE_CHECKING:  # imported before `--help` answers
     from autopipe.extensions.whatif.prediction import Interconnect, WhatIf
 
 GROUP = "Look closer"
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(B|bits?)/s", re.IGNORECASE)
-_DECIMAL = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def whatif(
@@ -45,21 +42,18 @@ def whatif(
 
     The best configuration there is told, too, and what more cores, memory, devices or faster storage would bring.
     """
-    from autopipe.cli import option_values
-    from autopipe.errors import ConfigError
+    from autopipe import values
     from autopipe.extensions.whatif.prediction import Machine, read, what_if
 
     machine = Machine(
         cores=cores,
-        step_seconds=None if step is None else option_values.seconds(step, "--step"),
+        step_seconds=None if step is None else values.seconds(step, "step"),
         devices=devices,
         interconnect=None if interconnect is None else rate_of(interconnect, "--interconnect"),
-        read_latency_seconds=None if read_latency is None else option_values.seconds(read_latency, "--read-latency"),
+        read_latency_seconds=None if read_latency is None else values.seconds(read_latency, "read_latency"),
         batch_size=batch,
-        memory_bytes=None if memory is None else option_values.size(memory, "--memory"),
+        memory_bytes=None if memory is None else values.size_bytes(memory, "memory"),
     )
-    if machine.step_seconds == 0:
-        raise ConfigError(f"`--step` must be longer than 0 s, but got {step!r}.")
     measured = read(options.located(artifact))
     found = what_if(measured, machine)
     if as_json:
@@ -70,19 +64,18 @@ def whatif(
 
 def rate_of(text: str, option: str) -> Interconnect:
     """Return the connection between devices: a preset by name, or a rate such as `12GB/s` or `25Gbit/s`."""
+    from autopipe import values
     from autopipe.errors import ConfigError, near
     from autopipe.extensions.whatif.prediction import INTERCONNECTS, Interconnect
 
     if text in INTERCONNECTS:
         return INTERCONNECTS[text]
-    match = _RATE.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0:
+    if (rate := values.bytes_per_second(text)) is None:
         raise ConfigError(
             f"`{option}` must be a rate such as 12GB/s or 25Gbit/s, or one of {', '.join(INTERCONNECTS)}; "
             f"but got {text!r}.{near(text, INTERCONNECTS)}"
         )
-    bits = 8 if match[3].lower().startswith("bit") else 1
-    return Interconnect(bytes_per_second=float(match[1]) * _DECIMAL[match[2].upper()] / bits, source=f"{option} {text}")
+    return Interconnect(bytes_per_second=rate, source=f"{option} {text}")
 
 
 def render(found: WhatIf, measured: float) -> Table:

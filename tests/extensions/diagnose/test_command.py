@@ -11,21 +11,21 @@ from typing import Any, NoReturn
 
 import pytest
 
-from autopipe.cli import main
+from autopipe.cli.options import Exit
 from autopipe.errors import NothingMeasuredError
-from autopipe.extensions.diagnose import command
+from autopipe.extensions.diagnose.script import diagnose
 from tests.unit.cli.conftest import Autopipe
 
 
 def test_an_option_that_cannot_be_is_refused_by_name(autopipe: Autopipe) -> None:
-    said = autopipe("diagnose", "--seconds", "inf", "a.py").refused()
-    assert "'--seconds': inf is not a finite number" in said
+    assert autopipe("diagnose", "--time", "soon", "a.py").refused().startswith("error: `time` must be a duration")
+    assert "`time` must be at least 0.1 s, but got '1ms'" in autopipe("diagnose", "--time", "1ms", "a.py").refused()
 
 
 def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys; sys.exit(' '.join(sys.argv[1:]))")
-    assert autopipe("diagnose", script, "--rehearse").status == main.NOTHING_MEASURED  # the script ran
+    assert autopipe("diagnose", script, "--rehearse").status == Exit.NOTHING_MEASURED  # the script ran
 
 
 class Ended(Exception):
@@ -57,6 +57,6 @@ def test_a_signal_that_comes_while_the_script_is_being_started_ends_the_script(
     script.write_text("import time\ntime.sleep(5)\n")
     monkeypatch.setattr(subprocess, "Popen", started)
     with pytest.raises(NothingMeasuredError, match="was ended by signal 15 before a training could be watched"):
-        command.watch(script)
+        diagnose(script)
     with pytest.raises(Ended):  # as before
         os.kill(os.getpid(), signal.SIGTERM)

@@ -182,9 +182,7 @@ def test_the_lines_that_were_made_slow_are_named(backend: str, names: list[str],
     forms = (FORMS[each.form].replace("WORKERS", str(each.workers)).replace("FORKS", str(each.forks)) for each in slow)
     script = HEAD + "".join(each.code + form for each, form in zip(slow, forms, strict=True))
     (tmp_path / "train.py").write_text(script)
-    done = autopipe(
-        "diagnose", "--json", "--keep-running", "--seconds", "999", "train.py", cwd=tmp_path, backend=backend
-    )
+    done = autopipe("diagnose", "--json", "--keep-running", "--time", "999s", "train.py", cwd=tmp_path, backend=backend)
     told = succeeded(done).stdout.splitlines()
     for each, found in zip(slow, (Watched.model_validate_json(line).lines for line in told), strict=True):
         assert found is not None, each

@@ -111,7 +111,7 @@ def test_retune_refuses_a_read_only_folder(autopipe: Autopipe, tmp_path: Path, m
     path = files.write(artifact(), tmp_path / "a.json")
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
     error = autopipe("retune", path, "--workload", "train.py:workload").refused()
-    assert error.startswith(f"error: The artefact's folder must be writable, but {str(tmp_path)!r} is not.")
+    assert error.startswith(f"error: The artifact's folder must be writable, but {str(tmp_path)!r} is not.")
     assert "--out" not in error
 
 

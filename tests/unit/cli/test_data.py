@@ -1,4 +1,4 @@
-"""`autopipe convert`, `verify`, `eject --to` and `measure --formats`, which run in the process of the command: here."""
+"""`autopipe convert`, `verify` and `eject --to`, which run in the process of the command: here."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe import again
 from autopipe.artifact import verifying
 from autopipe.errors import WorkloadError
 from autopipe.measure.outcome import Agreement, Verification
@@ -53,12 +54,14 @@ def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
 
 
 def test_parts_are_written_apart_and_joined_in_a_folder_that_is_named_as_it_is(home: Path, autopipe: Autopipe) -> None:
+    named = workload(home)
     for part in ("0/2", "1/2"):
-        ended = autopipe("convert", workload(home), "--out", "set [final]", "--shard", part)
-        assert "--finish 'set [final]'\n" in ended.err
-        half = autopipe("convert", "--finish", "set [final]") if part == "0/2" else None
-        assert half is None or (half.status, "error: The set in `set [final]` is not complete" in half.err) == (2, True)
-    assert "joined    8 samples in set [final]\n" in autopipe("convert", "--finish", "set [final]").err
+        ended = autopipe("convert", named, "--out", "set [final]", "--shard", part)
+        assert (
+            f"next      when every part is written: {again.autopipe('convert', named, '--out', 'set [final]')}\n"
+            in ended.err
+        )
+    assert "wrote     0 samples to set [final] in" in autopipe("convert", named, "--out", "set [final]").err
 
 
 def test_a_folder_of_images_needs_no_code_and_may_be_smaller_than_a_batch(home: Path, autopipe: Autopipe) -> None:
@@ -73,9 +76,9 @@ def test_a_folder_of_images_needs_no_code_and_may_be_smaller_than_a_batch(home: 
         (("--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
         (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
         (("--cut", "0"), "The form array keeps these samples after 1 or 2 of the first ops, but got 0"),
-        (("--shard", "2/2"), "`--shard` must be I/N with 0 <= I < N"),
-        (("--by", "nobody=here"), "`--by` must be NAME=ADDRESS with the name of an extension"),
-        (("--by", "nobody=here", "--shard", "0/2"), "`--by` writes all parts, but `--shard` asks for one"),
+        (("--shard", "2/2"), "`shard` must be I/N with 0 <= I < N"),
+        (("--by", "nobody=here"), "`by` must be NAME=ADDRESS with the name of an extension"),
+        (("--by", "nobody=here", "--shard", "0/2"), "`by` writes all parts, but `shard` asks for one"),
         (("--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
     ],
 )
@@ -158,7 +161,7 @@ def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> No
     [
         (["train.py:worklaod"], "Did you mean `workload`?"),
         ([], "A workload must be given"),
-        (["train.py:workload", "--images", "photos"], "A workload must be given"),
+        (["train.py:workload", "--images", "photos"], "got both: train.py:workload and photos"),
         (["unread.py:workload"], "NameError"),
     ],
     ids=str,
@@ -348,17 +351,3 @@ def test_what_ops_print_is_not_in_a_document(talks: str, autopipe: Autopipe) -> 
 def test_a_folder_for_the_code_is_not_told_the_artefacts_name(talks: str, autopipe: Autopipe) -> None:
     error = autopipe("eject", "--to", "keras", "--workload", talks, "--out", "photos").refused()
     assert error.splitlines()[-1] == "hint: Name a file in this folder: photos/plain_pipeline.py"
-
-
-# ---------------------------------------------------------------- measure --formats
-
-
-def test_the_document_of_formats_has_each_and_nothing_else_is_printed(home: Path, autopipe: Autopipe) -> None:
-    ended = autopipe("measure", "--images", "photos", "--image-size", "16", "--formats", "--json")
-    assert (ended.status, ended.err) == (0, "")
-    forms = json.loads(ended.out)["forms"]
-    assert {form["part"] for form in forms} == {"x"}
-    assert [form["name"] for form in forms] == ["as they are", "JPEG 95", "JPEG 90", "PNG, fast", "raw pixels"]
-    assert "PNG, fast" in autopipe("measure", workload(home), "--formats").out
-    (home / "empty").mkdir()
-    assert "There are no images" in autopipe("measure", "--images", "empty", "--formats").refused()

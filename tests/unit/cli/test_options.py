@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import autopipe as ap
-from autopipe.cli import option_values
-from autopipe.cli.options import Command, WorkloadOptions, ungrouped
+from autopipe import values
+from autopipe.api import request
+from autopipe.cli.options import Command, WorkloadOptions, ready
 from autopipe.cli.tune import retune, tune
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.facts import WrappedDataset
@@ -22,7 +23,7 @@ from tests.unit.cli.conftest import Autopipe, photos
 THREADS = ap.PipelineConfig(loader=ap.Threads(workers=2))
 
 
-SECONDS, SIZE, STEP = option_values.seconds, option_values.size, option_values.accelerator
+SECONDS, SIZE, STEP = values.seconds, values.size_bytes, request.accelerator
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ SECONDS, SIZE, STEP = option_values.seconds, option_values.size, option_values.a
     [
         *((SECONDS, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015))),
         *((SIZE, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7))),
-        (option_values.batch_sizes, "16, 32,64", (16, 32, 64)),
+        (lambda text, _: request.batch_sizes(text), "16, 32,64", (16, 32, 64)),
         *((STEP, "15ms", ap.SimulatedAccelerator(0.015)), (STEP, "224ms/400", ap.SimulatedAccelerator(0.224, 400))),
     ],
 )
@@ -38,6 +39,16 @@ def test_durations_and_sizes_are_numbers_with_a_unit_and_batch_sizes_whole_numbe
     read: Callable[..., object], text: str, value: object
 ) -> None:
     assert read(text, "--option") == value
+
+
+def test_numbers_are_seconds_and_bytes() -> None:
+    assert (SECONDS(120, "budget"), SECONDS(0.5, "budget"), SIZE(4096, "max_memory")) == (120.0, 0.5, 4096)
+
+
+@pytest.mark.parametrize("given", [0, -1, float("inf"), float("nan"), "0s", True, None, [2]])
+def test_a_duration_comes_to_an_end_and_is_longer_than_nothing(given: object) -> None:
+    with pytest.raises(ConfigError, match="`budget` must be"):
+        SECONDS(given, "budget")
 
 
 @pytest.mark.parametrize(
@@ -56,20 +67,20 @@ def test_what_has_no_such_unit_is_named_with_its_option_and_a_bare_number_with_w
             read(text, "--option")
     with pytest.raises(ConfigError) as raised:
         read("20", "--option")
-    assert f"--option 20{unit}" in str(raised.value.hint)
+    assert f"20{unit}" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("text", ["", "many", "0", "16,0", "16,,32", "1.5", "-4", " ", "9" * 5000, "0x10", "²"])
 def test_no_other_batch_size_is_taken_and_nothing_is_started_for_it(autopipe: Autopipe, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"`--batch-sizes` must be whole numbers of 1 or more") as raised:
-        option_values.batch_sizes(text, "--batch-sizes")
+    with pytest.raises(ConfigError, match=r"`batch_sizes` must be whole numbers of 1 or more") as raised:
+        request.batch_sizes(text)
     assert len(raised.value.message) < 300
     assert "must be whole numbers" in autopipe("measure", "a.py:w", f"--batch-sizes={text}").refused()
 
 
 def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to_one_loaders() -> None:
     pairs = ["loader=threads,tfdata", "threads.workers=2,4", "tfdata.prefetch=auto,2", "loader.prefetch=auto"]
-    assert option_values.allowed(pairs) == {
+    assert request.allowed(pairs) == {
         "loader": ("threads", "tfdata"),
         "threads.workers": (2, 4),
         "tfdata.prefetch": ("auto", 2),
@@ -104,30 +115,30 @@ def test_parameters_are_held_to_values_of_their_types_and_those_of_any_loader_to
 )
 def test_a_setting_that_cannot_be_is_named_with_what_there_is(pair: str, said: str, hint: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        option_values.allowed([pair])
+        request.allowed([pair])
     assert raised.value.message == said
     assert hint in str(raised.value.hint)
 
 
 def test_a_configuration_takes_changes() -> None:
-    changed = option_values.changed(THREADS, ["loader.workers=4", "keep=memory", "finish=host"])
+    changed = request.changed(THREADS, ["loader.workers=4", "keep=memory", "finish=host"])
     assert changed == ap.PipelineConfig(loader=ap.Threads(workers=4), keep="memory", finish="host")
 
 
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
     with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
-        option_values.changed(THREADS, ["loader.workers=2,4"])
+        request.changed(THREADS, ["loader.workers=2,4"])
     assert raised.value.hint == "Measure them one by one, or let `autopipe tune` try them: --only loader.workers=2,4"
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
-    assert option_values.changed(THREADS, ["loader=processes"]).loader == ap.Processes(workers=2)
-    assert option_values.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == ap.Processes(workers=3)
+    assert request.changed(THREADS, ["loader=processes"]).loader == ap.Processes(workers=2)
+    assert request.changed(THREADS, ["loader=processes", "loader.workers=3"]).loader == ap.Processes(workers=3)
 
 
 def test_a_knob_that_this_loader_does_not_have_is_told_with_those_that_it_has() -> None:
     with pytest.raises(ConfigError) as raised:
-        option_values.changed(THREADS, ["loader=tfdata", "loader.workers=4"])
+        request.changed(THREADS, ["loader=tfdata", "loader.workers=4"])
     assert raised.value.message.startswith("There is no setting `loader.workers` of the loader tfdata.")
     hint = str(raised.value.hint)
     assert "loader.num_parallel_calls" in hint
@@ -143,15 +154,13 @@ WRAPPED = WrappedDataset(
 
 
 def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_other_takes_them() -> None:
-    assert option_values.configured(THREADS, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
-    changed = option_values.configured(
-        THREADS, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"]
-    )
+    assert request.configured(THREADS, WRAPPED, []).loader == Wrapped.model_validate({"calls": 2, "order": "any"})
+    changed = request.configured(THREADS, WRAPPED, ["wrapped.calls=1", "wrapped.order=fixed", "device_prefetch=2"])
     assert changed.loader == Wrapped.model_validate({"calls": 1, "order": "fixed"})
     assert changed.device_prefetch == 2
-    assert option_values.configured(THREADS, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
+    assert request.configured(THREADS, None, ["loader.workers=3"]).loader == ap.Threads(workers=3)
     with pytest.raises(ConfigError, match=r"`wrapped\.calls` is a setting of a dataset of ap\.wrap"):
-        option_values.configured(THREADS, None, ["wrapped.calls=1"])
+        request.configured(THREADS, None, ["wrapped.calls=1"])
 
 
 @pytest.mark.parametrize(
@@ -164,15 +173,15 @@ def test_a_wrapped_dataset_is_measured_as_it_is_or_with_other_parameters_and_no_
 )
 def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        option_values.configured(THREADS, WRAPPED, [pair])
+        request.configured(THREADS, WRAPPED, [pair])
     assert said in str(raised.value)
 
 
 def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
-        option_values.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
+        request.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
     assert raised.value.hint == "To try all of these values: --only loader=threads,tfdata"
-    assert option_values.allowed(["keep=none", "keep=none"]) == {"keep": ("none",)}
+    assert request.allowed(["keep=none", "keep=none"]) == {"keep": ("none",)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,15 +199,15 @@ def draw(name: str, size: Size = TALL, *, fill: bool = False) -> None:
 
 
 def parameters(command: Command) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(ungrouped(command)).parameters
+    return inspect.signature(ready(command)).parameters
 
 
 def test_a_group_is_an_option_for_each_field_in_its_place_with_the_commands_defaults() -> None:
     found = parameters(draw)
-    assert list(found) == ["name", "height", "width", "fill"]
+    assert list(found) == ["name", "height", "width", "fill", "context", "verbose", "log_level"]
     assert [found[name].default for name in ("height", "width")] == [5, 2]
     assert found["height"].annotation is int
-    ungrouped(draw)(name="box", height=3, width=4, fill=True)
+    ready(draw)(name="box", height=3, width=4, fill=True, context=None, verbose=False, log_level="warning")
     assert called == ["box", Size(height=3, width=4), True]
     assert (parameters(tune)["trials"].default, parameters(retune)["trials"].default) == (30, 15)
 
@@ -210,7 +219,7 @@ def images(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("model", ["mobilenet-v2", " mobilenet_v2", "mobilenet.v2", None])
 def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(images: str, model: str | None) -> None:
-    named = WorkloadOptions(images=images, model=model, batch_size=2).chosen().named
+    named = WorkloadOptions(images=images, model=model, batch_size=2).target().named
     assert named is not None
     assert (named.model, named.image_size, named.batch_size) == ("mobilenet_v2", 224, 2)
 
@@ -226,11 +235,11 @@ def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(imag
 )
 def test_what_an_artefact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
-        WorkloadOptions(**{"images": images, **options}).chosen()
+        WorkloadOptions(**{"images": images, **options}).target()
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 32}, {"image_size": 224}, {"model": "mobilenet_v2"}])
 def test_a_workload_that_says_itself_what_it_trains_takes_no_options_of_images(options: dict[str, Any]) -> None:
     option = f"--{next(iter(options)).replace('_', '-')}"
     with pytest.raises(WorkloadError, match=f"`{option}` goes with `--images`, but `train.py:workload` has its own"):
-        WorkloadOptions(workload="train.py:workload", **options).chosen()
+        WorkloadOptions(workload="train.py:workload", **options).target()

@@ -12,11 +12,12 @@ import pytest
 from rich.text import Text
 
 from autopipe import again
+from autopipe.api.request import Target
 from autopipe.artifact import factory, schema
 from autopipe.cli import screen
-from autopipe.cli.options import Chosen
 from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
 from autopipe.errors import ArtifactError
+from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
@@ -26,16 +27,17 @@ from tests.fakes.profiles import profile
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
 
+TRAIN = Target(name="", workload=protocol.Reference(text="train.py:workload"))
 IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
 
 
 @pytest.mark.parametrize(
     ("chosen", "storage", "options"),
     [
-        (Chosen(workload="train.py:workload"), {}, None),
-        (Chosen(workload="train.py:workload"), {"keep": "array"}, "train.py:workload --to array --out {0}array'"),
+        (TRAIN, {}, None),
+        (TRAIN, {"keep": "array"}, "train.py:workload --to array --out {0}array'"),
         (
-            Chosen(workload="unused", named=IMAGES),
+            Target(name="", workload=TRAIN.workload, named=IMAGES),
             {"keep": "array:1"},
             "--images '/my photos' --image-size 96 --to array --cut 1 --out {0}array-1'",
         ),
@@ -44,7 +46,7 @@ IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
 )
 def test_what_to_do_next_is_said(
     tmp_path: Path,
-    chosen: Chosen,
+    chosen: Target,
     storage: dict[str, Any],
     options: str | None,
     capsys: pytest.CaptureFixture[str],

@@ -10,17 +10,18 @@ import pytest
 from rich.console import RenderableType
 
 from autopipe.artifact.drift import Result, Verdict
-from autopipe.measure.batch_sizes import BatchSizes, OfBatchSize
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.formats import Form, Formats
 from autopipe.measure.outcome import (
     Agreement,
     FailureKind,
+    Measurement,
     Phase,
     Resources,
     TrialFailure,
     Verification,
 )
+from autopipe.measure.rows import Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -47,8 +48,14 @@ def lines(shown: RenderableType, width: int = 200) -> list[str]:
     return [line.rstrip() for line in printed(shown, width).splitlines()]
 
 
+def row(
+    both: Measurement | TrialFailure, config: PipelineConfig = CONFIG, alone: Ceiling = CEILING, name: str = "a.py:w"
+) -> Row:
+    return Row(name=name, config=config, alone=alone, both=both)
+
+
 def measured(config: PipelineConfig = CONFIG, simulated: SimulatedAccelerator | None = None) -> list[str]:
-    found = tables.measurement(measurement(config, [90.0] * 8, batch_size=32), config, CEILING, simulated)
+    found = tables.measurement(row(measurement(config, [90.0] * 8, batch_size=32), config), simulated)
     return [" ".join(line.split()) for line in lines(found)]
 
 
@@ -60,7 +67,7 @@ def test_what_each_op_costs_waits_and_locks_is_told() -> None:
 
 def test_ops_of_python_are_named_and_native_ones_hold_no_lock() -> None:
     def shown(ceiling: Ceiling) -> list[str]:
-        return lines(tables.measurement(measurement(CONFIG, [90.0] * 8, batch_size=32), CONFIG, ceiling))
+        return lines(tables.measurement(row(measurement(CONFIG, [90.0] * 8, batch_size=32), alone=ceiling)))
 
     read, function = CEILING.op_costs
     native = CEILING.model_copy(update={"op_costs": (read.model_copy(update={"native": True}), function)})
@@ -72,12 +79,12 @@ def test_ops_of_python_are_named_and_native_ones_hold_no_lock() -> None:
     assert not any(line.startswith("Python") for line in shown(CEILING.model_copy(update={"op_costs": every})))
 
 
-def test_workloads_are_compared_in_figures_and_what_limits_each_stands_below() -> None:
+def test_workloads_are_rows_of_figures_and_what_limits_each_stands_below() -> None:
     failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="It died.")
     ran = measurement(CONFIG, [90.0] * 8, batch_size=32)
-    found = lines(tables.comparison([("a.py:w", CONFIG, CEILING, ran), ("b.py:w", CONFIG, CEILING, failure)]), 80)
-    assert found[0].split() == ["images/s", "model", "alone", "loader", "alone", "in", "training"]
-    assert [line.split()[-1] for line in found[1:3]] == ["90", "failed"]
+    found = lines(tables.rows([row(ran, name="a.py:w"), row(failure, name="b.py:w")]), 80)
+    assert found[0].split() == ["images/s", "model", "alone", "loader", "alone", "together"]
+    assert found[1].split()[-1] == "90"
     assert found[4].startswith("a.py:w: ")
     assert "b.py:w: crashed in measure: It died." in found
 
@@ -101,28 +108,31 @@ def test_pixels_that_differ_are_told_of() -> None:
     assert "pixels differ from those of the other loaders" in "".join(measured(PipelineConfig(loader=dali)))
 
 
-def test_each_batch_size_is_told_with_its_rate_its_step_and_its_memory_or_its_failure() -> None:
+def test_each_batch_size_is_told_with_its_rate_and_its_memory_or_its_failure() -> None:
+    def alone(rate: float, **used: int) -> Ceiling:
+        estimate = Estimate(value=rate, low=rate, high=rate)
+        return Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0, resources=Resources(**used))
+
     failure = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message="there is no room")
-    rows = (
-        OfBatchSize(
-            batch_size=16, images_per_second=Estimate(value=800.0, low=790.0, high=810.0), peak_rss_bytes=1 << 30
-        ),
-        OfBatchSize(batch_size=32, images_per_second=Estimate(value=1000.0, low=990.0, high=1010.0)),
-        OfBatchSize(batch_size=64, images_per_second=Estimate(value=1500.0, low=1490.0, high=1510.0)),
-        OfBatchSize(batch_size=128, failure=failure),
-    )
-    found = BatchSizes(batch_size=32, rows=rows)
-    shown = [" ".join(line.split()) for line in lines(tables.batch_sizes(found))]
-    assert shown[0] == "batch images/s, model alone a step memory"
-    assert shown[1:4] == [
-        "16 800 (790 to 810) 20 ms 1 GiB 0.80x",
-        "32 1,000 (990 to 1,010) 32 ms the workload's",
-        "64 1,500 (1,490 to 1,510) 42.7 ms 1.5x",
+    parts: dict[int, Ceiling | TrialFailure] = {
+        16: alone(800.0, peak_rss_bytes=1 << 30),
+        32: alone(1000.0),
+        64: alone(1500.0),
+        128: failure,
+    }
+    found = [Row(name=f"batch {size}", batch_size=size, alone=part) for size, part in parts.items()]
+    shown = [" ".join(line.split()) for line in lines(tables.rows(found, own=32))]
+    assert shown[:4] == [
+        "images/s model alone loader alone together memory",
+        "batch 16 800 1 GiB",
+        "batch 32 1,000",
+        "batch 64 1,500",
     ]
-    assert shown[4].startswith("128 out of memory in warm up: there is no room")
-    on_gpu = rows[0].model_copy(update={"gpu_memory_bytes": 2 << 30})
-    shown = [" ".join(line.split()) for line in lines(tables.batch_sizes(BatchSizes(batch_size=32, rows=(on_gpu,))))]
-    assert shown == ["batch images/s, model alone a step GPU memory", "16 800 (790 to 810) 20 ms 2 GiB"]
+    assert "batch 16: 0.80x the workload's own rate" in shown
+    assert "batch 128: out of memory in warm up: there is no room" in shown
+    on_gpu = Row(name="batch 16", batch_size=16, alone=alone(800.0, gpu_memory_bytes=2 << 30))
+    shown = [" ".join(line.split()) for line in lines(tables.rows([on_gpu], own=32))]
+    assert shown == ["images/s model alone loader alone together GPU memory", "batch 16 800 2 GiB"]
 
 
 def test_each_format_is_told_with_its_rate_its_size_and_its_error() -> None:

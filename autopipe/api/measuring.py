@@ -1,0 +1,204 @@
+"""Measures trainings as they are configured: `ap.measure`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time as clock
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from autopipe.api import request
+from autopipe.api.request import Target
+from autopipe.artifact import converting, pick
+from autopipe.errors import ConfigError
+from autopipe.hardware import machine
+from autopipe.measure import fingerprint, rows
+from autopipe.measure import formats as encoding
+from autopipe.measure.facts import Ceiling, Description
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.measure.rows import Row
+from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.pipeline import wrap
+from autopipe.pipeline.batching import trace as traces
+from autopipe.pipeline.config import PipelineConfig, Value
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.loaders.processes import Processes
+from autopipe.pipeline.loaders.threads import Threads
+from autopipe.reports import tables, wording
+from autopipe.reports.answer import Answer
+from autopipe.search import searching
+from autopipe.search.measurer import succeeded
+from autopipe.search.settings import Settings, simulation
+from autopipe.values import JsonObject, seconds
+
+_ALONE_SECONDS: Final = 60.0  # after which no further value of a parameter is tried without the model
+_NO_STEP_SECONDS: Final = 1e-6  # of a model that takes no time
+_LOG = logging.getLogger(__name__)
+
+
+def measure(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
+    *workloads: request.Given,
+    settings: Mapping[str, Value] | Sequence[str] = (),
+    batch_sizes: str | Sequence[int] = (),
+    mode: Literal["train", "evaluate", "predict"] | None = None,
+    simulate_step: str | SimulatedAccelerator | None = None,
+    virtual_devices: int | None = None,
+    page_cache: Literal["warm", "cold", "auto"] = "auto",
+    time: str | float = 5.0,
+    formats: bool = False,
+    trace: Path | None = None,
+) -> Answer[tuple[Row, ...]]:
+    """Measure trainings: the model alone, the loader alone, both together, and what limits them.
+
+    A workload is fed by threads, one for each core, and an artifact by its own configuration. Of one workload all is
+    shown; several are rows of a table. A dataset of `ap.wrap` is read without its model, too.
+
+    Args:
+        workloads: workloads, names such as "train.py:workload", folders of images, artifacts; none: `tuned/`.
+        settings: changes of the configuration: `{"loader.workers": 4}`, or texts such as "keep=memory".
+        batch_sizes: measures the model alone at these sizes instead, a row each: `(16, 32)`, or "16,32".
+        mode: what the model does with the batches; None: trains, or as the artifact was tuned for.
+        simulate_step: an accelerator in the model's place, by its time a step: "15ms", or "224ms/400" for 400 images.
+        virtual_devices: so many parts of the CPU stand for devices.
+        page_cache: whether files are read from memory or from disk.
+        time: the most seconds to measure, or a text such as "5s".
+        formats: also encode some images anew in memory, and time decoding each format.
+        trace: a file for a trace of the work over time.
+
+    Raises:
+        ConfigError: an argument is impossible.
+        WorkloadError: the only workload cannot be imported or run.
+        NothingMeasuredError: the only workload could not be measured for another reason.
+
+    Example:
+        >>> ap.measure("train.py:workload", settings={"loader.workers": 4})     # doctest: +SKIP
+    """
+    told = {"mode": mode, "simulate_step": simulate_step, "virtual_devices": virtual_devices, "page_cache": page_cache}
+    asked = request.settings_of(request.Search(**{k: v for k, v in told.items() if v is not None}))  # type: ignore[typeddict-item]
+    as_tuned = mode is None and simulate_step is None and not virtual_devices
+    pairs = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else list(settings)
+    sizes = request.batch_sizes(batch_sizes) if batch_sizes != () else ()
+    if (longest := seconds(time, "time")) < _LEAST_SECONDS:
+        raise ConfigError(f"`time` must be at least {_LEAST_SECONDS:g} s, but got {time!r}.")
+    targets = [request.target(each) for each in workloads or (None,)]
+    of_one = {"batch_sizes": bool(sizes), "formats": formats, "trace": trace is not None}
+    if len(targets) > 1 and any(of_one.values()):
+        option = next(name for name in of_one if of_one[name])
+        raise ConfigError(f"`{option}` takes one workload, but got {len(targets)}.", hint="Measure them one by one.")
+    with traces.begun(trace) as trace_file:
+        looks = [_Look(each, asked, pairs, longest, trace_file, as_tuned=as_tuned) for each in targets]
+        if len(looks) > 1:
+            found = tuple(look.row() for look in looks)
+            return Answer(found, tables.rows(found))
+        if sizes:
+            own, found = looks[0].sizes(sizes)
+            return Answer(found, tables.rows(found, own=own))
+        return looks[0].whole(formats=formats)
+
+
+_LEAST_SECONDS: Final = 0.5
+
+
+class _Look:
+    """The measurements of one workload."""
+
+    def __init__(
+        self, target: Target, asked: Settings, pairs: list[str], longest: float, trace: str | None, *, as_tuned: bool
+    ) -> None:
+        self._target, self._pairs = target, pairs
+        self._asked, self._usual = asked, PipelineConfig(loader=Threads(workers=machine.usable_cores()))
+        if target.stored is not None:
+            choice = pick.pick(target.stored.artifact, fingerprint.detect(), name=target.name)
+            self._usual = choice.config
+            if as_tuned:
+                self._asked = simulation(choice.profile.request)
+        request.changed(self._usual, request.of_loaders(pairs))  # before a child is started
+        self._shortest = min(longest, 2.0)
+        self._options: JsonObject = {
+            "min_seconds": self._shortest,
+            "max_seconds": longest,
+            "page_cache": asked.page_cache,
+            "trace": trace,
+        }
+
+    @contextlib.contextmanager
+    def _described(self, settings: Settings) -> Iterator[tuple[TrialRunner, Description]]:
+        """Start the process of the trials; yield its runner and the workload."""
+        said = searching.once(lambda remark: _LOG.warning("%s", remark.text))
+        with searching.runner_for(self._target.workload, settings, said) as runner:
+            yield runner, searching.description(runner)
+
+    def _config(self, described: Description) -> PipelineConfig:
+        if self._target.stored is not None:
+            return request.changed(self._usual, self._pairs)
+        return request.configured(self._usual, described.wrapped, self._pairs)
+
+    def row(self) -> Row:
+        """Measure it; a failure is in the row."""
+        with self._described(self._asked) as (runner, described):
+            config = self._config(described)
+            alone = runner.ceiling(config.model_setup, {"page_cache": self._options["page_cache"]})
+            if isinstance(alone, Ceiling):
+                alone = alone.model_copy(update={"depths": described.depths})
+            both = runner.measure(config, self._options)
+        return Row(name=self._target.name, config=config, alone=alone, both=both)
+
+    def whole(self, *, formats: bool) -> Answer[tuple[Row, ...]]:
+        """Measure it, and show everything. Raises as `succeeded`."""
+        kept = encoding.formats(converting.imported(self._target.workload)) if formats else None
+        with self._described(self._asked) as (runner, described):
+            config = self._config(described)
+            ceiling = succeeded(runner.ceiling(config.model_setup, {"page_cache": self._options["page_cache"]}))
+            ceiling = ceiling.model_copy(update={"depths": described.depths})
+            both = succeeded(runner.measure(config, self._options))
+        without = tuple(self._without_model(config, described))
+        row = Row(name=self._target.name, config=config, alone=ceiling, both=both, without_model=without, formats=kept)
+        shown: list[RenderableType] = [tables.measurement(row, self._asked.simulate, described.counted)]
+        shown += [Text(), tables.without_model(without)] if without else []
+        shown += [] if kept is None else [Text(), tables.formats(kept)]
+        return Answer((row,), Group(*shown))
+
+    def sizes(self, sizes: Sequence[int]) -> tuple[int, tuple[Row, ...]]:
+        """Measure the model alone at some batch sizes; return the workload's own as well."""
+        with self._described(self._asked) as (runner, described):
+            config = self._config(described)
+            if uneven := [size for size in sizes if size % config.devices]:
+                raise ConfigError(
+                    f"Each of `batch_sizes` must divide equally between {config.devices} devices, but got {uneven[0]}.",
+                    hint=f"Use multiples of {config.devices}.",
+                )
+            return described.batch_size, rows.by_batch_size(runner, config.model_setup, described.batch_size, sizes)
+
+    def _without_model(self, config: PipelineConfig, described: Description) -> list[Measurement]:
+        """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time
+        allows, by worker processes if they can make its batches, and once more as usual with its lines.
+        """
+        if described.wrapped is None:
+            return []
+        usual, around = config.loader.model_dump(), type(config.loader).model_fields
+        choices = described.wrapped.choices if config.loader.takes_any else {}
+        knobs = {name: values for name, values in choices.items() if name not in around}
+        loaders = [usual, *({**usual, name: each} for name in knobs for each in knobs[name] if each != usual.get(name))]
+        configs = [config.model_copy(update={"loader": type(config.loader).model_validate(each)}) for each in loaders]
+        processes = Processes(workers=machine.usable_cores())
+        if choices and described.wrapped.with_workers and described.against("loader", processes.kind) is None:
+            arguments = {name: usual[name] for name in knobs if name in usual and name not in wrap.KNOBS}
+            configs.insert(1, config.model_copy(update={"loader": processes, "arguments": arguments}))
+        asked = {"min_seconds": self._shortest, "max_seconds": self._shortest}
+        ends_at, found = clock.monotonic() + _ALONE_SECONDS, list[Measurement]()
+        with self._described(Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS))) as (runner, _):
+            for each in (*configs, config):
+                last = each is config
+                if not last and clock.monotonic() > ends_at:
+                    continue
+                answer = runner.measure(each, {**asked, "lines": last})
+                if each == config or not isinstance(answer, TrialFailure):
+                    found.append(succeeded(answer))
+                else:  # another value than the user's, such as processes for a dataset that does not pickle
+                    _LOG.warning("%s: %s", each.short(), wording.failed(answer))
+        return found

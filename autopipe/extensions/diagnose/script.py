@@ -1,0 +1,139 @@
+"""Runs a training script, which is watched in a process of its own: `ap.diagnose`, and the command of that name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Group
+
+from autopipe.errors import ConfigError, NothingMeasuredError, TrialError
+from autopipe.extensions.diagnose import watched
+from autopipe.extensions.diagnose.watched import Watched
+from autopipe.hardware import processes
+from autopipe.reports.answer import Answer
+from autopipe.values import seconds
+
+
+def diagnose(
+    script: str | Path,
+    *arguments: str,
+    time: float | str = 10.0,
+    steps: int | None = None,
+    callbacks: bool = False,
+    keep_running: bool = False,
+) -> Answer[tuple[Watched, ...]]:
+    """Run a training script, and tell for each `fit` whether it waits for data, and how much there is to gain.
+
+    Once enough was seen the script is ended, before it could save anything.
+
+    Args:
+        script: the training script, as it is.
+        arguments: what the script takes.
+        time: how much training to look at: seconds, or a text such as "10s".
+        steps: how many steps to look at instead.
+        callbacks: run the script's callbacks that may write files, too.
+        keep_running: let the script go on to its end, and look at every fit.
+
+    Raises:
+        TrialError: there is no such script.
+        NothingMeasuredError: it ended before a training could be watched.
+
+    Example:
+        >>> ap.diagnose("train.py", "--epochs", "3")    # doctest: +SKIP
+    """
+    found, _ = run(Path(script), arguments, time=time, steps=steps, callbacks=callbacks, keep_running=keep_running)
+    return Answer(tuple(found), Group(*(part for each in found for part in watched.parts(each))))
+
+
+def run(  # noqa: PLR0913  as `diagnose`
+    script: Path,
+    arguments: Sequence[str] = (),
+    *,
+    time: float | str = 10.0,
+    steps: int | None = None,
+    callbacks: bool = False,
+    keep_running: bool = False,
+    quiet: bool = False,
+) -> tuple[list[Watched], int]:
+    """Run a script as `diagnose` does, and return the findings for each `fit` and the script's exit status.
+
+    If `quiet`, the script's stdout goes to stderr.
+    """
+    if steps is not None and steps < 1:
+        raise ConfigError(f"`steps` must be a whole number of 1 or more, but got {steps!r}.")
+    if (long := seconds(time, "time")) < _LEAST_SECONDS:
+        raise ConfigError(f"`time` must be at least {_LEAST_SECONDS:g} s, but got {time!r}.")
+    wanted = [f"--seconds={long}", *([] if steps is None else [f"--steps={steps}"])]
+    wanted += ["--callbacks"] * (callbacks or keep_running) + ["--keep-running"] * keep_running
+    if not script.is_file():
+        raise TrialError(
+            f"`diagnose` runs a Python script, but there is no file `{script}`.",
+            hint="For example: autopipe diagnose train.py --epochs 3",
+        )
+    child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
+    with tempfile.TemporaryFile() as told:
+        command = [*processes.started(child), f"--fd={told.fileno()}", *wanted, str(script), *arguments]
+        sys.stdout.flush()
+        status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout))
+        told.seek(0)
+        lines = [(json.loads(line), line) for line in told]
+    if lines and lines[-1][0]["status"] == "failed":
+        raise NothingMeasuredError(lines[-1][0]["message"], hint=lines[-1][0]["hint"])
+    found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
+    notes = tuple(dict.fromkeys(read["message"] for read, _ in lines if read["status"] == "note"))
+    found = [each.model_copy(update={"warnings": (*each.warnings, *notes)}) for each in found]
+    if not found:
+        raise _nothing(script, status)
+    return found, status
+
+
+_LEAST_SECONDS = 0.1
+_GRACE_SECONDS = 5.0  # after Ctrl-C
+
+
+def _run(start: Callable[[], subprocess.Popen[bytes]]) -> int:
+    """Start the script, pass SIGTERM on to it, also one that arrives while it starts, and return its exit status."""
+    process: subprocess.Popen[bytes] | None = None
+    ended = False
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal ended
+        ended = True
+        if process is not None:
+            process.terminate()
+
+    before = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        process = start()
+        if ended:
+            process.terminate()
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):  # the script gets it, too; the findings so far are shown
+                return process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+                return process.wait(_GRACE_SECONDS)
+            process.kill()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _nothing(script: Path, status: int) -> NothingMeasuredError:
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        return NothingMeasuredError(
+            f"`{script}` {how} before a training could be watched.", hint="What it printed itself stands above."
+        )
+    return NothingMeasuredError(
+        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process, "
+        "nor a loop over a PyDataset, tf.data, Grain or a DataLoader.",
+        hint="Loops over other data, tf_keras and child processes are not watched. In your own code: "
+        "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
+    )

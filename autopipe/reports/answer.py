@@ -1,0 +1,67 @@
+"""What `ap.check` and the like return: figures that show themselves as a command prints them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pydantic
+from rich.console import Console, RenderableType
+
+from autopipe.artifact import artifact as files
+
+Figures = TypeVar("Figures")
+_FORMAT = '<pre style="line-height:1.3">{code}</pre>'
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Answer(Generic[Figures]):
+    """The answer to a question: text in a terminal, HTML in a notebook, and figures for a program.
+
+    Attributes:
+        figures: the values, such as a pydantic model.
+        shown: the same as the command of this name prints it.
+    """
+
+    figures: Figures
+    shown: RenderableType
+
+    def json(self) -> str:
+        """Return the figures as the command prints them with `--json`."""
+        return json.dumps(_plain(self.figures), indent=2)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the text to a file, and return its path. Raises ArtifactError if it cannot be written."""
+        return files.replace_text(path, f"{self}\n", usual="answer.txt")
+
+    def __repr__(self) -> str:
+        console = Console(file=io.StringIO(), width=_width(), markup=False, emoji=False, record=True)
+        console.print(self.shown, soft_wrap=True, highlight=False)
+        return "\n".join(line.rstrip() for line in console.export_text().splitlines())
+
+    def _repr_html_(self) -> str:
+        console = Console(file=io.StringIO(), width=120, markup=False, emoji=False, record=True)
+        console.print(self.shown, soft_wrap=True, highlight=False)
+        return console.export_html(inline_styles=True, code_format=_FORMAT)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def _plain(figures: Any) -> Any:
+    if isinstance(figures, pydantic.BaseModel):
+        return figures.model_dump(mode="json")
+    if isinstance(figures, Mapping):
+        return {str(name): _plain(each) for name, each in figures.items()}
+    return (
+        [_plain(each) for each in figures]
+        if isinstance(figures, Sequence) and not isinstance(figures, str)
+        else figures
+    )
