@@ -146,9 +146,6 @@ def test_samples_are_converted_verified_and_written_as_plain_code(
         (lambda: ap.check("nowhere.json"), "There is no artefact"),
         (lambda: ap.eject("nowhere.json"), "There is no artefact"),
         (lambda: ap.retune("nowhere.json", budget="2m"), "There is no artefact"),
-        (lambda: ap.diagnose("nowhere.py"), "there is no file `nowhere.py`"),
-        (lambda: ap.diagnose("nowhere.py", time=0), "`time` must be longer than 0 s"),
-        (lambda: ap.diagnose("nowhere.py", steps=0), "`steps` must be a whole number of 1 or more, but got 0"),
     ],
 )
 def test_what_cannot_be_answered_is_named(ask: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 from autopipe.cli.options import Exit
-from autopipe.errors import NothingMeasuredError
+from autopipe.errors import AutopipeError, NothingMeasuredError
 from autopipe.extensions.diagnose.script import diagnose
 from tests.unit.cli.conftest import Autopipe
 
@@ -20,6 +20,19 @@ from tests.unit.cli.conftest import Autopipe
 def test_an_option_that_cannot_be_is_refused_by_name(autopipe: Autopipe) -> None:
     assert autopipe("diagnose", "--time", "soon", "a.py").refused().startswith("error: `time` must be a duration")
     assert "`time` must be at least 0.1 s, but got '1ms'" in autopipe("diagnose", "--time", "1ms", "a.py").refused()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "there is no file `nowhere.py`"),
+        ({"time": 0}, "`time` must be longer than 0 s"),
+        ({"steps": 0}, "`steps` must be a whole number of 1 or more, but got 0"),
+    ],
+)
+def test_what_python_asks_for_and_cannot_have_is_named(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(AutopipeError, match=said):
+        diagnose("nowhere.py", **options)
 
 
 def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:
