@@ -29,8 +29,8 @@ def build_loader(
 
     Args:
         workload: what is trained.
-        config: how it is fed; `finish="host"` suits a loop. None, with `tune`: as a short look at the samples predicts
-            to be the fastest.
+        config: how it is fed; `finish="host"` suits a loop. None, with `tune`: the fastest in a
+            race of less than a second.
         shard: `(i, n)` takes the i-th of n disjoint parts of every epoch.
         rank: `(i, n)` takes the i-th of n equal parts of every batch, for n processes that train together.
         tune: "live" tries other configurations while the loader is read, if its reader waits, and keeps what is faster;
@@ -69,7 +69,7 @@ def build_trainer(
 
     Args:
         workload: what is trained.
-        config: how it is fed; None, with `tune`: as a short look at the samples predicts to be the fastest.
+        config: how it is fed; None, with `tune`: the fastest in a race of less than a second.
         shard: `(i, n)` trains on the i-th of n disjoint parts of every epoch.
         tune: "live" has each `fit` try other configurations while it trains, if the model waits for data, and keep what
             is faster; the batches stay the same. None: only those that are told to.

@@ -195,12 +195,16 @@ def few(workload: Workload, config: PipelineConfig, pages: PageCache, rate: floa
 
 
 def run(
-    workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report
+    workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report | None = None
 ) -> tuple[Estimate, float]:
     """Measure images/s and core-seconds an image of a loader without a model, once its caches are filled."""
     with assembly.build_loader(workload, config, plan=plan) as loader:
         batches: Iterator[Batch] = itertools.chain.from_iterable(loader.batches(epoch) for epoch in itertools.count())
-        alive = functools.partial(report.progress, 0, 0.0)  # a sign of life: a batch may take seconds
+
+        def alive() -> None:  # a batch may take seconds
+            if report is not None:
+                report.progress(0, 0.0)
+
         for _ in range(len(loader) if config.kept.in_memory and not config.kept.encoded else 0):
             next(batches)
             alive()

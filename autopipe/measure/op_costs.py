@@ -291,12 +291,10 @@ def with_lock(
     plan: Plan,
     indices: Sequence[int],
     alive: Callable[[], object] = lambda: None,
-    least_seconds: float = 0.0,
 ) -> tuple[OpCost, ...]:
     """Return the costs with the share of each under Python's lock, found by running it in several threads.
 
-    Ops of the native library hold none; cheaper reads and ops than `least_seconds` are taken to hold none. `alive` is
-    called between ops, each of which may take seconds for a sample.
+    Ops of the native library hold none. `alive` is called between ops, each of which may take seconds for a sample.
     """
     steps = plan.steps
     if all(cost.native for cost in found):
@@ -306,8 +304,7 @@ def with_lock(
         return tuple(found)
 
     def share_of(cost: OpCost, call: Callable[[], object]) -> float:
-        is_worth = not cost.native and cost.seconds_per_image >= least_seconds
-        return held_share(call, cost.wall_seconds_per_image) if is_worth else 0.0
+        return 0.0 if cost.native else held_share(call, cost.wall_seconds_per_image)
 
     held = [share_of(found[0], lambda: workload.data.read(read[0][0]))]
     largest = max([1, *(step.after.bytes for step in steps)])

@@ -1,11 +1,11 @@
 """A training that tunes itself: other configurations take its loader's place while it runs, and stay if faster.
 
 Batches do not depend on the configuration, so the training cannot tell. Nothing is touched while the model hardly
-waits for data. If it waits, the cost model names other configurations, which are tried one at a time: in windows by
-turns with the running one, and judged in pairs, with one error probability shared over all looks. What is not faster is
-taken back, and so is what fails. The model's setup, the storage form and the transfers stay as they are, because they
-are compiled or built in. The rules come first; `LiveTuner` follows a training by them. `quick_look` says what is worth
-a trial.
+waits for data. If it waits, the same race as a tune's (`autopipe.search.race`) names other configurations, and its
+measure is the training: they run one at a time in windows by turns with the running one, and are judged in pairs, with
+one error probability shared over all looks. What is not faster is taken back, and so is what fails. The model's setup,
+the storage form and the transfers stay as they are, because they are compiled or built in. The rules come first;
+`LiveTuner` follows a training by them. `quick_look` has what the race needs to know.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import enum
 import functools
 import logging
 import math
+import queue
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from statistics import fmean, stdev
@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autopipe.errors import AutopipeError
 from autopipe.hardware import machine
-from autopipe.measure import costs
 from autopipe.measure.stats import FEWEST_PAIRS, REPEATABILITY, estimate, student_t
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
-from autopipe.search.quick_look import Look, over_epochs, ranked, workers_of
+from autopipe.search.quick_look import Look, changeable
 from autopipe.search.result import Change, Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
@@ -48,7 +47,7 @@ WAITS: Final = 0.02
 """A model that waits for less of its time has nothing to gain."""
 
 WORTH: Final = 1.05
-"""Times the running rate that another configuration must promise to be tried."""
+"""Times the rate without it, that a cache must make alone to be filled."""
 
 _WINDOW_SECONDS = 0.25
 _FEWEST_BATCHES = 4  # of a window
@@ -69,7 +68,6 @@ class Window:
     batches: int
     seconds: float
     waited: float  # seconds of these in which the model waited for data
-    busy: float = 0.0  # processor seconds of this process meanwhile
     cut: bool = False  # whether it was ended early, because it took too long
 
     @property
@@ -151,8 +149,7 @@ def has_fallen(windows: Sequence[Window], settled: Estimate) -> bool:
 
 _STARTING = 1  # windows at the start of a training, in which functions compile
 _KEPT_WINDOWS = 6  # of the running configuration
-_MOST_TRIALS = 8  # after one look
-_EPOCHS = 3  # over which another cache has to pay
+_MOST_TRIALS = 16  # of one race
 _MOST_CHANGES = 100  # that are told
 
 Found = TypeVar("Found")
@@ -187,7 +184,7 @@ class LiveTuner:
         self._loader, self._opened, self._look, self._keep = loader, opened, look, keep
         self._known: Look | None = None
         self._windows: list[Window] = []  # the last ones of the running configuration
-        self._tried: dict[str, tuple[PipelineConfig, float]] = {}  # with their images/s
+        self._race: _Race | None = None  # that is going on
         self._first = config
         self._unfit = set[str]()  # kinds of loaders, and keys of configurations, that failed
         self._epoch = self._ended = 0  # that is read, and how many have ended
@@ -213,6 +210,8 @@ class LiveTuner:
         except Exception:  # noqa: BLE001  # whatever it was, the training goes on
             _log.exception("The training goes on without tuning itself.")
             self._work = None
+            if self._race is not None:
+                self._race.end()
             self._loader.stay()
             self._loader.keep()
 
@@ -249,6 +248,8 @@ class LiveTuner:
         opening, self._opening, self._other, self._work = self._opening, None, None, None
         if opening is not None:
             close_when_open(opening)
+        if self._race is not None:
+            self._race.end()
 
     def learnt(self) -> Learnt:
         """Return the running configuration with its rate in the last windows."""
@@ -272,7 +273,6 @@ class LiveTuner:
             settled = yield from self._trying()
             if not (yield from self._until_full(settled)):
                 self._known = None  # what costs how much has changed
-            self._tried.clear()
 
     def _until_full(self, settled: Estimate) -> Steps[bool]:
         """Go on until the cache is full, and return True; or False, if the rate has fallen and the model waits."""
@@ -301,16 +301,16 @@ class LiveTuner:
             yield from self._goes_on()
 
     def _trying(self) -> Steps[Estimate]:
-        """Try what the cost model expects to be faster, until it expects nothing any more; return the rate by which it
-        did, in batches a second.
+        """Run a race with the running configuration, until nothing is left to gain; return the rate that it ends with,
+        in batches a second.
         """
+        race = self._race = _Race(functools.partial(self._raced, self._windows))
         for _ in range(_MOST_TRIALS):
             while self._left() < max(_WINDOW_SECONDS, 1 / self._windows[-1].rate):  # the least that a trial may lose
                 yield from self._goes_on()
-            windows = self._windows
-            candidate = yield from self._until_done(beside(functools.partial(self._promising, windows)))
+            candidate = yield from self._until_done(beside(race.asks))
             if candidate is None:
-                return estimate([each.rate for each in windows])
+                break
             before, epoch, self._failure, self._other = self.config, self._epoch, None, None
             ratio: float | None = None
             self._opening = beside(functools.partial(self._opened, candidate))
@@ -322,48 +322,43 @@ class LiveTuner:
                 self._opening, self._other = None, (other, candidate)
                 ratio = yield from self._trial(candidate, other)
             self._opening = self._other = None
-            kept = self.config is candidate
-            if ratio is not None:
-                rate = self._windows[-1].rate * self._loader.batch_size
-                self._tried[candidate.key()] = candidate, rate if kept else ratio * rate
+            kept, rate = self.config is candidate, self._windows[-1].rate * self._loader.batch_size
+            race.answers(None if ratio is None else rate if kept else ratio * rate)
             failure = None if self._failure is None else str(self._failure)
             self._note(before, candidate, epoch=epoch, ratio=ratio, kept=kept, failure=failure)
+        race.end()
         return estimate([each.rate for each in self._windows])
 
-    def _promising(self, windows: Sequence[Window]) -> PipelineConfig | None:
-        """Return the configuration to try next; None if none is expected to be faster than the running one."""
+    def _raced(self, windows: Sequence[Window], going: _Race) -> None:
+        """Run a race, which asks for trials, in a thread of its own. It is over once the model hardly waits."""
         look = self._known = self._known or self._look()
-        now, is_filling = self.config, self._is_filling
-        rate = self._loader.batch_size * sum(each.batches for each in windows) / sum(each.seconds for each in windows)
-        known = look.costs(now.model_setup, *self._model(look, windows, is_filling=is_filling))
-
-        def expected(config: PipelineConfig) -> float:
-            if is_filling:  # a cache makes nothing faster yet
-                return costs.predict(config.keeping(in_memory=False), known)
-            return over_epochs(config, known, 1 if config.keep == now.keep else _EPOCHS)
-
-        seen = {workers_of(now): rate / expected(now)}
-        for config, measured in self._tried.values():
-            workers = workers_of(config)
-            seen[workers] = min(seen.get(workers, math.inf), measured / expected(config))
-        for_later = not self._loader.is_last  # epochs follow, for which a cache may be filled
-        candidates = [
-            each
-            for each in look.candidates(now, known)
-            if {each.key(), each.loader.kind}.isdisjoint({now.key(), *self._tried, *self._unfit})
-            and (each.keep == now.keep or (for_later and not is_filling))
-        ]
-        order = ranked(candidates, expected, look.facts, seen)
-        return order[0][0] if order and order[0][1] >= WORTH * rate else None
-
-    def _model(self, look: Look, windows: Sequence[Window], *, is_filling: bool) -> tuple[float, float]:
-        """Return images/s of the model if it never waited, and its processor seconds for an image."""
+        now, is_filling, for_later = self.config, self._is_filling, not self._loader.is_last
         images = self._loader.batch_size * sum(each.batches for each in windows)
-        stepped = sum(each.seconds - each.waited for each in windows)
-        busy = sum(each.busy for each in windows) / images
-        if self.config.loader.shares_lock():  # its workers are threads of this process
-            busy -= costs.work(self.config, look.costs(self.config.model_setup), filled=not is_filling).core_seconds
-        return images / max(stepped, 1e-9), max(0.0, busy)
+        seconds = sum(each.seconds for each in windows)
+
+        @functools.cache
+        def gain(keep: str) -> float:
+            """What a cache brings once it is full, by loaders alone: in the training, an empty one brings nothing."""
+            places = keep, now.kept.memory
+            kept, fresh = (look.alone(changeable(now).model_copy(update={"keep": each})) for each in places)
+            return kept / fresh if kept and fresh else 1.0
+
+        def allowed(config: PipelineConfig) -> bool:
+            if not {config.key(), config.loader.kind}.isdisjoint(self._unfit):
+                return False
+            if config.keep in (now.keep, self.config.keep):
+                return True
+            return for_later and not is_filling and (not config.kept.in_memory or gain(config.kept.memory) >= WORTH)
+
+        def measure(config: PipelineConfig) -> float | None:
+            rate = going.measured(config)
+            is_empty = config.kept.in_memory and config.keep != now.keep
+            return rate if rate is None or not is_empty else rate * gain(config.kept.memory)
+
+        race = look.race(measure, lambda: going.is_over, now=now, allowed=allowed)
+        race.table[changeable(now).key()] = changeable(now), images / seconds
+        race.enough = (1 - WAITS) * images / max(seconds * (1 - wait_share(windows)), 1e-9)
+        race.of_loaders()
 
     def _trial(self, candidate: PipelineConfig, other: Loader) -> Steps[float | None]:
         """Run another configuration and the present one by turns, and keep the faster; return the ratio of their rates.
@@ -438,7 +433,7 @@ class LiveTuner:
         least = max(_FEWEST_BATCHES, _ROUNDS * self._at_once()) if batches is None else batches
         least_seconds = _WINDOW_SECONDS if batches is None else 0.0
         usual = 1 / self._windows[-1].rate if self._windows else 0.0
-        count, seconds, waiting, busy = 0, 0.0, 0.0, time.process_time()
+        count, seconds, waiting = 0, 0.0, 0.0
         while (count < least or seconds < least_seconds) and seconds - count * usual <= most:
             waited, stepped = yield
             count, seconds, waiting = count + 1, seconds + waited + stepped, waiting + waited
@@ -446,7 +441,6 @@ class LiveTuner:
             batches=count,
             seconds=seconds,
             waited=waiting,
-            busy=time.process_time() - busy,
             cut=seconds - count * usual > most,
         )
 
@@ -479,6 +473,46 @@ class LiveTuner:
             said = "takes the place of" if change.kept else "was no better than"
             _log.info("%s %s %s: %.2f times its rate.", change.after, said, change.before, change.ratio or 0.0)
         self.changes.append(change)
+
+
+class _Race:
+    """A race in a thread of its own, which asks the training to measure what it compares."""
+
+    def __init__(self, run: Callable[[_Race], None]) -> None:
+        self.is_over = False
+        self._asked: queue.SimpleQueue[PipelineConfig | Exception | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, args=(run,), name="autopipe-race", daemon=True).start()
+
+    def _run(self, run: Callable[[_Race], None]) -> None:
+        try:
+            run(self)
+        except Exception as error:  # noqa: BLE001  # raised where the next question is waited for
+            self._asked.put(error)
+        else:
+            self._asked.put(None)
+
+    def measured(self, config: PipelineConfig) -> float | None:
+        """Return the images/s of a configuration in the training; None if it failed, or the race is over."""
+        if self.is_over:
+            return None
+        self._asked.put(config)
+        return self._answers.get()
+
+    def asks(self) -> PipelineConfig | None:
+        """Wait for the next configuration to measure, and return it; None if the race has ended. Raises its error."""
+        asked = self._asked.get()
+        if isinstance(asked, Exception):
+            raise asked
+        return asked
+
+    def answers(self, rate: float | None) -> None:
+        self._answers.put(rate)
+
+    def end(self) -> None:
+        """End the race, which waits for no more answers."""
+        self.is_over = True
+        self._answers.put(None)
 
 
 def _kept(keep: Keep, learnt: Learnt) -> None:

@@ -1,42 +1,49 @@
-"""What a short look at a workload's samples tells: what they cost, and which configurations that makes promising.
+"""What a short look at a workload's samples tells, and the first round of a race: loaders alone, in this process.
 
-It is taken beside a running training, or before one that begins without a tune, so it takes some tenths of a second
-and leaves out what would disturb: many reads at a time, and threads that contend for Python's lock, but for an op of
-Python that takes most of the time. So its predictions order candidates, and decide nothing.
+It is taken beside a running training, or before one that begins without a tune, so it takes less than a second and
+leaves out what would disturb: many reads at a time, and other processes. What one process allows is in the round
+itself: where more threads make hardly more, and an op is Python, its lock is the limit, and other processes are not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, TypeAlias
+import os
+import time
+from collections.abc import Callable
+from typing import Final
 
-from autopipe.errors import ConfigError
+from autopipe.errors import AutopipeError, ConfigError
 from autopipe.hardware import machine
-from autopipe.measure import costs, op_costs
+from autopipe.measure import ceilings, costs, op_costs
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
+from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
+from autopipe.search.race import Measure, Race
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
+from autopipe.workload.data.source import Subset
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
 _SAMPLES = 32  # that are looked at
 _LOOK_SECONDS = 0.15  # at least 8 samples are looked at, however long they take
-_HEAVY_SECONDS = 0.001  # of an op, and
-_HEAVY_SHARE = 0.25  # of all its sample takes: it matters then whether the op holds Python's lock
+_ALONE_SECONDS = 0.08  # that a loader runs alone, once its workers have begun
+_ROUND_SECONDS = 0.6  # no further loader begins after these
+_BATCH_SECONDS = 0.01  # of a worker, for a batch of a loader alone
+_FILL_SECONDS = 0.1  # to fill a cache for it
 _FAST: Final = 1e6  # images/s of a model of which nothing is known
-_MAY_CHANGE = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
-_ALIKE = 0.98  # of the highest prediction: the cheapest of these is tried
-_EPOCHS = 5  # of a training that does not say how many it has
-_CHEAP = 0.25  # of the memory that caches may take: before it is known whether the model waits, no cache takes more
+_MAY_CHANGE: Final = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
+_FREE_SHARE = (
+    0.25  # of the memory that caches may take: before it is known whether the model waits, no cache takes more
+)
+_ALLOWED = 0.6  # of the rate in proportion to its workers, below which one process allows no more
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +54,7 @@ class Look:
     reads: ReadCosts
     facts: Facts
     workload: Workload | None = None  # which configurations must be able to feed
+    alone: Measure = lambda config: None  # a loader without a model, in this process
 
     @classmethod
     def at(cls, workload: Workload, plan: Plan) -> Look:
@@ -55,11 +63,8 @@ class Look:
         indices = spread(len(workload.data), _SAMPLES)
         ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_LOOK_SECONDS)
         ops = op_costs.as_made(ops, workload, plan, indices)
-        heavy = max(_HEAVY_SECONDS, _HEAVY_SHARE * sum(op.seconds_per_image for op in ops))
         if op_costs.contended():  # by workers of the training: their lock is what the ops seem to wait for
             ops = (ops[0], *(op.model_copy(update={"wait_seconds_per_image": 0.0}) for op in ops[1:]))
-        elif any(op.seconds_per_image >= heavy and not op.native for op in ops):
-            ops = op_costs.with_lock(ops, workload, plan, indices, least_seconds=heavy)
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)
         reads = ReadCosts(
@@ -68,42 +73,75 @@ class Look:
             rungs=(alone,),
             bytes_per_image=mean_bytes,
         )
-        return cls(ops=ops, reads=reads, facts=_facts(workload, plan, mean_bytes), workload=workload)
+        return cls(
+            ops=ops,
+            reads=reads,
+            facts=_facts(workload, plan, mean_bytes),
+            workload=workload,
+            alone=lambda config: _alone(workload, plan, config, latency + sum(op.seconds_per_image for op in ops)),
+        )
 
-    def costs(self, setup: ModelSetup, model_rate: float = _FAST, model_core_seconds: float = 0.0) -> Costs:
-        """Return the costs, with the rate of the model in its setup, in images/s."""
+    def race(
+        self,
+        measure: Measure,
+        over: Callable[[], bool],
+        *,
+        now: PipelineConfig | None = None,
+        allowed: Callable[[PipelineConfig], bool] = lambda config: True,
+        memory_share: float = 1.0,
+    ) -> Race:
+        """Return a race of loaders and of what they keep in memory, in place of `now` (None: to begin with); its other
+        settings stay. A cache may take this share of the memory that caches may take.
+        """
+        free, devices = int(memory_share * _free_bytes(now, self.facts)), 1 if now is None else now.devices
+        facts = costs.useful(self._costs(), dataclasses.replace(self.facts, memory_bytes=free, gpus=devices))
+        kind = None if now is None else now.loader.kind
+        is_native = not costs.python_ops(self.ops)
+
+        def may_run(config: PipelineConfig) -> bool:
+            loader, whole = config.loader, settled(config, now)
+            if is_native and loader.kind != kind and not loader.shares_lock():  # its threads do not wait for each other
+                return False
+            return self._takes_over(whole, facts) and allowed(whole)
+
+        return Race(
+            space=_space(facts),
+            cores=facts.cores,
+            reads=facts.reads_at_once or 1,
+            allowed=may_run,
+            measure=lambda config: measure(settled(config, now)),
+            cost=lambda config: _cost(config, facts),
+            over=over,
+        )
+
+    def first(self, measure: Measure, over: Callable[[], bool]) -> PipelineConfig:
+        """Return the configuration to begin with, by a race of threads alone until it is `over`: of the first kind of
+        loader, as others import a framework, or start processes. These are taken if many threads make hardly more than
+        few.
+        """
+        usual, *others = self.race(measure, over, memory_share=_FREE_SHARE).usuals()
+        kind = usual.loader.kind
+        race = self.race(measure, over, allowed=lambda each: each.loader.kind == kind, memory_share=_FREE_SHARE)
+        if costs.python_ops(self.ops):
+            race.of_workers()
+        race.of_loaders()
+        best = (race.best() or (usual, 0.0))[0]
+        apart = [each for each in others if not each.loader.shares_lock()]
+        if apart and _is_limited(race):
+            return apart[0].model_copy(update={"keep": best.keep})
+        return best
+
+    def _costs(self) -> Costs:
         described = self.facts.workload
         return Costs(
             ops=self.ops,
-            model_rates={setup: model_rate},
-            model_core_seconds=model_core_seconds,
+            model_rates={ModelSetup(): _FAST},
             cores=machine.core_time(),
             reads=self.reads,
             bytes_per_image=described.mean_bytes,
             compact_bytes=described.compact_bytes,
             finished_bytes=described.finished_bytes,
         )
-
-    def candidates(
-        self, config: PipelineConfig | None, known: Costs, memory_share: float = 1.0
-    ) -> list[PipelineConfig]:
-        """Return the configurations that may take the place of `config`, which differ in loader and cache only; None:
-        to begin with. A cache may take this share of the memory that caches may take.
-        """
-        free = int(memory_share * _free_bytes(config, self.facts))
-        devices = 1 if config is None else config.devices
-        facts = costs.useful(known, dataclasses.replace(self.facts, memory_bytes=free, gpus=devices))
-        space = library.load("default", {"cores": facts.cores, "gpus": 1})
-        others = {name: field for name, field in PipelineConfig.model_fields.items() if name not in _MAY_CHANGE}
-        space = space.only("keep", [each for each in space["keep"].values if not Kept.of(str(each)).converts])
-        for parameter in space:
-            if parameter.name in others:
-                space = space.only(parameter.name, parameter.values[:1])
-        stays = {name: field.default if config is None else getattr(config, name) for name, field in others.items()}
-        changed = (each.model_copy(update=stays) for each in feasible.candidates(space, facts).values())
-        if config is not None:
-            changed = (each.keeping(form=config.kept.form, cut=config.kept.cut) for each in changed)
-        return [*{each.key(): each for each in changed if self._takes_over(each, facts)}.values()]
 
     def _takes_over(self, config: PipelineConfig, facts: Facts) -> bool:
         """Return True if a loader can run here and gives the batches of the others to the bit."""
@@ -146,57 +184,58 @@ def _free_bytes(config: PipelineConfig | None, facts: Facts) -> int:
     return machine.detect_memory().available_bytes + max(0, taken)
 
 
-def first_config(workload: Workload) -> PipelineConfig:
-    """Return the configuration that a short look at the samples predicts to be the fastest: a start without a tune."""
+def _space(facts: Facts) -> Space:
+    """Return the loaders, their knobs, and the places in memory of the usual space."""
+    space = library.load("default", {"cores": facts.cores, "gpus": 1})
+    space = space.only("keep", [each for each in space["keep"].values if not Kept.of(str(each)).converts])
+    return Space(parameters=tuple(each for each in space if each.name in _MAY_CHANGE or "." in each.name))
+
+
+def settled(config: PipelineConfig, now: PipelineConfig | None) -> PipelineConfig:
+    """Return a configuration with all that cannot change in a training as it is `now`."""
+    if now is None:
+        return config
+    stays = {name: getattr(now, name) for name in PipelineConfig.model_fields if name not in _MAY_CHANGE}
+    return config.model_copy(update=stays).keeping(form=now.kept.form, cut=now.kept.cut)
+
+
+def changeable(config: PipelineConfig) -> PipelineConfig:
+    """Return what of a configuration can change in a training, as a race knows it."""
+    return PipelineConfig(loader=config.loader, keep=config.kept.memory)
+
+
+def _cost(config: PipelineConfig, facts: Facts) -> tuple[float, ...]:
+    workers = config.loader.worker_count()
+    return float(facts.cores if workers is None else workers), float(costs.memory_bytes(config, facts.workload))
+
+
+def _is_limited(race: Race) -> bool:
+    """True if many threads of this process make hardly more than few."""
+    ran = [each for each in race.table.values() if not each[0].kept.in_memory and not each[0].loader.reads_ahead()]
+    made = sorted((config.loader.worker_count() or race.cores, rate) for config, rate in ran)
+    if not made:
+        return False
+    (fewest, one), (most, all_of_them) = made[0], made[-1]
+    return most > fewest and all_of_them < _ALLOWED * one * most / fewest
+
+
+def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float) -> float | None:
+    """Measure a loader without a model for a moment, in images/s, if an image takes about so many seconds; None if it
+    cannot run.
+    """
+    size = max(1, min(workload.batch_size, int(_BATCH_SECONDS / seconds)))
+    count = int(_FILL_SECONDS * machine.usable_cores() / seconds) if config.kept.in_memory else 8 * _SAMPLES
+    data = Subset(workload.data, max(2 * size, count))
+    part = dataclasses.replace(workload, data=data, batch_size=size, drop_remainder=True, bad_sample_log=os.devnull)
+    with contextlib.suppress(AutopipeError):
+        return ceilings.run(part, plan, config, _ALONE_SECONDS)[0].value
+    return None
+
+
+def first_config(workload: Workload, clock: Callable[[], float] = time.monotonic) -> PipelineConfig:
+    """Return the configuration that a training without a tune begins with, by the first round of a race."""
     if (wrapped := wrap.as_it_is(workload)) is not None:
         return wrapped
     look = Look.at(workload, make_plan(workload))
-    known = look.costs(ModelSetup())
-    predicted = functools.partial(over_epochs, known=known, epochs=workload.epochs or _EPOCHS)
-    return ranked(look.candidates(None, known, _CHEAP), predicted, look.facts)[0][0]
-
-
-def over_epochs(config: PipelineConfig, known: Costs, epochs: int) -> float:
-    """Predict the images/s over some epochs, in the first of which a cache is filled."""
-    filled = costs.predict(config, known)
-    if not config.kept.in_memory or epochs == 1:
-        return filled
-    filling = costs.predict(config.keeping(in_memory=False), known)
-    return epochs / (1 / filling + (epochs - 1) / filled)
-
-
-Workers: TypeAlias = tuple[str, int | None]
-
-
-def workers_of(config: PipelineConfig) -> Workers:
-    """Return the kind of a loader and the number of its workers."""
-    return config.loader.kind, config.loader.worker_count()
-
-
-def ranked(
-    candidates: Iterable[PipelineConfig],
-    expected: Callable[[PipelineConfig], float],
-    facts: Facts,
-    seen: Mapping[Workers, float] | None = None,
-) -> list[tuple[PipelineConfig, float]]:
-    """Return configurations with their predicted images/s, the fastest first; of those alike, the cheapest.
-
-    `seen` is the measured rate over its prediction, by kind and number of workers. Of others it is taken to be as good
-    as the best of these, and not below 1: what held them back may be their own, and more workers than cores get more
-    of a busy machine.
-    """
-    seen = seen or {}
-    usual = max([1.0, *seen.values()])
-    found = [(each, expected(each) * seen.get(workers_of(each), usual)) for each in candidates]
-    best = max((rate for _, rate in found), default=0.0)
-
-    def place(pair: tuple[PipelineConfig, float]) -> tuple[float, ...]:
-        config, rate = pair
-        if rate < _ALIKE * best:
-            return (1.0, -rate)
-        workers = config.loader.worker_count()
-        kept = costs.cache_bytes(config, facts.workload) or 0
-        queue = config.loader.buffered_batches() or 0  # a long one hides more, and was not priced
-        return (0.0, float(facts.cores if workers is None else workers), config.loader.rank, kept, -queue)
-
-    return sorted(found, key=place)
+    ends = clock() + _ROUND_SECONDS
+    return look.first(look.alone, lambda: clock() >= ends)

@@ -78,11 +78,13 @@ class Race:
 
     def of_loaders(self) -> None:
         """Race loaders alone, all kinds from the beginning, as each measurement is short."""
-        self._round([each for kind in self.space["loader"].values for each in self._made({"loader": kind})])
+        self._round(self.usuals())
         self._steps(self._keep, self._reads, self._workers, self._kinds, self._knobs_left)
 
-    def of_waiting(self) -> None:
-        """Race numbers of workers, of the first kind of loader that runs, where nothing but waiting limits them."""
+    def of_workers(self) -> None:
+        """Race numbers of workers, of the first kind of loader that runs: where nothing but waiting limits them, or to
+        know soonest what one process allows.
+        """
         self._first_of_all()
         if (best := self._going_on()) is not None:
             self._workers(best)
@@ -104,17 +106,21 @@ class Race:
         self._steps(self._reads, self._keep, self._kinds, self._workers_of_best, self._knobs_left, self._others)
 
     def _first_of_all(self) -> None:
-        for each in [each for kind in self._ranked_kinds() for each in self._made({"loader": kind})]:
+        for each in self.usuals():
             self._round([each])
             self.is_cut = not self.table and self.over()
             if self.table or self.is_cut:
                 return
 
+    def usuals(self) -> list[PipelineConfig]:
+        """Return the usual configuration of each kind of loader that is allowed, the usual kind first."""
+        return [each for kind in self._ranked_kinds() for each in self._made({"loader": kind})]
+
     def _ranked_kinds(self) -> list[str]:
         return sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
 
     def can_begin(self) -> bool:
-        return any(self._made({"loader": kind}) for kind in self.space["loader"].values)
+        return bool(self.usuals())
 
     def cheaper(self) -> list[PipelineConfig]:
         """Return the best with half of its workers, and without its cache, as far as that is allowed."""

@@ -293,7 +293,7 @@ class _Search:
             return None
         race = self._race(by_trial=False)
         race.enough = _ENOUGH * session.highest_ceiling().model_images_per_second.value
-        race.of_waiting()
+        race.of_workers()
         race.fewer()
         best = race.best()
         return None if best is None else best[0]

@@ -175,10 +175,15 @@ def build_model():
     return model
 
 
+def raced(windows, race):
+    while not race.is_over:
+        race.measured(OTHER)
+
+
 class Tells(keras.callbacks.Callback):
     def set_trainer(self, trainer):
         self.loader, self.is_told = trainer.loader, False
-        self.loader.watch._promising = lambda windows: OTHER
+        self.loader.watch._raced = raced
         self.loader.watch.changes.append(Change(epoch=0, before="", after="", kept=True))
 
     def on_train_batch_end(self, batch, logs=None):

@@ -16,9 +16,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import LoaderError
-from autopipe.hardware import machine
-from autopipe.measure import op_costs
-from autopipe.measure.facts import Impossible, OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import Impossible, Limits, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import LOADERS
 from autopipe.pipeline.switching import SwitchingLoader, beside
 from autopipe.search import live
@@ -28,6 +26,7 @@ from autopipe.search.result import Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch
+from benchmarks.machines import BATCH, Machine
 from tests.fakes.facts import facts
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.sources import Made
@@ -159,17 +158,21 @@ class Training:
     step: float = 0.01
     fails: Callable[[ap.PipelineConfig], int | None] = lambda config: None  # after how many batches; -1: to open
     clock: Clock = dataclasses.field(default_factory=Clock)
+    first: ap.PipelineConfig = FIRST
+    look: Callable[[], Look] = look
+    opens: Callable[[ap.PipelineConfig], float] = lambda config: 0.0  # in seconds, in which the training stands still
     learnt: list[Learnt] = dataclasses.field(default_factory=list)
     opened: list[ap.PipelineConfig] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.loader = SwitchingLoader(self.open(FIRST), clock=self.clock)
-        self.tuner = LiveTuner(self.loader, FIRST, self.open, look, keep=self.learnt.append)
+        self.loader = SwitchingLoader(self.open(self.first), clock=self.clock)
+        self.tuner = LiveTuner(self.loader, self.first, self.open, self.look, keep=self.learnt.append)
         self.loader.watch = self.tuner
         self._order = self._batches()
 
     def open(self, config: ap.PipelineConfig) -> Played:
         self.opened.append(config)
+        self.clock.add(self.opens(config))
         fails = self.fails(config)
         if fails is not None and fails < 0:
             raise LoaderError("it cannot be pickled")
@@ -288,7 +291,64 @@ def test_a_loader_that_opens_while_the_training_ends_is_closed() -> None:
     assert opening.result(60).closed  # type: ignore[attr-defined]
 
 
-# -------------------- a start without a tune
+# -------------------- a start without a tune, and 20 s of training on a played machine
+
+PLAYED = Machine(
+    name="live", cores=16, physical=16, model=12_000.0, native=0.2e-3, python=0.8e-3, serial=1.0, crosstalk=0.004
+)
+
+
+def played_look(played: Machine) -> Look:
+    native = OpCost(name="Decode", part="fixed", seconds_per_image=played.native, native=True)
+    ops = [OpCost(name="read", part="fixed", seconds_per_image=2e-5, native=True), native]
+    if played.python:
+        ops.append(OpCost(name="Map", part="fresh", seconds_per_image=played.python))
+    reads = ReadCosts(
+        latency_seconds=2e-5, cpu_seconds=2e-5, bytes_per_image=1e5, rungs=(ReadRung(at_once=1, images_per_second=5e4),)
+    )
+    known = dataclasses.replace(played.facts(), limits=Limits(convert=False))
+    others = [Impossible(parameter="loader", value=kind, reason="not played") for kind in LOADERS if kind not in OURS]
+    described = known.workload.model_copy(update={"impossible": tuple(others)})
+    return Look(ops=tuple(ops), reads=reads, facts=dataclasses.replace(known, workload=described), alone=played.loader)
+
+
+def _opening_seconds(config: ap.PipelineConfig) -> float:
+    return 0.2 if config.loader.shares_lock() else 1.2 + 0.02 * (config.loader.worker_count() or 1)
+
+
+def _batch_seconds(played: Machine, config: ap.PipelineConfig) -> float:
+    return BATCH / played.training(config)
+
+
+@played
+@pytest.mark.parametrize(
+    "here",
+    [
+        pytest.param(PLAYED, id="an op holds Python's lock"),
+        pytest.param(dataclasses.replace(PLAYED, python=0.0, native=1e-3), id="all ops are native"),
+        pytest.param(dataclasses.replace(PLAYED, serial=0.0, crosstalk=0.0001), id="an op releases the lock"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("begins", [None, ap.PipelineConfig(loader=ap.Threads(workers=16))], ids=["nothing", "threads"])
+def test_after_20_seconds_a_training_is_within_a_tenth_of_the_best(
+    here: Machine, seed: int, begins: ap.PipelineConfig | None
+) -> None:
+    machine = dataclasses.replace(here, seed=seed)
+    ran = list[float]()
+
+    def alone(config: ap.PipelineConfig) -> float:
+        ran.append(0.1)
+        return machine.loader(config)
+
+    look = played_look(machine)
+    first = begins or look.first(alone, lambda: sum(ran) >= 0.6)
+    took = functools.partial(_batch_seconds, machine)
+    training = Training(took, step=0.0, first=first, look=lambda: look, opens=_opening_seconds)
+    training.train(lambda: training.clock.seconds >= 20)
+    best = max(machine.space(), key=machine.training)
+    assert here is not PLAYED or not training.tuner.config.loader.shares_lock()
+    assert machine.training(training.tuner.config) >= 0.9 * machine.training(best)
 
 
 def test_a_short_look_finds_a_configuration_that_makes_many_reads_at_a_time_if_they_wait() -> None:
@@ -311,20 +371,6 @@ def summed(image: Any) -> Any:
 def of_summed() -> ap.Workload:
     data = Made(40, lambda index: np.full((6, 5, 3), index, np.uint8))
     return ap.Workload(data=data, ops=[ap.RandomCrop(4, 4), ap.Map(summed)], batch_size=4)
-
-
-@pytest.mark.skipif(machine.usable_cores() < 2, reason="one core has no use for a second worker")
-def test_an_op_that_holds_pythons_lock_is_run_by_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = list[float]()
-
-    def held_share(call: Callable[[], object], seconds: float) -> float:
-        asked.append(seconds)
-        return 1.0
-
-    monkeypatch.setattr(op_costs, "contended", lambda: False)
-    monkeypatch.setattr(op_costs, "held_share", held_share)  # on a busy machine, it sees no lock
-    assert first_config(of_summed()).loader.kind == "processes"
-    assert len(asked) == 1  # of one op only, because the others take next to nothing
 
 
 def test_waiting_for_a_lock_that_other_threads_hold_is_not_waiting_for_data() -> None:
