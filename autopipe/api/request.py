@@ -113,7 +113,7 @@ def unfit(name: str, value: object, wanted: str, hint: str) -> ConfigError:
 def _one_of(*choices: str) -> Callable[[object, str], str]:
     def read(value: object, name: str) -> str:
         if value not in choices:
-            raise unfit(name, value, f"one of {', '.join(choices)}", f"Such as {name}={choices[-1]!r}.")
+            raise unfit(name, value, f"one of {', '.join(choices)}", f"Such as {name}={str(choices[-1])!r}.")
         return str(value)
 
     return read
