@@ -251,16 +251,15 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
     """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
     elements are not known; None if it shuffles nothing.
     """
-    found, pending = [], [dataset]
-    while pending:
-        each = pending.pop()
-        pending += each._inputs() if callable(getattr(each, "_inputs", None)) else ()
-        if (size := getattr(each, "_buffer_size", None)) is not None and type(each).__name__ == "_ShuffleDataset":
+    found = []
+    for each, _ in dataset_ops(dataset):
+        if type(each).__name__ == "_ShuffleDataset":
             specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
             shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
             known = all(shape.is_fully_defined() and width for shape, width in shapes)
             each_bytes = sum(shape.num_elements() * width for shape, width in shapes) if known else None
-            found.append((count := int(size), None if each_bytes is None else count * each_bytes))
+            count = int(_attribute("tensorflow", each, "_buffer_size"))
+            found.append((count, None if each_bytes is None else count * each_bytes))
     return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
 
 
@@ -366,6 +365,38 @@ def splits_anew(dataset: Any) -> bool:
             if anew and not {"TakeDataset", "SkipDataset", "ShardDataset"}.isdisjoint(until):
                 return True
     return False
+
+
+def loses_cache(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` takes less than its `cache` would hold, so that TensorFlow throws that away.
+
+    A shuffle may read on to the cache's end; of a dataset of unknown length nothing is said.
+    """
+    takes = (
+        (each, whole)
+        for each, _ in dataset_ops(dataset)
+        if type(each).__name__ == "_TakeDataset"
+        for whole in each._inputs()
+    )
+    short = [whole for each, whole in takes if 0 <= int(each.cardinality()) < int(whole.cardinality())]
+    caches = (later for whole in short for each, later in dataset_ops(whole) if type(each).__name__ == "CacheDataset")
+    return any({"RepeatDataset", "ShuffleDataset"}.isdisjoint(later) for later in caches)
+
+
+def watch_queues(watch: Callable[[], contextlib.AbstractContextManager[None]]) -> Callable[[], None]:
+    """Enter `watch()` where Keras empties the queue of a PyDataset's workers, at the end of an epoch: it waits for the
+    batches in it, and keeps them for the next epoch. Return what ends that.
+    """
+    kind = _imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetEnqueuer")
+    stop = _attribute("keras", kind, "stop")
+
+    @functools.wraps(stop)
+    def watched(*arguments: Any, **named: Any) -> Any:
+        with watch():
+            return stop(*arguments, **named)
+
+    kind.stop = watched
+    return functools.partial(setattr, kind, "stop", stop)
 
 
 def running_framework() -> str | None:

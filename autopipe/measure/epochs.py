@@ -39,6 +39,11 @@ _SECONDS: Final = 10.0
 _UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
+LOST_CACHE: Final = (
+    "`cache()` stands before `take()`, is never read to its end, and so is thrown away by TensorFlow in each epoch: "
+    "take(...) first, then cache()"
+)
+
 
 def samples(batch: Iterable[Any]) -> tuple[Sample, ...]:
     """Return the digests of each sample of a batch (x, y, weights)."""
@@ -267,6 +272,8 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
     if (race := stale_batches(dataset)) is not None:
         found.faults.append(race.rstrip("."))
+    if frameworks.loses_cache(dataset):
+        found.notes.append(LOST_CACHE)
     if (source := _samples_of(dataset)) is not None:
         name = type(source).__name__
         if opened := [f"`{name}.{key}`" for key in pickling.open_files(source)]:

@@ -319,3 +319,29 @@ def test_a_dataset_tells_what_it_is_made_from_and_whether_it_is_a_part_that_chan
         assert frameworks.splits_anew(made) is anew
         assert not frameworks.splits_anew(shuffled.repeat().take(8))
     assert not frameworks.splits_anew(Sequence())
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        (lambda data: data.cache().take(6), True),
+        (lambda data: data.cache().batch(4).take(3).prefetch(1), True),
+        (lambda data: data.take(6).cache(), False),
+        (lambda data: data.cache().take(40), False),
+        (lambda data: data.cache().shuffle(40).take(6), False),  # the shuffle has read it to its end
+        (lambda data: data.cache().repeat().take(80), False),
+    ],
+)
+def test_a_cache_that_is_thrown_away_is_seen_and_makes_its_samples_again(change: Any, lost: bool) -> None:
+    made = list[int]()
+
+    def load(x: Any) -> Any:
+        made.append(int(x))
+        return x
+
+    data = tf.data.Dataset.range(40).map(lambda x: tf.numpy_function(load, [x], x.dtype))
+    changed = change(data)
+    for _ in range(2):
+        list(changed)
+    assert frameworks.loses_cache(changed) is lost
+    assert (len(made) > len(set(made))) is lost
