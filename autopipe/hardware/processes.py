@@ -5,8 +5,11 @@ Linux only; elsewhere a tree has no processes. Nothing here knows trials or load
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
+import functools
+import linecache
 import os
 import signal
 import sys
@@ -16,7 +19,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from types import FrameType
+from typing import Any, Final, NamedTuple, Self
 
 from autopipe.hardware import machine
 from autopipe.hardware.gpu import GpuUse, Nvml
@@ -195,6 +199,52 @@ def uninterrupted(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM, signa
             signal.signal(number, handler)
         if held:
             signal.raise_signal(held[0])
+
+
+def line_of(frame: FrameType) -> str:
+    """Return the place and the text of the line at which a frame stands."""
+    file, line = os.path.relpath(frame.f_code.co_filename), frame.f_lineno
+    return f"{file}:{line} `{linecache.getline(file, line).strip()}`"
+
+
+class Binding:
+    """Sees what binds this process to fewer cores than it had: an import, or a call of Python's own."""
+
+    def __init__(self) -> None:
+        self._before = machine.allowed()
+        self._by: str | None = None
+        self._import, self._bind = builtins.__import__, getattr(os, "sched_setaffinity", None)
+        builtins.__import__ = self._importing
+        if self._bind is not None:
+            os.sched_setaffinity = self._binding
+
+    def _importing(self, name: str, *arguments: Any, **named: Any) -> Any:
+        module = self._import(name, *arguments, **named)
+        self._look(lambda: f"`import {name}`")
+        return module
+
+    def _binding(self, pid: int, mask: Any) -> None:
+        assert self._bind is not None
+        self._bind(pid, mask)
+        self._look(functools.partial(line_of, sys._getframe(1)))
+
+    def _look(self, by: Callable[[], str]) -> None:
+        if self._by is None and len(machine.allowed()) < len(self._before):
+            self._by = by()
+
+    def end(self) -> str | None:
+        """Stop looking. Return what bound the process and how that is undone; None if it may use all cores again."""
+        builtins.__import__ = self._import
+        if self._bind is not None:
+            os.sched_setaffinity = self._bind
+        count, before = len(machine.allowed()), self._before
+        if count >= len(before):
+            return None
+        them = f"range({len(before)})" if before == set(range(len(before))) else str(before)
+        return (
+            f"{self._by or 'A library'} bound this process to {count} of its {len(before)} cores, and workers inherit "
+            f"that: `os.sched_setaffinity(0, {them})` after it gives them back."
+        )
 
 
 _LIBRARY_VARIABLES: Final = (

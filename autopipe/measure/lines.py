@@ -230,6 +230,13 @@ def is_users(file: str) -> bool:
     return is_file and not any(part in file for part in _OTHERS)
 
 
+def users_frame(frame: types.FrameType | None) -> types.FrameType | None:
+    """Return the innermost frame of the user's, from this one on outwards; None if there is none."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def _stack(thread: int) -> list[types.FrameType]:
     """Return the frames of a thread, the innermost first; none if it has ended.
 

@@ -8,23 +8,23 @@ ends at once, before the script can save a model that was hardly trained.
 from __future__ import annotations
 
 import argparse
-import builtins
 import functools
 import gc
 import inspect
 import json
-import linecache
 import os
 import runpy
 import sys
 import threading
 import time
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from autopipe import frameworks
+from autopipe.hardware import processes
 
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
     from autopipe.extensions.diagnose.loop import Reads
@@ -63,46 +63,10 @@ def _is_idle(seconds: float = 2.0) -> bool:
     return tree.read().cpu_seconds - before <= _IDLE * seconds
 
 
-def _line(frame: types.FrameType) -> str:
-    file, line = os.path.relpath(frame.f_code.co_filename), frame.f_lineno
-    return f"{file}:{line} `{linecache.getline(file, line).strip()}`"
-
-
-class _Cores:
-    """Sees what binds the process to fewer cores than it had: an import, or a call of Python's own."""
-
-    def __init__(self) -> None:
-        self._before = os.sched_getaffinity(0)
-        self._by: str | None = None
-        bind, self._import = os.sched_setaffinity, builtins.__import__
-
-        def binding(pid: int, mask: Any) -> None:
-            bind(pid, mask)
-            self._look(_line(sys._getframe(1)))
-
-        def importing(name: str, *arguments: Any, **named: Any) -> Any:
-            module = self._import(name, *arguments, **named)
-            self._look(f"`import {name}`")
-            return module
-
-        os.sched_setaffinity, builtins.__import__ = binding, importing
-
-    def _look(self, by: str) -> None:
-        if self._by is None and len(os.sched_getaffinity(0)) < len(self._before):
-            self._by = by
-
-    def found(self) -> dict[str, Any]:
-        """Return the fields of `Watched` that name the binding; none if the process may use all cores again."""
-        builtins.__import__ = self._import
-        if len(os.sched_getaffinity(0)) >= len(self._before):
-            return {}
-        return {"bound_cores": tuple(sorted(self._before)), "bound_by": self._by or "a library"}
-
-
 class _Watch:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
-        self._cores = _Cores()
+        self._binding = processes.Binding()
         self._inside = False
         self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
 
@@ -182,7 +146,7 @@ class _Watch:
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
         from autopipe.extensions.diagnose.loop import kind_of_data
-        from autopipe.extensions.diagnose.run import Onlooker
+        from autopipe.extensions.diagnose.run import Onlooker, refused_files
 
         self.reads.leave()
         given = bound.arguments.get("callbacks")
@@ -214,6 +178,10 @@ class _Watch:
             pass
         except AutopipeError as error:
             self._write({"status": "failed", "message": error.message, "hint": error.hint})
+        except Exception:
+            if (refused := refused_files(bound.arguments.get("x"))) is not None:
+                self._write({"status": "hint", "message": refused})
+            raise
         finally:
             self._inside = False
             onlooker.leave()
@@ -252,18 +220,28 @@ class _Watch:
         def set_threads(count: int) -> None:
             original(count)
             if count > cores:
-                by = _line(sys._getframe(1))
-                self._write({"status": "note", "message": _TOO_MANY.format(by=by, count=count, cores=cores)})
+                by = processes.line_of(sys._getframe(1))
+                self._note(_TOO_MANY.format(by=by, count=count, cores=cores), by)
 
         cv2.setNumThreads = set_threads
 
+    def see_reads(self, module: Any) -> None:
+        """Note lines that unpack much more than they use. NumPy is there by then, which that needs."""
+        from autopipe.extensions.diagnose.unpacked import Unpacked
+
+        Unpacked(self._note, processes.line_of).look_at(module)
+
+    def _note(self, message: str, about: str) -> None:
+        """Write a note, also from a process that is forked; the last one about a thing counts."""
+        self._write({"status": "note", "message": message, "about": about})
+
     def _told(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json") | self._cores.found() | self._code)
+        self._write(watched.model_dump(mode="json") | {"bound": self._binding.end()} | self._code)
         if not self._arguments.keep_running:
             raise _Enough
 
     def _looped(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json") | self._cores.found())
+        self._write(watched.model_dump(mode="json") | {"bound": self._binding.end()})
         if not self._arguments.keep_running:
             _end_here()
 
@@ -282,6 +260,17 @@ def _end_here() -> NoReturn:
     os._exit(0)
 
 
+def _show(error: Exception) -> None:
+    """Print the traceback that the script has when nobody watches it."""
+    own = (str(Path(frameworks.__file__).parent), "<frozen runpy>", "<string>")
+    every = [traceback.TracebackException.from_exception(error)]
+    for each in every:
+        frames = [frame for frame in each.stack if not frame.filename.startswith(own)]
+        each.stack = traceback.StackSummary.from_list(frames)
+        every += [other for other in (each.__cause__, each.__context__) if other is not None]
+    sys.stderr.write("".join(every[0].format()))
+
+
 def main() -> None:
     """Run one script."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -296,12 +285,16 @@ def main() -> None:
     os.set_inheritable(arguments.fd, False)
     watch = _Watch(arguments)
     sys.meta_path.insert(0, frameworks.AfterImport("keras", watch.patch))
-    sys.meta_path.insert(0, frameworks.AfterImport("cv2", watch.see_threads))
+    for module, see in (("cv2", watch.see_threads), ("h5py", watch.see_reads), ("numpy", watch.see_reads)):
+        sys.meta_path.insert(0, frameworks.AfterImport(module, see))
     frameworks.watch_loops(watch.read, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
     try:
         runpy.run_path(arguments.script, run_name="__main__")
+    except Exception as error:  # noqa: BLE001  the script may raise anything
+        _show(error)
+        sys.exit(1)
     finally:
         if "reads" in vars(watch):
             watch.reads.end()

@@ -20,7 +20,7 @@ from autopipe.errors import ConfigError
 from autopipe.extensions.diagnose.steps import LINES_SHARE, WARM_UP_STEPS, Look, StepClock, doubts, rows_of, steady
 from autopipe.hardware import machine, processes
 from autopipe.measure import outcome
-from autopipe.measure.lines import LineWatch, is_users
+from autopipe.measure.lines import LineWatch, users_frame
 
 if TYPE_CHECKING:  # imported when there is something to tell
     from autopipe.extensions.diagnose.watched import Watched
@@ -190,9 +190,7 @@ def _tell(loop: Loop, owner: int) -> None:
 
 def _place() -> str:
     """Return the file and line of the innermost frame of the user's."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and not is_users(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = users_frame(sys._getframe(1))
     place = "not seen" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
     return place.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109  as lines are named
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -33,7 +36,7 @@ from autopipe.extensions.diagnose.steps import (
     steady,
 )
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, costs, op_costs, outcome
+from autopipe.measure import bench, costs, epochs, op_costs, outcome
 from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
@@ -84,6 +87,7 @@ class Onlooker(keras.callbacks.Callback):
         self._validation_from, self._tested = 0.0, 0.0
         self._shapes: set[Any] = set()
         self._batch: Any = None
+        self._unwatch: Callable[[], None] = lambda: None
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -111,6 +115,7 @@ class Onlooker(keras.callbacks.Callback):
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
+        self._unwatch = frameworks.watch_queues(self._queue)
         self._sampler = processes.Sampler()
         self._sampler.start()
         self._lines = lines if lines is not None and lines.is_new else LineWatch()
@@ -132,11 +137,22 @@ class Onlooker(keras.callbacks.Callback):
         self._pages.restart()
         self._epoch_from = len(self._steps.steps)
 
+    @contextlib.contextmanager
+    def _queue(self) -> Iterator[None]:
+        """Note the time in which the queue of workers is emptied, unless it is the validation's."""
+        if self._tests is not None or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._steps.spent_on("between")
+        yield
+        self._steps.spent_on("queue")
+
     def on_test_begin(self, logs: Any = None) -> None:
         if self._seen is None or self._lines is None:
             return
         self.waiting_since = time.monotonic()
-        self._steps.spent_on("between")
+        # The first one's data were opened just now, of which Keras reads two batches.
+        self._steps.spent_on("between" if self._epoch_from else "validation")
         self._validation_from, self._tested = self._steps.waits, time.perf_counter()
         self._lines.paused = True
         if not self._done and self._validation_lines is None:
@@ -185,6 +201,7 @@ class Onlooker(keras.callbacks.Callback):
         self.waiting_since = None
         if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
             self._seen.train_function = self._owners
+        self._unwatch()
         if self._sampler is not None:
             self._sampler.stop()
         for lines in (self._lines, self._validations):
@@ -362,6 +379,8 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any) -> tuple[str, ...]:
             "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
             "before the split."
         )
+    if frameworks.loses_cache(source):
+        said.append(f"{epochs.LOST_CACHE}.")
     if model.steps_per_execution > 1:
         said.append("Steps were done one by one here, though `steps_per_execution` is set.")
     return tuple(said)
@@ -472,6 +491,7 @@ def begins_anew(data: Any) -> str | None:
 # -------------------- the image files that the data name
 
 _FILES = 512  # whose folders are looked at
+_REFUSED, _REFUSED_SECONDS = 5, 20.0  # files that are named, and the time for all
 _FIRST = 3  # parts of a tuple that may be the path
 _DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
 
@@ -481,15 +501,45 @@ def image_files(data: Any) -> tuple[Progressive, str] | None:
 
     None if its data name no files.
     """
+    if not (paths := _paths(data)):
+        return None
+    named = [paths[index] for index in spread(len(paths), _FILES)]
+    parents = {os.path.dirname(os.path.abspath(path)) for path in named if path}  # noqa: PTH100, PTH120
+    found = progressive.look(len(paths), lambda index: read_file(os.fsencode(paths[index])))
+    return found, os.path.commonpath(parents)
+
+
+def refused_files(data: Any) -> str | None:
+    """Name the image files of a training's data that cannot be decoded; None if there are none, or no files."""
+    until, seen, refused = time.monotonic() + _REFUSED_SECONDS, 0, list[str]()
+    for path in itertools.takewhile(lambda _: time.monotonic() < until, _paths(data)):
+        seen += 1
+        refused += [path] * (path != "" and not _is_decoded(path, by_tensorflow=hasattr(data, "element_spec")))
+    if not refused:
+        return None
+    named = ", ".join(refused[:_REFUSED]) + ", ..." * (len(refused) > _REFUSED)
+    return f"{len(refused)} of {seen:,} image files of its data cannot be decoded: {named}."
+
+
+def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
+    if not by_tensorflow:
+        import cv2  # with threads of its own
+
+        return cv2.imread(path) is not None
+    tensorflow = sys.modules["tensorflow"]
+    with contextlib.suppress(tensorflow.errors.OpError):
+        tensorflow.io.decode_image(tensorflow.io.read_file(path), channels=3, expand_animations=False)
+        return True
+    return False
+
+
+def _paths(data: Any) -> list[str]:
+    """Return the paths of the image files that a training's data name, "" for what is none; [] if they name none."""
     for listed in _lists(data):
         place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
-        if place is None or not os.path.isfile(_path(listed[0], place)):  # noqa: PTH113
-            continue
-        named = [_path(listed[index], place) for index in spread(len(listed), _FILES)]
-        parents = {os.path.dirname(os.path.abspath(path)) for path in named if path}  # noqa: PTH100, PTH120
-        found = progressive.look(len(listed), lambda index: read_file(os.fsencode(_path(listed[index], place))))  # noqa: B023
-        return found, os.path.commonpath(parents)
-    return None
+        if place is not None and os.path.isfile(_path(listed[0], place)):  # noqa: PTH113
+            return [_path(value, place) for value in listed]
+    return []
 
 
 def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:

@@ -88,10 +88,10 @@ def run(  # noqa: PLR0913  as `diagnose`
     if lines and lines[-1][0]["status"] == "failed":
         raise NothingMeasuredError(lines[-1][0]["message"], hint=lines[-1][0]["hint"])
     found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
-    notes = tuple(dict.fromkeys(read["message"] for read, _ in lines if read["status"] == "note"))
-    found = [each.model_copy(update={"warnings": (*each.warnings, *notes)}) for each in found]
+    notes = {read["about"]: read["message"] for read, _ in lines if read["status"] == "note"}  # of several processes
+    found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values())}) for each in found]
     if not found:
-        raise _nothing(script, status)
+        raise _nothing(script, status, [read["message"] for read, _ in lines if read["status"] == "hint"])
     return found, status
 
 
@@ -125,11 +125,12 @@ def _run(start: Callable[[], subprocess.Popen[bytes]]) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _nothing(script: Path, status: int) -> NothingMeasuredError:
+def _nothing(script: Path, status: int, hints: Sequence[str]) -> NothingMeasuredError:
     if status:
         how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
         return NothingMeasuredError(
-            f"`{script}` {how} before a training could be watched.", hint="What it printed itself stands above."
+            f"`{script}` {how} before a training could be watched.",
+            hint=" ".join(hints) or "What it printed itself stands above.",
         )
     return NothingMeasuredError(
         f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process, "

@@ -41,14 +41,23 @@ class Epochs(Value):
     validation_seconds: float = 0.0
     callbacks_seconds: float = 0.0  # between the end of an epoch and the beginning of the next
     between_seconds: float = 0.0  # between the last step of an epoch and its end, without the validation
+    queue_seconds: float = 0.0  # in which Keras waited for batches that it keeps for the next epoch
     validation_waiting_seconds: float = 0.0  # the part of the validation that was waited for its data
+    images: int = 0  # that were trained on
 
     @property
     def seconds(self) -> float:
-        parts = (self.first_batch_seconds, self.steps_seconds, self.validation_seconds)
-        return sum(parts) + self.callbacks_seconds + self.between_seconds
+        return float(sum(getattr(self, name) for name in _PARTS))
 
 
+_PARTS = (
+    "first_batch_seconds",
+    "steps_seconds",
+    "validation_seconds",
+    "callbacks_seconds",
+    "between_seconds",
+    "queue_seconds",
+)
 _WAITED = "validation_waiting_seconds"
 
 
@@ -70,7 +79,7 @@ class StepClock:
     def seconds(self) -> float:
         """Everything since the first step, which compiles."""
         spent = [*self._epochs, *([] if self._epoch is None else [self._epoch])]
-        total = sum(seconds for each in spent for part, seconds in each.items() if part != _WAITED)
+        total = sum(each.get(part, 0.0) for each in spent for part in _PARTS)
         return total - (self.steps[0].seconds if self.steps else 0.0)
 
     @property
@@ -80,7 +89,9 @@ class StepClock:
         """
         if not (whole := self._epochs[1:] or self._epochs):
             return None
-        sums = {name: sum(each.get(name, 0.0) for each in whole) for name in Epochs.model_fields if name != "count"}
+        sums: dict[str, Any] = {
+            name: sum(each.get(name, 0) for each in whole) for name in Epochs.model_fields if name != "count"
+        }
         if len(self._epochs) == 1:
             sums["steps_seconds"] -= self.steps[0].seconds - self.steps[0].waiting_seconds
         return Epochs(count=len(whole), **sums)
@@ -151,6 +162,8 @@ class StepClock:
         first = step.waiting_seconds if step.is_first else 0.0
         self._add("first_batch", first)
         self._add("steps", step.seconds - first)
+        if self._epoch is not None:
+            self._epoch["images"] = self._epoch.get("images", 0) + images
         self._last, self._opening = now, False
 
     def pause_ended(self) -> None:
@@ -188,7 +201,7 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
 
 def doubts(seen: Sequence[Step]) -> Iterator[str]:
     """Yield what makes the figures of the steps that count doubtful."""
-    if sum(step.seconds for step in seen) < _FEW_SECONDS:
+    if sum(step.seconds for step in seen) < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
         yield f"Only {len(seen)} steps were timed: train for longer to be surer."
     if waits_more_and_more(seen):
         yield "Steps waited more and more: a queue was running empty. Look for longer."

@@ -131,8 +131,7 @@ class Watched(Value):
     validation_lines: Lines | None = None  # as `lines`, of the validation's data
     code: Code | None = None  # what the script gives to `fit`, as its own file names it
     begins_anew: str | None = None  # what an epoch's first batch waits for; None: an iterator, no more is known
-    bound_cores: tuple[int, ...] = ()  # those that the process could use before something bound it to fewer
-    bound_by: str | None = None
+    bound: str | None = None  # what bound the process to fewer cores than it had
     warnings: tuple[str, ...] = ()  # doubts about the figures
 
     @property
@@ -140,57 +139,36 @@ class Watched(Value):
         return self.images / self.seconds
 
     @property
-    def lost_share(self) -> float | None:
-        """The share of the time in which the model could have trained, 0 to 1; None if its own rate is unknown."""
-        if self.alone_images_per_second is None:
-            return None
-        return max(0.0, 1 - self.images_per_second / self.alone_images_per_second)
+    def shares(self) -> dict[Verdict, float]:
+        """The shares of the time of steps, together 1.
 
-    @property
-    def waiting_share(self) -> float:
-        """The share of the time in which the model waited for data, 0 to 1.
-
-        A device may still be busy with the step before while the host waits for a batch, so the model cannot have
-        waited for longer than the difference to its own rate.
+        A device may still be busy with the step before while the host waits for a batch, so that all parts together are
+        not longer than the difference to the model's own rate.
         """
-        lost = self.lost_share
-        return min(1.0, self.waiting_seconds / self.seconds, 1.0 if lost is None else lost)
-
-    @property
-    def between_share(self) -> float:
-        lost = self.lost_share
-        left = 1.0 if lost is None else lost - self.waiting_share
-        return min(1.0, self.between_seconds / self.seconds, left)
-
-    @property
-    def compiling_share(self) -> float:
-        lost = self.lost_share
-        left = 1.0 if lost is None else lost - self.waiting_share - self.between_share
-        return max(0.0, min(self.compiling_seconds / self.seconds, left))
-
-    @property
-    def slowed_share(self) -> float:
-        """The share of the time by which steps took longer than the model takes alone, 0 to 1."""
-        lost = self.lost_share
-        others = self.waiting_share + self.between_share + self.compiling_share
-        return 0.0 if lost is None else max(0.0, lost - others)
+        alone = self.alone_images_per_second
+        left = 1.0 if alone is None else max(0.0, 1 - self.images_per_second / alone)
+        found = {}
+        for part, seconds in (
+            (Verdict.DATA, self.waiting_seconds),
+            (Verdict.CALLBACKS, self.between_seconds),
+            (Verdict.COMPILING, self.compiling_seconds),
+        ):
+            found[part] = max(0.0, min(seconds / self.seconds, left))
+            left -= found[part]
+        found[Verdict.CORES] = 0.0 if alone is None else max(0.0, left)
+        return {**found, Verdict.MODEL: 1 - sum(found.values())}
 
     @property
     def parts(self) -> dict[Verdict, float]:
         """The shares of the time of an epoch, or of steps if none was seen to its end; together 1."""
-        steps = {
-            Verdict.DATA: self.waiting_share,
-            Verdict.CORES: self.slowed_share,
-            Verdict.CALLBACKS: self.between_share,
-            Verdict.COMPILING: self.compiling_share,
-        }
-        model = 1 - sum(steps.values())
-        steps[Verdict.AUGMENTATION] = model * (self.augmentation_share or 0.0)
-        steps[Verdict.MODEL] = model - steps[Verdict.AUGMENTATION]
+        steps = self.shares
+        steps[Verdict.AUGMENTATION] = steps[Verdict.MODEL] * (self.augmentation_share or 0.0)
+        steps[Verdict.MODEL] -= steps[Verdict.AUGMENTATION]
         if self.epochs is None:
             return steps
         whole = self.epochs.seconds
         found = {part: share * self.epochs.steps_seconds / whole for part, share in steps.items()}
+        found[Verdict.DATA] += self.epochs.queue_seconds / whole
         found[Verdict.CALLBACKS] += self.epochs.callbacks_seconds / whole
         found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
         found[Verdict.PAUSES] = (self.epochs.first_batch_seconds + self.epochs.between_seconds) / whole
@@ -265,6 +243,9 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     ]
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
+    pauses = 0.0 if watched.verdict is Verdict.PAUSES or watched.loop else watched.parts.get(Verdict.PAUSES, 0.0)
+    if watched.begins_anew and pauses >= _NOTEWORTHY:
+        found.append(("first batch", watched.begins_anew))
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
     found += [
@@ -277,11 +258,11 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ("data", (watched.data or "not seen") + (f" ({watched.backend})" if watched.backend else "")),
     ]
     found += [("loop", watched.loop)] if watched.loop else []
-    found += _page_rows(watched.pages) if watched.pages is not None else []
+    limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN)
+    found += _page_rows(watched.pages) if watched.pages is not None and watched.verdict is not Verdict.OTHERS else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
     if watched.lines is not None and watched.verdict is not Verdict.VALIDATION:
-        limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN)
         found += tables.slow_lines(watched.lines, limits=limits)
     if watched.validation_lines is not None and watched.verdict is Verdict.VALIDATION:
         found += [("slow lines", "of the validation's data"), *[*tables.slow_lines(watched.validation_lines)][1:]]
@@ -297,14 +278,9 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
 def sentence(watched: Watched) -> str:
     """Return the verdict in a few sentences, of which the first names the largest part of the time."""
     said = _sentence(watched, watched.verdict)
-    if watched.bound_by is None or watched.verdict not in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS):
+    if watched.bound is None or watched.verdict not in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS):
         return said
-    before, cores = watched.bound_cores, set(watched.bound_cores)
-    them = f"range({len(before)})" if cores == set(range(len(before))) else str(cores)
-    return (
-        f"{watched.bound_by} bound this process to {watched.cores:g} of its {len(before)} cores, and workers inherit "
-        f"that: `os.sched_setaffinity(0, {them})` after it gives them back. {said[0].upper()}{said[1:]}"
-    )
+    return f"{watched.bound} {said[0].upper()}{said[1:]}"
 
 
 def _sentence(watched: Watched, verdict: Verdict) -> str:
@@ -322,21 +298,40 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
     if verdict is Verdict.VALIDATION and watched.epochs is not None:
         waits = watched.epochs.validation_waiting_seconds / max(1e-9, watched.epochs.validation_seconds)
         said += _SLOW_VALIDATION if waits >= _MOST else _LONG_VALIDATION
-        said = said.replace("{waits}", f"{min(1.0, waits):.0%}")
+        said = said.replace("{part}", f"{min(1.0, waits):.0%}")
     if verdict is Verdict.DATA and watched.data == "tf.data.Dataset" and watched.lines is not None:
         said += " Your lines run inside tf.data, one thread at a time: a keras.utils.PyDataset allows workers."
+    if verdict is Verdict.DATA and _only_waits(watched):
+        said += _WAITING_LINES
+    share = watched.shares[Verdict.DATA] if verdict is Verdict.UNKNOWN else watched.parts.get(verdict, 0.0)
+    fewer = "Fewer callbacks are" if watched.backend == "torch" else _FEWER_CALLS
     anew = watched.begins_anew or "its data are opened. Fewer, longer epochs are the next step"
-    return said.format(share=watched.parts.get(verdict, 0.0), seen=watched, up_to=up_to, tune=tune, anew=anew)
+    return said.format(share=share, seen=watched, up_to=up_to, tune=tune, anew=anew, fewer=fewer)
+
+
+def _only_waits(watched: Watched) -> bool:
+    """Return True if the lines that make data wait for something that is neither a core nor Python's lock."""
+    lines = [] if watched.lines is None else [line for line in watched.lines.lines if not line.beside]
+    computed, seconds = (sum(getattr(line, name) for line in lines) for name in ("processor_seconds", "seconds"))
+    own, others = watched.resources.cpu_percent or 0.0, watched.resources.others_cpu_percent or 0.0
+    idle = own <= _LOCKED and own + others <= 100 * watched.cores / 2
+    return bool(lines) and idle and computed <= _SOME * seconds
 
 
 _MOST = 0.5
+_LOCKED = 60.0  # percent of a core; threads that take turns in Python's lock use one
+_FEWER_CALLS = "Fewer callbacks, or steps_per_execution=8 in model.compile, is"  # on torch, Keras refuses it
+_WAITING_LINES = (
+    " The slow lines wait and hardly compute, while cores are idle: many more readers than cores, files kept in "
+    "memory, or a copy of them nearby makes that faster."
+)
 _SENTENCES = {
-    Verdict.UNKNOWN: "{seen.waiting_share:.0%} of the time waits for data; what the model could do alone is not known.",
+    Verdict.UNKNOWN: "{share:.0%} of the time waits for data; what the model could do alone is not known.",
     Verdict.MODEL: "the model is the limit: nothing to gain from how its data are made.",
     Verdict.AUGMENTATION: "the model is the limit, and its own augmentation takes {share:.0%} of the time: workers "
     "could do that instead, in the pipeline, if cores are free.",
     Verdict.CALLBACKS: "{share:.0%} of the time goes to callbacks, the progress bar and Keras, between steps and "
-    "epochs. Fewer callbacks, or steps_per_execution=8 in model.compile, is the next step.",
+    "epochs. {fewer} the next step.",
     Verdict.COMPILING: "{share:.0%} of the time compiles the model, for batches of {seen.shapes} shapes so far. "
     "Batches of one shape are the next step: pad them, and drop the last one if it is smaller.",
     Verdict.CORES: "{share:.0%} of the time goes because steps take longer than they do alone: what makes the data, or "
@@ -347,8 +342,8 @@ _SENTENCES = {
     Verdict.OTHERS: "other programs used {others} of {cores} cores meanwhile, so these figures are theirs, too. Run "
     "again on a quiet machine before you change anything. As it was, ",
 }
-_SLOW_VALIDATION = "which waits for its data for {waits} of its time. Faster validation data are the next step."
-_LONG_VALIDATION = "which computes. A larger validation_batch_size, or validation_freq=2, is the next step."
+_SLOW_VALIDATION = "which waits for its data for {part} of its time. Faster validation data are the next step."
+_LONG_VALIDATION = "which computes. Larger batches of validation data, or validation_freq=2, are the next step."
 _READ_AHEAD = {
     "keras.utils.PyDataset": "workers: a loop that calls dataset[i] has none, whatever its workers= says. "
     "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
@@ -367,11 +362,13 @@ def _epoch(epochs: Epochs) -> str:
         "its first batch": epochs.first_batch_seconds,
         "validation": epochs.validation_seconds,
         "callbacks": epochs.callbacks_seconds,
+        "waits for the next epoch's first batches": epochs.queue_seconds,
         "after the last step": epochs.between_seconds,
     }
     shares = ((seconds / epochs.seconds, part) for part, seconds in parts.items())
     said = ", ".join(f"{share:.0%} {part}" for share, part in shares if share >= 0.005)
-    return f"{_time(epochs.seconds / epochs.count)}: {said}"
+    rate = f", {wording.rate(epochs.images / epochs.seconds)} images/s" * bool(epochs.images)
+    return f"{_time(epochs.seconds / epochs.count)}{rate}: {said}"
 
 
 def to_run(watched: Watched) -> str | None:
@@ -391,14 +388,16 @@ def to_paste(watched: Watched) -> str | None:
 
 
 def _shares(watched: Watched) -> str:
-    others = [
-        (watched.slowed_share, "slower than alone"),
-        (watched.compiling_share, "compiles for new shapes"),
-        (watched.between_share, "callbacks and Keras"),
-    ]
-    parts = [(watched.waiting_share, "waits for data"), *(part for part in others if part[0] >= 0.005)]
-    parts.append((max(0.0, 1 - sum(share for share, _ in parts)), "the loop" if watched.loop else "the model"))
-    return ", ".join(f"{share:.0%} {what}" for share, what in parts)
+    words = {
+        Verdict.DATA: "waits for data",
+        Verdict.CORES: "slower than alone",
+        Verdict.COMPILING: "compiles for new shapes",
+        Verdict.CALLBACKS: "callbacks and Keras",
+        Verdict.MODEL: "the loop" if watched.loop else "the model",
+    }
+    always = (Verdict.DATA, Verdict.MODEL)
+    shares = ((part, watched.shares[part]) for part in words)
+    return ", ".join(f"{share:.0%} {words[part]}" for part, share in shares if share >= 0.005 or part in always)
 
 
 def _augmentation(watched: Watched) -> str:

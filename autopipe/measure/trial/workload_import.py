@@ -14,12 +14,14 @@ import inspect
 import shlex
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError, WorkloadError, near, shortened, users_lines
+from autopipe.errors import AutopipeError, DataWarning, WorkloadError, near, shortened, users_lines
+from autopipe.hardware import processes
 from autopipe.workload.workload import Workload
 
 _FRAMES = 3
@@ -216,7 +218,8 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
 
 @contextlib.contextmanager
 def _users_code(what: str) -> Iterator[None]:
-    """Turn an exception of the user's code into an error that shows its lines."""
+    """Turn an exception of the user's code into an error that shows its lines, and warn if it takes cores away."""
+    binding = processes.Binding()
     try:
         with frameworks.no_training():
             yield
@@ -236,3 +239,6 @@ def _users_code(what: str) -> Iterator[None]:
             told, frames = error.msg, [f"  {line}"]
         lines = [f"{what}: {type(error).__name__}: {told}", *frames]
         raise WorkloadError("\n".join(lines), hint=hint) from error
+    finally:
+        if (bound := binding.end()) is not None:
+            warnings.warn(bound, DataWarning, stacklevel=4)

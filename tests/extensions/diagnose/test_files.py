@@ -83,3 +83,14 @@ def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
     seen = run.image_files(types.SimpleNamespace(files=[*photos, None, 7]))
     assert seen is not None
     assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (8, 5, 2)
+
+
+@pytest.mark.parametrize("data", [of_tensorflow, lambda paths: types.SimpleNamespace(files=paths)])
+def test_files_that_cannot_be_decoded_are_named(photos: list[str], data: Callable[[list[str]], Any]) -> None:
+    assert run.refused_files(data(photos)) is None
+    Path(photos[1]).write_bytes(b"")
+    Path(photos[4]).write_text("<html>")
+    said = run.refused_files(data(photos))
+    assert said is not None
+    assert said.startswith("2 of 6 ")
+    assert [photo in said for photo in photos] == [False, True, False, False, True, False]

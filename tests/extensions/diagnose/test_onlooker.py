@@ -391,7 +391,12 @@ def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
     steps.validated(waited=4.0)
     steps.epochs_ended()
     assert steps.epochs == Epochs(
-        count=1, steps_seconds=1.0, between_seconds=500.0, validation_seconds=7.0, validation_waiting_seconds=4.0
+        count=1,
+        steps_seconds=1.0,
+        between_seconds=500.0,
+        validation_seconds=7.0,
+        validation_waiting_seconds=4.0,
+        images=8,
     )
     assert steps.seconds == 1.0 + 2 * 500.0 + 7.0  # without the step that compiles
     assert list(steps.waiting([1, 2])) == [1, 2]

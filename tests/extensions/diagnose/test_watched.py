@@ -12,6 +12,7 @@ import autopipe
 from autopipe.extensions.diagnose.loop import kind_of_data
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.extensions.diagnose.watched import Pages, Verdict, Watched, rows, sentence, to_paste, to_run
+from autopipe.measure.lines import Line, Lines
 from autopipe.measure.outcome import Resources
 from autopipe.workload.ops.progressive import Progressive
 
@@ -54,8 +55,9 @@ def test_the_largest_part_of_what_is_lost_is_the_verdict(
 @pytest.mark.parametrize("alone", [50.0, 100.0, 180.0, 1e6])
 def test_the_shares_add_up_to_what_is_lost(waiting: float, between: float, alone: float) -> None:
     seen = watched(waiting_seconds=waiting, between_seconds=between, alone_images_per_second=alone)
-    assert seen.lost_share == pytest.approx(seen.waiting_share + seen.between_share + seen.slowed_share)
-    assert min(seen.waiting_share, seen.between_share, seen.slowed_share) >= 0
+    assert sum(seen.shares.values()) == pytest.approx(1)
+    assert min(seen.shares.values()) >= 0
+    assert seen.shares[Verdict.MODEL] >= min(1.0, seen.images_per_second / alone) - 1e-9
 
 
 PARTS: dict[str, Any] = {"count": 2, "steps_seconds": 10.0}
@@ -108,18 +110,14 @@ def test_other_programs_that_take_the_cores_are_the_verdict(own: float, others: 
 
 
 def test_a_process_that_was_bound_to_fewer_cores_is_told_how_to_undo_it() -> None:
-    bound = {"cores": 1.0, "bound_cores": (0, 1), "bound_by": "`import blas`"}
+    bound = {"cores": 1.0, "bound": "`import blas` bound this process to 1 of its 2 cores."}
     waits = watched(alone_images_per_second=270.0, waiting_seconds=6.3, **bound)
-    assert sentence(waits).startswith(
-        "`import blas` bound this process to 1 of its 2 cores, and workers inherit that: "
-    )
-    assert "`os.sched_setaffinity(0, range(2))`" in sentence(waits)
-    assert "63% of the time waits for data" in sentence(waits)
+    assert sentence(waits).startswith("`import blas` bound this process to 1 of its 2 cores. 63% of the time waits")
     assert "bound" not in sentence(watched(**bound))  # which the model alone limits
 
 
 def test_a_host_that_waits_while_the_device_computes_is_not_called_waiting() -> None:
-    assert watched(alone_images_per_second=100.0, waiting_seconds=9.0).waiting_share == 0.0
+    assert watched(alone_images_per_second=100.0, waiting_seconds=9.0).shares[Verdict.DATA] == 0.0
     assert watched(alone_images_per_second=250.0, waiting_seconds=6.0).possible_gain == pytest.approx(2.5, rel=0.03)
 
 
@@ -170,6 +168,46 @@ def test_the_code_to_paste_is_python_on_public_names(data: str | None) -> None:
     assert ("steps=STEPS" in code) == (data == "a generator")  # which may have no end
     forks = 'multiprocessing_context="forkserver", persistent_workers=True' in code
     assert forks == (data == "torch DataLoader")
+
+
+@pytest.mark.parametrize(
+    ("computes", "cpu_percent", "others_cpu_percent", "said"),
+    [(0.01, 20.0, 10.0, True), (0.3, 20.0, 10.0, False), (0.01, 95.0, 10.0, False), (0.01, 20.0, 150.0, False)],
+)
+def test_lines_that_only_wait_while_cores_are_idle_are_told_of(
+    computes: float, cpu_percent: float, others_cpu_percent: float, said: bool
+) -> None:
+    line = Line(file="train.py", line=3, code="read(path)", seconds=10.0, processor_seconds=10 * computes)
+    found = watched(
+        alone_images_per_second=1000.0,
+        waiting_seconds=9.0,
+        lines=Lines(lines=(line,), seconds=10.0),
+        resources=Resources(cpu_percent=cpu_percent, others_cpu_percent=others_cpu_percent),
+    )
+    assert found.verdict is Verdict.DATA
+    assert ("more readers" in sentence(found)) is said
+
+
+def test_no_advice_is_given_that_the_backend_refuses() -> None:
+    found = {
+        backend: watched(backend=backend, alone_images_per_second=300.0, between_seconds=6.0)
+        for backend in ("jax", "torch")
+    }
+    assert ["steps_per_execution" in sentence(each) for each in found.values()] == [True, False]
+
+
+def test_what_keras_waits_for_between_epochs_is_waiting_for_data() -> None:
+    seen = watched(epochs=Epochs(count=2, steps_seconds=10.0, queue_seconds=10.0))
+    assert seen.verdict is Verdict.DATA
+    assert "50% of the time waits for data" in sentence(seen)
+    assert to_paste(seen) is not None
+
+
+def test_a_long_wait_for_a_first_batch_is_told_of_beside_a_larger_one() -> None:
+    epochs = Epochs(count=2, steps_seconds=10.0, first_batch_seconds=4.0)
+    found = watched(alone_images_per_second=300.0, epochs=epochs, begins_anew="a new iterator fills its buffer")
+    assert found.verdict is Verdict.CORES
+    assert ("first batch", "a new iterator fills its buffer") in rows(found)
 
 
 def test_what_was_left_out_and_warned_of_is_shown() -> None:

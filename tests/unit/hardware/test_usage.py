@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import mmap
 import os
+import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from autopipe.hardware import machine as cpu
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import (
+    Binding,
     Neighbours,
     ProcessTree,
     Sample,
@@ -342,3 +345,35 @@ def test_only_the_cores_that_may_be_used_are_looked_at(
 def test_neighbours_are_looked_at_on_this_machine() -> None:
     assert Neighbours(clock=iter([0.0, 0.0, 10.0, 10.0, 10.0]).__next__).cores() >= 0.0
     assert busy_seconds() > 0.0
+
+
+# -------------------- what binds this process to fewer cores
+
+
+@pytest.fixture
+def cores() -> Iterator[set[int]]:
+    before = cpu.allowed()
+    if len(before) < 2:
+        pytest.skip("there is one core only")
+    yield before
+    os.sched_setaffinity(0, before)
+
+
+def test_what_binds_this_process_is_named_with_what_undoes_it(cores: set[int]) -> None:
+    binding = Binding()
+    os.sched_setaffinity(0, {min(cores)})
+    said = binding.end()
+    assert said is not None
+    assert f"`os.sched_setaffinity(0, {{min(cores)}})` bound this process to 1 of its {len(cores)} cores" in said
+    (undo,) = re.findall(r"`(os.sched_setaffinity\(0, [^`]*\))` after", said)
+    exec(undo)
+    assert cpu.allowed() == cores
+
+
+def test_a_process_that_has_its_cores_back_is_not_told_of(cores: set[int]) -> None:
+    bind, imports = os.sched_setaffinity, builtins.__import__
+    binding = Binding()
+    os.sched_setaffinity(0, {min(cores)})
+    os.sched_setaffinity(0, cores)
+    assert binding.end() is None
+    assert (os.sched_setaffinity, builtins.__import__) == (bind, imports)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 import sys
 import types
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autopipe.errors import DataError, WorkloadError
+from autopipe.errors import DataError, DataWarning, WorkloadError
+from autopipe.hardware import machine
 from autopipe.measure.trial.workload_import import load_function, load_workload
 from autopipe.workload.workload import Workload
 
@@ -258,3 +260,14 @@ def test_what_is_no_such_function_is_refused_with_what_there_is(write: Write, na
     with pytest.raises(WorkloadError, match=message):
         load_function(f"bench2.py:{name}")
     assert load_function("bench2.py:made")() == 7
+
+
+@pytest.mark.skipif(len(machine.allowed()) < 2, reason="there is one core only")
+def test_a_file_that_takes_cores_away_is_told_of(write: Write) -> None:
+    before = machine.allowed()
+    write("binds.py", GOOD + "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n")
+    try:
+        with pytest.warns(DataWarning, match=r"binds.py:.*bound this process to 1 of its"):
+            load_workload("binds.py:workload")
+    finally:
+        os.sched_setaffinity(0, before)

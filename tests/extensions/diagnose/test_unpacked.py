@@ -1,0 +1,115 @@
+"""What reads of packed arrays unpack beside what they use, counted by line: the advice that is given ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from autopipe.extensions.diagnose.unpacked import Unpacked
+
+COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    for owner in (h5py.Dataset, np.lib.npyio.NpzFile):
+        monkeypatch.setattr(owner, "__getitem__", owner.__getitem__)  # it is given back
+    found: list[str] = []
+    for module in (h5py, np):
+        Unpacked(lambda message, line: found.append(message), lambda frame: f"line {frame.f_lineno}").look_at(module)
+    return found
+
+
+def images(path: Path, chunks: tuple[int, ...] | None, compression: str | None = "gzip") -> Any:
+    with h5py.File(path, "w") as file:
+        values = np.ones((COUNT, SIZE, SIZE), np.uint8)
+        file.create_dataset("images", data=values, chunks=chunks, compression=compression)
+    return h5py.File(path)["images"]
+
+
+READS: dict[str, Callable[[Any, int], Any]] = {
+    "one by one": lambda data, at: data[37 * at % COUNT],
+    "lists": lambda data, at: data[[at, at + 16, at + 32]],
+    "masks": lambda data, at: data[np.arange(COUNT) == 37 * at % COUNT],
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_samples_that_are_picked_out_of_chunks_are_told_of_and_the_advice_ends_it(
+    read: Callable[[Any, int], Any], told: list[str], tmp_path: Path
+) -> None:
+    for chunks in ((16, SIZE, SIZE), (1, SIZE, SIZE)):
+        data = images(tmp_path / f"{chunks[0]}.h5", chunks)
+        for at in range(16):
+            read(data, at)
+    (message,) = told
+    assert "16 times" in message
+    assert "chunks=(1, 256, 256)" in message
+
+
+def test_windows_of_a_volume_get_chunks_of_their_shape(told: list[str], tmp_path: Path) -> None:
+    data = images(tmp_path / "volume.h5", (16, SIZE, SIZE))
+    for at in range(16):
+        data[4 * (5 * at % 16), 2:4, 2:4]
+    assert "chunks=(1, 2, 2)" in told[0]
+
+
+ORDERLY: dict[str, Callable[[Any], Any]] = {
+    "samples in order": lambda data: [data[at] for at in range(COUNT)],
+    "whole chunks": lambda data: [data[16 * at : 16 * at + 16] for at in (3, 1, 2, 0) * 4],
+    "everything": lambda data: [data[...] for _ in range(16)],
+}
+
+
+@pytest.mark.parametrize("read", ORDERLY.values(), ids=ORDERLY)
+def test_what_uses_its_chunks_is_not_told_of(read: Callable[[Any], Any], told: list[str], tmp_path: Path) -> None:
+    read(images(tmp_path / "images.h5", (16, SIZE, SIZE)))
+    assert told == []
+
+
+def test_chunks_that_hdf5_still_holds_are_not_unpacked_again(told: list[str], tmp_path: Path) -> None:
+    data = images(tmp_path / "images.h5", (4, SIZE, SIZE))
+    for at in range(32):
+        data[5 * at % 16]  # of four chunks
+    assert told == []
+
+
+def test_chunks_that_are_not_packed_are_not_unpacked(told: list[str], tmp_path: Path) -> None:
+    for name, chunks in (("whole", None), ("plain", (16, SIZE, SIZE))):
+        data = images(tmp_path / f"{name}.h5", chunks, compression=None)
+        for at in range(16):
+            data[37 * at % COUNT]
+    assert told == []
+
+
+def test_reads_that_cannot_be_counted_are_as_unwatched(told: list[str], tmp_path: Path) -> None:
+    values = np.zeros(32, [("image", np.uint8, (4,)), ("label", np.int32)])
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file.create_dataset("rows", data=values, chunks=(16,), compression="gzip")
+        file["scalar"] = 3
+        for _ in range(16):
+            assert file["rows"]["label"].tolist() == [0] * 32
+            assert file["rows"][0, "label"] == 0
+            assert file["scalar"][()] == 3
+    assert told == []
+
+
+def test_an_npz_member_that_is_read_for_each_sample_is_told_of(told: list[str], tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "images.npz", images=np.zeros((2**20,), np.uint8), labels=np.zeros(8))
+    file = np.load(tmp_path / "images.npz")
+    for at in range(16):
+        file["images"][at], file["labels"][at % 8]
+    (message,) = told
+    assert "`images`, 1 MB" in message
+
+
+def test_files_of_one_sample_each_are_not_told_of(told: list[str], tmp_path: Path) -> None:
+    for at in range(16):
+        np.savez_compressed(tmp_path / f"{at}.npz", image=np.zeros((2**20,), np.uint8))
+        np.load(tmp_path / f"{at}.npz")["image"]
+    assert told == []
