@@ -29,7 +29,6 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import FEWEST_PAIRS
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.reports import profile_report, tables
 from autopipe.reports.answer import Answer
 from autopipe.search import lock, searching
@@ -298,8 +297,8 @@ def check_with(
         others = [config for config, _ in pick.contenders(profile)]
         for each in others:
             theirs = runner
-            if isinstance(each.loader, Foreign):
-                theirs = searching.foreign_runner(runner, each.loader.code)
+            if each.loader.is_foreign:
+                theirs = searching.foreign_runner(runner, str(each.loader.model_dump()["code"]))
                 ending.callback(theirs.close)
                 theirs.begin()  # beside the first measurements of ours
             runners.append(theirs)

@@ -16,7 +16,6 @@ from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError
 from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_hardware, compare_workload
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.settings import TRAINING, Asked
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
@@ -124,7 +123,7 @@ def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
     others = [pair for pair in (*trained, *alone) if pair[0].key() != winner.key() and not pair[0].kept.converts]
     ours = [pair for pair in others if not pair[0].loader.is_foreign]
     unlike = [pair for pair in ours if (pair[0].loader.kind, pair[0].keep) != (winner.loader.kind, winner.keep)]
-    theirs = [pair for pair in others if isinstance(pair[0].loader, Foreign) and not pair[0].loader.is_own]
+    theirs = [pair for pair in others if pair[0].loader.is_foreign and not getattr(pair[0].loader, "is_own", False)]
     return [(config, max(1.0, ratio)) for config, ratio in (*(unlike or ours)[:1], *theirs[:1])]
 
 
