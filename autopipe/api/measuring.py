@@ -37,7 +37,6 @@ from autopipe.search.settings import Settings, simulation
 from autopipe.values import JsonObject, seconds
 
 _ALONE_SECONDS: Final = 60.0  # after which no further value of a parameter is tried without the model
-_NO_STEP_SECONDS: Final = 1e-6  # of a model that takes no time
 _LOG = logging.getLogger(__name__)
 
 
@@ -158,8 +157,9 @@ class _Look:
             both = succeeded(runner.measure(config, self._options))
         without = tuple(self._without_model(config, described))
         row = Row(name=self._target.name, config=config, alone=ceiling, both=both, without_model=without, formats=kept)
-        shown: list[RenderableType] = [tables.measurement(row, self._asked.simulate, described.counted)]
-        shown += [Text(), tables.without_model(without)] if without else []
+        beside = described.model is not None
+        shown: list[RenderableType] = [tables.measurement(row, self._asked.simulate, described.counted)] * beside
+        shown += [*[Text()] * beside, tables.without_model(without)] if without else []
         shown += [] if kept is None else [Text(), tables.formats(kept)]
         return Answer((row,), Group(*shown))
 
@@ -191,7 +191,7 @@ class _Look:
             configs.insert(1, config.model_copy(update={"loader": processes, "arguments": arguments}))
         asked = {"min_seconds": self._shortest, "max_seconds": self._shortest}
         ends_at, found = clock.monotonic() + _ALONE_SECONDS, list[Measurement]()
-        with self._described(Settings(simulate=SimulatedAccelerator(_NO_STEP_SECONDS))) as (runner, _):
+        with self._described(Settings(simulate=NO_MODEL)) as (runner, _):
             for each in (*configs, config):
                 last = each is config
                 if not last and clock.monotonic() > ends_at:

@@ -102,14 +102,14 @@ def write_report(artifact: Path, profile: schema.Profile) -> Path | None:
 def use_beside(artifact: Path, profile: schema.Profile) -> str:
     """Return the command that trains with the generated module beside an artefact; "" if there is no module.
 
-    If an accelerator was simulated, there may be no model: then the command reads the batches of an epoch.
+    If an accelerator was simulated, or a wrapped dataset has no model, the command reads the batches of an epoch.
     """
     module = artifact.with_name(reference.MODULE_NAME)
     if not module.is_file():
         return ""
-    simulated = profile.request.simulate is not None
-    does = "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))" if simulated else "t.make_trainer().fit(epochs=1)"
-    if profile.request.mode is not Mode.TRAIN and not simulated:
+    trains = profile.request.simulate is None and profile.workload.model is not None
+    does = "t.make_trainer().fit(epochs=1)" if trains else "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))"
+    if profile.request.mode is not Mode.TRAIN and trains:
         does = f"t.make_trainer().{profile.request.mode}(t.TUNED.workload.data)"
     line = again.python("-c", f"import {module.stem} as t; {does}")
     others = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""

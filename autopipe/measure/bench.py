@@ -424,7 +424,8 @@ class Bench:
         spec, left = self.plan.sent(setup.finish), Finish.left(self.plan, setup)
         rows, together = rows or self._workload.batch_size, setup.steps_per_execution
         batch = any_batch(spec, rows)
-        if together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead:
+        on_host = getattr(self.model, "takes_arrays", False)
+        if on_host or (together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead):
             return ResidentLoader(batch, spec, left, rows, together)
         batch = tuple(None if part is None else self.strategy.place(part) for part in batch)
         return ResidentLoader(batch, spec, left, rows)

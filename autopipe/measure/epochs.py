@@ -23,7 +23,7 @@ from autopipe import frameworks
 from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
 from autopipe.pipeline.batching import pickling
-from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_index
+from autopipe.pipeline.batching.datasets import copied, forks, has_batches, has_index
 from autopipe.pipeline.wrap import WrappedData, stale_batches
 
 Sample: TypeAlias = tuple[bytes, bytes]
@@ -206,7 +206,7 @@ def _samples_of(dataset: Any) -> Any:
     """Return what has an index of a dataset: itself, or the samples of a loader like torch's."""
     if randomness.is_indexed(dataset):
         return dataset.dataset
-    return dataset if has_index(dataset) or counts_on(dataset) else None
+    return dataset if has_batches(dataset) else None
 
 
 def _asked(dataset: Any, found: Findings) -> bool | None:

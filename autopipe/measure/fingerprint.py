@@ -30,6 +30,7 @@ from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Folder
+from autopipe.pipeline.wrap import Step
 from autopipe.values import Value
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
@@ -352,10 +353,12 @@ def model_digest(model: Any) -> str:
     """
     layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
-    simulated = getattr(model, "accelerator", None)  # of any other model the digest must not change
+    instead = getattr(model, "stands_for", None)  # of any other model the digest must not change
     step = []
-    if isinstance(simulated, SimulatedAccelerator):
-        step = [f"{simulated.step_seconds!r} {simulated.batch_size!r}"]
+    if isinstance(instead, SimulatedAccelerator):
+        step = [f"{instead.step_seconds!r} {instead.batch_size!r}"]
+    elif isinstance(instead, Step):
+        step = [repr(instead)]
     return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *map(_layer_text, layers))
 
 

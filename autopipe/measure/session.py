@@ -50,6 +50,7 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.feed import TimedLoader
+from autopipe.pipeline.devices.simulated import NO_MODEL
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import estimate_bytes
@@ -64,6 +65,7 @@ from autopipe.workload.ops.planner import looked_at, make_plan, normalise
 from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
+_NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
 _ENDLESS = 10**9  # epochs; a watch ends the training
 _EPOCHS = 3  # that are timed, about
 _FEWEST_STEPS = 16  # of a part of an epoch
@@ -94,6 +96,8 @@ class Session:
             self._served = assembly.for_evaluation(workload, workload.data)
         # Every step of a trial has equal work, and a trial does not write the training's list of samples.
         self._workload = dataclasses.replace(self._served, drop_remainder=True, bad_sample_log=os.devnull)
+        if workload.model is None and isinstance(workload.data, WrappedData):
+            self._workload = dataclasses.replace(self._workload, model=NO_MODEL)
         self._plan = make_plan(self._served)
         self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan, mode=mode))
         self._parts = Parts(self._workload, self._plan)
@@ -104,6 +108,8 @@ class Session:
 
     def describe(self, report: Report) -> Description:
         report.phase(Phase.BUILD)
+        if self._workload.model is NO_MODEL:
+            report.log(_NO_MODEL)
         found = describe(self._served, self._plan, self._bench(1, "last").model)
         if self._mode is Mode.TRAIN:
             return found
@@ -393,7 +399,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         with_workers = workload.data.with_workers
         wrapped = WrappedDataset(as_it_is=as_it_is, choices=choices, with_workers=with_workers)
     return Description(
-        **dict(fingerprint.workload_digest(workload, fingerprint.model_digest(model))),
+        **dict(fingerprint.workload_digest(workload, workload.model and fingerprint.model_digest(model))),
         fixed_bytes=fixed_bytes(workload, plan),
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,

@@ -11,6 +11,7 @@ batches or resume exactly in mid-epoch. `batching.datasets` and `batching.indexe
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import itertools
 import sys
@@ -44,8 +45,9 @@ from autopipe.pipeline.batching.datasets import (
     feeder,
     first_batch,
     forks,
-    has_index,
+    has_batches,
     parts_of,
+    rebuilt,
 )
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
@@ -71,14 +73,15 @@ KNOBS: Final = ("workers", "use_multiprocessing", "max_queue_size")
 def wrap(  # noqa: PLR0913  the entry point
     dataset: Any,
     *,
-    model: Callable[[], Any] | Any,
+    model: Callable[[], Any] | Any = None,
+    step: Callable[[Any], Any] | None = None,
     parameters: Mapping[str, Sequence[Value]] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
     shuffle: bool = True,
     seed: int = 0,
 ) -> Workload:
-    """Return a workload that trains on a user's own dataset.
+    """Return a workload that trains on a user's own dataset. Without a model or a step, the dataset is read alone.
 
     Args:
         dataset: a `keras.utils.PyDataset`, or another object of which `dataset[i]` is a batch for each number below
@@ -89,6 +92,7 @@ def wrap(  # noqa: PLR0913  the entry point
             for each of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in
             speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
+        step: a function of a batch in place of the model, for a loop of one's own; see the example.
         parameters: the values to try for each parameter of the function: numbers, texts or truth values. Without any,
             those of a `PyDataset` are Keras's own: `workers`, `use_multiprocessing` and `max_queue_size`. If
             `dataset[i]` is a batch, threads and processes of autopipe are tried as well. Beside them, what can be set
@@ -103,7 +107,8 @@ def wrap(  # noqa: PLR0913  the entry point
         seed: of that order, and of the random numbers that worker processes draw.
 
     Raises:
-        WorkloadError: the function has no such parameter, raises, or returns no dataset of batches.
+        WorkloadError: the function has no such parameter, raises, or returns no dataset of batches; or `step` is no
+            function, or given beside `model`.
 
     Example:
         ```python
@@ -119,9 +124,21 @@ def wrap(  # noqa: PLR0913  the entry point
             parameters={"num_parallel_calls": [1, 2, 4, 8], "prefetch": [1, 2, 8]},
         )
         ap.tune(workload).make_trainer().fit(epochs=3)
+
+        def train_step(batch):                  # of a loop: for batch in dataset: train_step(batch)
+            x, y = batch
+            ...
+
+        ap.tune(ap.wrap(Photos("train"), step=train_step)).make_loader()
         ```
     """
-    is_itself = not callable(dataset) and (has_index(dataset) or counts_on(dataset))
+    if step is not None and (model is not None or not callable(step)):
+        got = f"step={shortened(step)}" + f" and model={shortened(model)}" * (model is not None)
+        raise WorkloadError(
+            f"`step` must be a function of a batch, in place of `model`, but got {got}.",
+            hint="Such as `def train_step(batch): x, y = batch; ...`, and ap.wrap(dataset, step=train_step).",
+        )
+    is_itself = not callable(dataset) and has_batches(dataset)
     if not callable(dataset) and not is_itself:
         hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(
@@ -131,6 +148,8 @@ def wrap(  # noqa: PLR0913  the entry point
         )
     function = _Itself(dataset) if is_itself else dataset
     data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
+    if step is not None:
+        model = Step(step, data.outline)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
@@ -180,6 +199,21 @@ def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] |
             Parameter(name="device_prefetch", values=_DEVICE_PREFETCH),
         )
     )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """A function of a batch in the model's place. Batches look like those of the dataset: its `outline` says how."""
+
+    function: Callable[[Any], Any]
+    outline: Any
+
+    def __repr__(self) -> str:
+        return f"Step({_name(self.function)})"
+
+    def on(self, batch: Sequence[Any]) -> Any:
+        """Call the function with a batch whose x, y and weights are arrays, or tuples or dictionaries of them."""
+        return self.function(rebuilt(self.outline, (part for slot in batch for part in leaves(slot))))
 
 
 # -------------------- data: the function in the place of samples
@@ -241,7 +275,7 @@ class WrappedData:
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
         self.is_itself = isinstance(function, _Itself)  # whether the user gave the dataset, and no function
         self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
-        self._batch, self.like, self._last = first_batch(self._aside(dataset))
+        self._batch, self.like, self._last, self.outline = first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
@@ -298,7 +332,7 @@ class WrappedData:
     def _aside(self, dataset: Feeder) -> Feeder:
         """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""
         made = dataset.dataset
-        if not (has_index(made) or counts_on(made)):
+        if not has_batches(made):
             return dataset
         try:
             other = copied(made)

@@ -194,7 +194,8 @@ def _searched(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
 ) -> tuple[Searched, Settings]:
     described = site.described
-    facts = facts_of(site.machine, described, site.folder, simulated=settings.is_simulated)
+    alone = settings.is_simulated or described.model is None  # nothing trains on the cores
+    facts = facts_of(site.machine, described, site.folder, simulated=alone)
     if described.wrapped is None:
         space = site.space(bounds(facts))
     else:

@@ -88,8 +88,11 @@ class Session:
 
     @property
     def races_loaders(self) -> bool:
-        """True if loaders can be compared without the model: it trains on other hardware than they run on."""
-        return self.facts.accelerator and self.facts.workload.wrapped is None and bool(self.ceilings)
+        """True if loaders can be compared without the model: it trains on other hardware than they run on, or a wrapped
+        dataset has none.
+        """
+        workload = self.facts.workload
+        return self.facts.accelerator and bool(self.ceilings) and (workload.wrapped is None or workload.model is None)
 
     def waits(self) -> bool:
         """True if the best training waits and leaves most of the cores idle: its loader has room beside the model, so

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import importlib
 import io
 import itertools
 import sys
@@ -71,6 +72,37 @@ def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
         raise WorkloadError(f"A wrapped dataset must give batches that are built alike. {error.message}") from error
 
 
+def in_containers(function: Callable[[Any], Any], element: Any) -> Any:
+    """Return a batch in the same tuples, lists and dictionaries, with a function applied to each part that is there."""
+    if isinstance(element, dict):
+        return {key: in_containers(function, part) for key, part in element.items()}
+    if isinstance(element, tuple | list):
+        made, kind = [in_containers(function, part) for part in element], type(element)
+        return kind(*made) if hasattr(kind, "_fields") else kind(made)
+    return None if element is None else function(element)
+
+
+def outline_of(element: Any) -> Any:
+    """Return what other batches of a dataset look like: the containers of this one, with the package of each array."""
+    return in_containers(lambda part: type(part).__module__.partition(".")[0], element)
+
+
+def rebuilt(outline: Any, parts: Iterable[Any]) -> Any:
+    """Return NumPy arrays, without those that are missing, as a batch with such an outline: the inverse of `flat`."""
+    parts = iter(parts)
+    return in_containers(lambda package: _made_by(package, next(parts)), outline)
+
+
+def _made_by(package: str, array: Any) -> Any:
+    if package == "torch":
+        torch = importlib.import_module(package)
+        tensor = torch.from_numpy(array)
+        return tensor.pin_memory() if torch.cuda.is_available() else tensor
+    if package == "tensorflow":
+        return importlib.import_module(package).convert_to_tensor(array)
+    return importlib.import_module("jax").numpy.asarray(array) if package == "jaxlib" else array
+
+
 _DENSE = "Make it dense in its function, by tf.sparse.to_dense or .to_tensor() say."
 _TEXTS = "Leave texts out of the batch, or make numbers of them there, as `keras.layers.StringLookup` does in a model."
 
@@ -99,9 +131,18 @@ def has_index(dataset: Any) -> bool:
 
 
 def counts_on(dataset: Any) -> bool:
-    """Return True for a PyDataset of Keras without a length, of which `dataset[i]` is a batch for every number."""
+    """Return True if `dataset[i]` is a batch for every number: a PyDataset of Keras without a length, or a dataset of
+    Grain that repeats for ever.
+    """
     keras = sys.modules.get("keras")
-    return keras is not None and isinstance(dataset, keras.utils.PyDataset) and not has_index(dataset)
+    if has_index(dataset):
+        return length_of(dataset) >= _ENDLESS
+    return keras is not None and isinstance(dataset, keras.utils.PyDataset)
+
+
+def has_batches(dataset: Any) -> bool:
+    """Return True if `dataset[i]` is a batch of an object that is no function."""
+    return has_index(dataset) or counts_on(dataset)
 
 
 class Feeder:
@@ -115,6 +156,7 @@ class Feeder:
         self.goes_on = goes_on  # whether it has no end, or an epoch is a part of it
         self.is_endless = is_endless  # whether it is known to have no end
         self.dataset: Any = None  # the user's own; None while it is being read, if it can be read only once
+        self.outline: Any = None  # of its batches, if it is known and those that are read here look otherwise
         self._running: dict[str, Iterator[Any]] = {}
 
     def shapes(self) -> Shapes | None:
@@ -149,7 +191,7 @@ class _Tensors(Feeder):
         count = int(dataset.cardinality())
         goes_on = count < 0 or steps not in (None, count)  # as in `fit(dataset, steps_per_epoch=...)`
         super().__init__(count if count >= 0 else None, goes_on=goes_on, is_endless=count == _TENSORS_ENDLESS)
-        self.dataset = dataset
+        self.dataset, self.outline = dataset, in_containers(lambda spec: "tensorflow", dataset.element_spec)
 
     def shapes(self) -> Shapes | None:
         spec = self.dataset.element_spec
@@ -213,7 +255,7 @@ class _Iterable(Feeder):
         length = count if 0 <= count < _ENDLESS else None
         super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
         self.dataset = dataset
-        self.by_index = has_index(dataset) and not self.goes_on
+        self.by_index = has_index(dataset) and (not self.goes_on or (steps is not None and counts_on(dataset)))
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
 
@@ -225,9 +267,11 @@ class _Iterable(Feeder):
         stream.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
             self.dataset = dataset
-        return map(self._own, map(dataset.__getitem__, range(self.length or 0)) if self.by_index else dataset)
+        has_end = self.by_index and self.length is not None
+        return map(self._own, map(dataset.__getitem__, range(self.length or 0)) if has_end else dataset)
 
     def _own(self, element: Any) -> tuple[Any, ...]:
+        self.outline = outline_of(element)
         copy = np.asarray if self._owned else np.array
         return tuple(None if slot is None else mapped(copy, slot) for slot in parts_of(element))
 
@@ -386,8 +430,9 @@ def _not_copied(name: str, error: Exception) -> WorkloadError:
     )
 
 
-def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:
-    """Return the first batch, what others are like, and the number of samples in the last one, if it was looked at.
+def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
+    """Return the first batch, what others are like, the number of samples in the last one, if it was looked at, and the
+    outline of the first as the dataset gave it.
 
     Raise WorkloadError if it gives no such batches, or other than dense arrays of numbers.
     """
@@ -395,11 +440,12 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:
     if dataset.by_index:
         length = 2 if dataset.length is None else dataset.length
         at = [number for number in dict.fromkeys((0, 1, length - 1)) if 0 <= number < length]
-        read = [parts_of(batch_at(dataset.dataset, number, length)) for number in at]
+        given = [batch_at(dataset.dataset, number, length) for number in at]
     else:
         with contextlib.closing(dataset.epoch("arrays")) as batches:
             # What an endless PyDataset gives, its batches tell, and of them the first two, as to Keras.
-            read = [parts_of(element) for element in itertools.islice(batches, 2 if shapes is None else 1)]
+            given = list(itertools.islice(batches, 2 if shapes is None else 1))
+    read = list(map(parts_of, given))
     first = read[0] if read else parts_of(None)
     slots = ((name, slot) for name, slot in zip(SLOTS, first, strict=False) if slot is not None)
     for path, part in (((name, key), part) for name, slot in slots for key, part in keyed(slot).items()):
@@ -418,10 +464,10 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int]:
         shapes={number: tuple(shapes[key][1:]) for number, key in inputs.items()},
     )
     if not dataset.by_index:
-        return arrays, like, like.batch_size
+        return arrays, like, like.batch_size, dataset.outline or outline_of(given[0])
     name = type(dataset.dataset).__name__
     looked_at = [like.checked(batch, f"{name}[{number}]") for number, batch in zip(at, read, strict=True)]
-    return arrays, like, len(looked_at[-1][0])
+    return arrays, like, len(looked_at[-1][0]), outline_of(given[0])
 
 
 def _common(arrays: Sequence[Any]) -> list[int | None]:

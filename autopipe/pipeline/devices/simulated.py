@@ -10,7 +10,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from autopipe.errors import ConfigError
 
@@ -52,6 +52,10 @@ class SimulatedAccelerator:
         from autopipe.pipeline.devices.simulated_model import SimulatedModel
 
         return SimulatedModel(self.step_seconds, self.batch_size)
+
+
+NO_MODEL: Final = SimulatedAccelerator(1e-6)
+"""It takes no time: what is measured with it is the loader."""
 
 
 class Timeline:

@@ -1,4 +1,5 @@
-"""The keras.Model of a simulated accelerator: Keras's own `fit` around steps that only take time.
+"""The models that stand in the place of a user's: Keras's own `fit` around steps that only take time, or around a
+function of a batch.
 
 Apart from `simulated` because it imports Keras.
 """
@@ -10,8 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
+from autopipe.pipeline.wrap import Step
 from autopipe.workload.sample import leaves
 
 
@@ -25,6 +28,42 @@ class _Loss:
     def __float__(self) -> float:
         self._timeline.wait_until(self._known_at)
         return 0.0
+
+
+class _Result:
+    """What a user's step returned, of which an array is known when the step is over."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __array__(self, *arguments: Any, **named: Any) -> Any:
+        detach = getattr(self._value, "detach", None)  # of torch
+        return np.asarray(self._value if detach is None else detach().cpu())
+
+
+@keras.saving.register_keras_serializable(package="autopipe")
+class StepModel(keras.Model):
+    """Calls a function of the user's with each batch from its iterator."""
+
+    takes_arrays = True
+    """Batches stay NumPy arrays on the host: the step places them."""
+
+    def __init__(self, step: Step) -> None:
+        """Compile at once."""
+        super().__init__()
+        self.stands_for = step
+        self.built = True
+        self.compile(optimizer="sgd", jit_compile=False)
+
+    def call(self, inputs: Any) -> Any:
+        return keras.ops.zeros((1, 1))
+
+    def make_train_function(self, force: bool = False) -> None:
+        step = self.stands_for
+        self.train_function = _function(lambda batch: {"step": keras.tree.map_structure(_Result, step.on(batch))})
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        return {}
 
 
 @keras.saving.register_keras_serializable(package="autopipe")
@@ -41,7 +80,7 @@ class SimulatedModel(keras.Model):
     ) -> None:
         """Compile at once. `timeline` is for tests, and the arguments of Keras are for a saved model that is loaded."""
         super().__init__(**keras_arguments)
-        self.accelerator = SimulatedAccelerator(step_seconds, batch_size)
+        self.stands_for = SimulatedAccelerator(step_seconds, batch_size)
         self.timeline = Timeline() if timeline is None else timeline
         self.built = True
         self.compile(optimizer="sgd", jit_compile=False)
@@ -51,7 +90,7 @@ class SimulatedModel(keras.Model):
 
     def get_config(self) -> dict[str, Any]:
         config: dict[str, Any] = super().get_config()
-        return config | dataclasses.asdict(self.accelerator)
+        return config | dataclasses.asdict(self.stands_for)
 
     def get_compile_config(self) -> None:
         """Return None: `__init__` compiles."""
@@ -71,7 +110,7 @@ class SimulatedModel(keras.Model):
         return {"loss": 0.0}
 
     def _seconds(self, x: Any) -> float:
-        return self.accelerator.seconds(_rows(x) // _devices(x))
+        return self.stands_for.seconds(_rows(x) // _devices(x))
 
     def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:
         def step(batch: Any) -> Any:
@@ -79,9 +118,14 @@ class SimulatedModel(keras.Model):
             ends = self.timeline.start(self._seconds(x))
             return result(x, _Loss(self.timeline, ends))
 
-        if keras.backend.backend() == "jax":
-            return lambda state, batches: (step(next(batches)), state)
-        return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))
+        return _function(step)
+
+
+def _function(step: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a step as the compiled function that `fit` calls."""
+    if keras.backend.backend() == "jax":
+        return lambda state, batches: (step(next(batches)), state)
+    return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))
 
 
 def _parts(x: Any) -> tuple[Any, ...]:

@@ -140,7 +140,8 @@ class Trainer:
         self.model = model
         self.loader = loader
         self.steps = steps if steps is not None else FinishedSteps(model)
-        self._placement = Placement(strategy if strategy is not None else SingleDevice(), device_prefetch)
+        on_host = getattr(model, "takes_arrays", False)
+        self._placement = Placement(strategy or SingleDevice(), device_prefetch, on_host=on_host)
         self._evaluation_loader = evaluation_loader
         self._first = (0, 0)
         self._session: TrainingCallbacks | None = None

@@ -182,7 +182,7 @@ def test_simulated_accelerators_of_different_steps_are_different_models() -> Non
     steps = [ap.SimulatedAccelerator(0.005), ap.SimulatedAccelerator(0.02), ap.SimulatedAccelerator(0.02, 400)]
     models = [_Model() for _ in range(4)]
     for model, step in zip(models, steps, strict=False):
-        vars(model)["accelerator"] = step
+        vars(model)["stands_for"] = step
     assert len({fingerprint.model_digest(model) for model in models}) == 4
 
 

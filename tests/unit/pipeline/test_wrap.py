@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import pickle
 import re
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ import tensorflow as tf
 import autopipe as ap
 from autopipe import frameworks
 from autopipe.artifact import factory
-from autopipe.errors import ConfigError, DataWarning, LoaderError, WorkloadError
+from autopipe.errors import ConfigError, DataWarning, LoaderError, ModelError, WorkloadError
 from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
@@ -213,6 +214,82 @@ def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_n
     assert isinstance(workload.data, wrap.WrappedData)
     assert (len(workload.data), workload.data.by_index, dataset.seen) == (6, True, [])
     assert {"workers", "use_multiprocessing"} <= set(choices(workload))
+
+
+class Numbers:
+    """Batches without an end, each made from its number, as a dataset of Grain that repeats."""
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __getitem__(self, index: int) -> Any:
+        return numbered(index)
+
+
+@pytest.mark.parametrize("config", [None, ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")])
+def test_an_endless_dataset_with_an_index_is_wrapped_by_index_and_its_numbers_go_on(
+    config: ap.PipelineConfig | None,
+) -> None:
+    with pytest.raises(WorkloadError, match="goes on without an end"):
+        ap.wrap(Numbers())
+    workload = ap.wrap(Numbers(), steps=3)
+    with assembly.build_loader(workload, config or as_it_is(workload)) as loader:
+        epochs = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(2)]
+    assert epochs == [[0, 1, 2], [3, 4, 5]]
+
+
+# ---------------------------------------------------------------- a function of a batch in the model's place
+
+
+def listed(index: int) -> list[Any]:
+    return list(rows(index))
+
+
+def named(index: int) -> tuple[Any, Any]:
+    return {"left": X[:4] + index, "right": X[:4] - index}, Y[:4]
+
+
+def inputs(index: int) -> Any:
+    return X[4 * index :][:4]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(functools.partial(Items, 3, each) for each in (rows, listed, named, inputs)),
+        lambda: make_tensors(),
+        lambda: make_tensors().map(lambda x, y: x),
+    ],
+    ids=["arrays", "list", "dictionary", "x alone", "tf.data", "tf.data, x alone"],
+)
+def test_a_step_in_the_models_place_is_called_with_each_batch_as_the_dataset_gives_it(make: Callable[[], Any]) -> None:
+    dataset, seen = make(), list[Any]()
+    with ap.build_trainer(workload := ap.wrap(make, step=seen.append, shuffle=False), as_it_is(workload)) as trainer:
+        trainer.fit(epochs=2, verbose=0)
+    plain = dataset if hasattr(dataset, "element_spec") else map(dataset.__getitem__, range(3))
+    expected = list(plain) * 2
+    assert [frame(each) for each in seen] == [frame(each) for each in expected]
+    for one, other in zip(keras.tree.flatten(seen), keras.tree.flatten(expected), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def frame(batch: Any) -> Any:
+    """Return the containers of a batch, and the kinds of its arrays."""
+    if isinstance(batch, dict):
+        return {key: frame(part) for key, part in batch.items()}
+    return [type(batch), *map(frame, batch)] if isinstance(batch, tuple | list) else type(batch)
+
+
+@pytest.mark.parametrize("wrong", [{"step": 3}, {"step": print, "model": keras.Sequential}])
+def test_a_step_is_a_function_in_place_of_a_model(wrong: dict[str, Any]) -> None:
+    with pytest.raises(WorkloadError, match="`step` must be a function"):
+        ap.wrap(make_tensors, **wrong)
+
+
+def test_without_a_model_nothing_can_be_trained() -> None:
+    workload = ap.wrap(make_tensors)
+    with pytest.raises(ModelError, match="has no `model`"):
+        ap.build_trainer(workload, as_it_is(workload))
 
 
 def test_an_endless_dataset_that_failed_is_begun_anew() -> None:

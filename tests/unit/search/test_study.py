@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import pytest
 
 from autopipe.measure.costs import bounds
-from autopipe.measure.facts import Ceiling, Limits
+from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search.conclusion import Searched
@@ -205,6 +206,17 @@ def test_where_no_loader_runs_without_the_model_trials_race(space: Space) -> Non
     assert ended.result.raced == ()
     assert some(ended.best_config).kept.in_memory
     assert ended.result.proved
+
+
+@pytest.mark.parametrize("model", [None, "a digest"])
+def test_a_wrapped_dataset_without_a_model_is_raced_by_its_loaders_alone(space: Space, model: str | None) -> None:
+    surface = loader_bound(quirks=1)
+    told = surface.facts()
+    wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={}, with_workers=True)
+    alone = told.workload.model_copy(update={"wrapped": wrapped, "model": model})
+    ended = run(space, surface, facts=dataclasses.replace(told, workload=alone))
+    assert (len(ended.result.raced) > 0) == (model is None)
+    assert some(ended.best_config).key() in measured(ended)
 
 
 def test_a_race_that_the_time_has_cut_says_so(space: Space) -> None:

@@ -112,7 +112,7 @@ def test_it_is_a_workloads_model_and_can_be_saved(tmp_path: object) -> None:
     model = models.build(SimulatedAccelerator(0.25, 8))
     model.save(f"{tmp_path}/device.keras")
     loaded = keras.saving.load_model(f"{tmp_path}/device.keras")
-    assert loaded.accelerator == SimulatedAccelerator(0.25, 8)
+    assert loaded.stands_for == SimulatedAccelerator(0.25, 8)
     assert loaded.compiled
 
 
