@@ -26,7 +26,7 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import trace as traces
 from autopipe.pipeline.config import PipelineConfig, Value
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.pipeline.devices.simulated import NO_MODEL, SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, wording
