@@ -170,6 +170,7 @@ class _WrappedLoader(WorkloadLoader):
         self._data = data
         self._parameters: Mapping[str, Value] = made_by.parameters
         self._feeder: Feeder | None = feeder
+        self.batches_at_once = getattr(feeder.dataset, "workers", None)  # a PyDataset's deliver together
         made_by.begin(feeder)
         self._undo = contextlib.ExitStack()
         if made_by.library_threads:
