@@ -82,6 +82,7 @@ def refusing_unknown(function: Callable[_Passed, _Made]) -> Callable[_Passed, _M
 
 
 _FIELDS = {"budget": "budget_seconds", "simulate_step": "simulate"}  # options whose field of `Settings` differs
+_NEEDED = ("space", "trials", "mode", "page_cache", "fresh", "virtual_devices")  # None is no value of these
 _LIMITS = {"max_memory": "memory_bytes", "max_workers": "workers", "only": "only"}  # those of its `Limits`
 
 
@@ -97,7 +98,7 @@ def settings_of(asked: Search, **more: Any) -> Settings:
     found: dict[str, Any] = {}
     for name, value in asked.items():
         read = _READERS.get(name)
-        found[name] = value if value is None or read is None else read(value, name)
+        found[name] = value if read is None or (value is None and name not in _NEEDED) else read(value, name)
     limits = {_LIMITS[name]: found.pop(name) for name in _LIMITS if name in found}
     if limits.get("only", ()) is None:
         del limits["only"]

@@ -234,9 +234,10 @@ def test_a_retune_says_whether_the_configuration_is_new_and_what_to_do_next(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, same: bool, simulated: bool
 ) -> None:
     request = settings.Request(simulate=SimulatedAccelerator(0.01) if simulated else None)
-    path, known = stored(tmp_path, request=request)
+    trained = digest(model="fedcba9876543210")
+    path, known = stored(tmp_path, request=request, workload=trained)
     path.with_name("tuned_pipeline.py").write_text(codegen.text_for(NAMED, path.name))
-    found = known if same else stored(tmp_path / "other", key="another", request=request)[1]
+    found = known if same else stored(tmp_path / "other", key="another", request=request, workload=trained)[1]
     said = retuned(autopipe, monkeypatch, path, found)
     trains = use_beside(path, found)
     assert ("make_trainer" in trains) is not simulated
