@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -269,6 +271,40 @@ def test_processes_draw_other_numbers_for_each_batch_whichever_worker_makes_it()
     assert found[0] == found[1]
     drawn = np.array(found[0]).reshape(-1, 4)
     assert [len(set(column)) for column in drawn.T] == [14] * 4
+
+
+class Torch(types.ModuleType):
+    """A stand-in for torch, whose global generator begins with the same state in each process."""
+
+    state = 67280421310721
+
+    def manual_seed(self, seed: int) -> None:
+        self.state = seed
+
+    def rand(self) -> float:
+        self.state = (6364136223846793005 * self.state + 1442695040888963407) % 2**64
+        return self.state / 2**64
+
+
+class DrawnByTorch(Numbered):
+    """Draws from torch's global generator, where torch is imported as the dataset arrives."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        sys.modules.setdefault("torch", Torch("torch"))
+        vars(self).update(state)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((4, 1), sys.modules["torch"].rand()), np.full(4, index)
+
+
+def test_processes_draw_other_numbers_of_torchs_for_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", Torch("torch"))  # for the first batch, which is made here
+    found = []
+    for workers in (1, 3):
+        with opened(wrapped(DrawnByTorch()), ap.Processes(workers=workers)) as made:
+            found.append([float(x[0, 0]) for x, _ in made.batches(0)])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 7
 
 
 def with_grain(count: int) -> Any:

@@ -187,6 +187,8 @@ class Indexed:
         words = np.random.SeedSequence((self.seed % 2**64, epoch, index)).generate_state(8)
         random.seed(words[:4].tobytes())
         np.random.seed(words[4:])
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.manual_seed(int(words[0]))
         for generator, number in generators:
             seeds = np.random.SeedSequence((number, self.seed % 2**64, epoch, index))
             if isinstance(generator, np.random.Generator):
