@@ -291,7 +291,7 @@ class DrawnByTorch(Numbered):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         sys.modules.setdefault("torch", Torch("torch"))
-        vars(self).update(state)
+        self.__dict__.update(state)
 
     def __getitem__(self, index: int) -> Any:
         return np.full((4, 1), sys.modules["torch"].rand()), np.full(4, index)
