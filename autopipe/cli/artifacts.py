@@ -66,7 +66,7 @@ def show(
 def report(
     artifact: options.Artifact = None,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write; by default report.html beside the artifact.")
+        Path | None, typer.Option(metavar="FILE", help="The file to write; by default report.html beside the artifact.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
 ) -> None:
@@ -96,7 +96,9 @@ def _write_report(file: Path, out: Path | None = None) -> Path:
 
 def eject(
     stored: options.ArtifactOptions = options.ARTIFACT,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; stdout by default.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; stdout by default.")
+    ] = None,
     to: Annotated[
         str | None,
         typer.Option(
@@ -127,7 +129,7 @@ def merge(
     artifacts: Annotated[
         list[Path], typer.Argument(metavar="A.json B.json ...", help="Artifacts of one workload, or their folders.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The artifact to write, or its folder.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The artifact to write, or its folder.")],
 ) -> None:
     """Join the artifacts of several machines into one.
 

@@ -34,6 +34,7 @@ def convert(
         int | None,
         typer.Option(
             min=1,
+            metavar="N",
             help="Threads, or tasks of a cluster; by default one thread a core, or 32 if reads wait for a network.",
         ),
     ] = None,
@@ -83,14 +84,20 @@ def verify(
     workload: options.WorkloadOptions = options.WORKLOAD,
     samples: Annotated[
         int | None,
-        typer.Option(min=1, help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s."),
+        typer.Option(
+            metavar="N", min=1, help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s."
+        ),
     ] = None,
-    space: Annotated[str, typer.Option(help="The search space whose loaders are compared.")] = "default",
+    space: Annotated[
+        str, typer.Option(metavar="NAME", help="The search space whose loaders are compared.")
+    ] = "default",
     files: Annotated[
         bool,
         typer.Option("--files", help="Read and decode every sample, and list those that are damaged; run no loader."),
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="With --files: threads; one a core by default.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --files: threads; one a core by default.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Run every loader of a search space, and compare their batches.

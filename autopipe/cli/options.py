@@ -210,13 +210,17 @@ class ImagesOptions:
     ] = None
     model: Annotated[
         str | None,
-        typer.Option(help=f"With --images: a model of keras.applications, random weights; {_MODEL} by default."),
+        typer.Option(
+            metavar="NAME", help=f"With --images: a model of keras.applications, random weights; {_MODEL} by default."
+        ),
     ] = None
     image_size: Annotated[
         int | None,
-        typer.Option(min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
+        typer.Option(metavar="N", min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
     ] = None
-    batch_size: Annotated[int | None, typer.Option(min=1, help="With --images: images a batch; 32 by default.")] = None
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --images: images a batch; 32 by default.")
+    ] = None
 
     def targets(self, workloads: list[str] | None) -> list[Target]:
         """Return what is named; without any name, the workload of `tuned/`. Raises as `request.target`, and
@@ -400,7 +404,9 @@ class SearchOptions:
             help="Compare with your own pipeline: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
         ),
     ] = None
-    epochs: Annotated[int | None, typer.Option(min=1, help="Spread one-time costs over this many epochs.")] = None
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Spread one-time costs over this many epochs.")
+    ] = None
     only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
         None
     )
@@ -409,13 +415,17 @@ class SearchOptions:
     ] = Mode.TRAIN
     space: Annotated[
         str,
-        typer.Option(help="A shipped search space, such as default, quick or exhaustive, or a file."),
+        typer.Option(metavar="NAME", help="A shipped search space, such as default, quick or exhaustive, or a file."),
     ] = "default"
-    trials: Annotated[int, typer.Option(min=1, help="Run at most this many trials before the confirmation run.")] = 30
+    trials: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Run at most this many trials before the confirmation run.")
+    ] = 30
     max_memory: Annotated[
         str | None, typer.Option(metavar="8G", help="The most memory that the training may take.")
     ] = None
-    max_workers: Annotated[int | None, typer.Option(min=1, help="The most workers that the loader may have.")] = None
+    max_workers: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The most workers that the loader may have.")
+    ] = None
     convert: Annotated[
         bool | None,
         typer.Option(

@@ -25,7 +25,7 @@ def tune(
     context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
     search: options.SearchOptions = options.SEARCH,
-    out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("tuned"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write to.")] = Path("tuned"),
     trace: options.Trace = None,
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,

@@ -16,7 +16,9 @@ def diagnose(
     script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
     time: Annotated[str, typer.Option(metavar="10s", help="How much training to look at.")] = "10s",
-    steps: Annotated[int | None, typer.Option(min=1, help="How many steps to look at, instead of --time.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="How many steps to look at, instead of --time.")
+    ] = None,
     callbacks: Annotated[
         bool, typer.Option("--callbacks", help="Run the script's callbacks that may write files, too.")
     ] = False,
