@@ -197,7 +197,7 @@ class Files(Data):
 dataset = Files()
 """,
         ["1 of 96", "77.png", 'File "case.py"'],
-        ["autopipe/"],
+        ["autopipe/extensions/"],
         status=3,
     ),
     "everything at the top of a file": Case(
