@@ -19,7 +19,7 @@ from autopipe.workload.workload import Workload
 
 
 def show(path: str | os.PathLike[str] | None = None) -> Answer[dict[str, schema.Artifact]]:
-    """Return what an artifact holds: its profiles, and the one for this machine.
+    """Return the profiles of an artifact, and which of them this machine would use.
 
     Of a folder with several artifacts it has a line for each profile. The figures are the artifacts by their files.
 

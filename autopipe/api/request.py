@@ -235,7 +235,10 @@ Given: TypeAlias = Workload | Tuned | Target | str | os.PathLike[str] | None
 
 
 def target(given: Given | object = None) -> Target:
-    """Return what is to be looked at. Raises WorkloadError if it is nothing of the kind; ArtifactError as `ap.load`."""
+    """Return the workload that is named, or that of an artifact.
+
+    Raises WorkloadError if it is neither, and ArtifactError as `ap.load`.
+    """
     if isinstance(given, Target):
         return given
     if isinstance(given, Workload):

@@ -94,7 +94,7 @@ def _part(text: str | None) -> tuple[int, int]:
 
 
 def _writer(by: str) -> Writer:
-    """Return what writes a set elsewhere, by NAME=ADDRESS."""
+    """Return the writer of an extension, for the cluster that `NAME=ADDRESS` names."""
     name, equals, address = by.partition("=")
     found = registry.named(name, "autopipe.conversions") if equals else None
     if found is None:

@@ -111,10 +111,11 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
 
 
 def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
-    """Return what came next to a profile's winner, each with its rate over the winner's, at least 1: of what was raced,
-    the strongest that has another loader or keeps samples elsewhere, or else the strongest; and the fastest baseline.
+    """Return the strongest rival of a profile's winner, and the fastest baseline. Each comes with its rate over the
+    winner's, and with 1 if it was slower.
 
-    A conversion would take too long, and code of the user's own is not for an artefact to choose: these are left out.
+    The rival was raced or trained. One with another kind of loader, or another place to keep samples, is preferred.
+    Two are left out: a conversion takes too long, and an artefact does not choose to run the user's own code.
     """
     result, winner, rate = profile.result, config_of(profile), profile.winner.images_per_second.value
     trained = [(each, made / rate) for config, made in result.measured() for each in readable([config])]

@@ -151,7 +151,7 @@ def _toml(file: Path) -> Any:
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        if file.name == "pyproject.toml":  # of somebody else's tools: they say what is wrong with it
+        if file.name == "pyproject.toml":  # other tools read it, too, and report the mistake
             return {}
         raise ConfigError(f"`{file}` cannot be read: {error}.") from None
 

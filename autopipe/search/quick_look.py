@@ -40,9 +40,7 @@ _BATCH_SECONDS = 0.01  # of a worker, for a batch of a loader alone
 _FILL_SECONDS = 0.1  # to fill a cache for it
 _FAST: Final = 1e6  # images/s of a model of which nothing is known
 _MAY_CHANGE: Final = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
-_FREE_SHARE = (
-    0.25  # of the memory that caches may take: before it is known whether the model waits, no cache takes more
-)
+_FREE_SHARE = 0.25  # of the memory for caches: no more is taken before it is known whether the model waits
 _ALLOWED = 0.6  # of the rate in proportion to its workers, below which one process allows no more
 
 
