@@ -6,6 +6,8 @@ Measures and reports; whether a format fits on the disk, or a disk bounds a load
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 import shutil
 import threading
@@ -15,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
+
+import numpy as np
 
 from autopipe.hardware import machine
 
@@ -28,7 +32,6 @@ Regime = Literal["warm", "cold"]
 """Whether files are in memory when a trial begins."""
 
 _CHUNK_BYTES = 1 << 20
-_PLACES = 4  # of a file that are looked at, at most one a chunk: a look may have the kernel read around it
 _WRITTEN_SECONDS = 120  # changes are on disk after 30 s (vm.dirty_expire_centisecs) unless a kernel is set otherwise
 
 
@@ -40,31 +43,30 @@ def regime(choice: Literal["warm", "cold", "auto"], data_bytes: int, usable_byte
 
 
 def share_in_memory(paths: Iterable[Path]) -> float | None:
-    """Return the share of the files in the page cache, 0 to 1, estimated from a few places; None if there are no files,
-    or the file system does not tell. It takes a non-blocking read, which a Python built for the oldest systems, as
-    conda's is, does not have.
+    """Return the share of the files' pages that is in the page cache, 0 to 1, by `mincore`.
+
+    A non-blocking read would do for any file, but begins to read ahead, and a fast disk is done before the answer. None
+    if there is nothing to ask about: no bytes, or files that this user neither owns nor may write, for which the kernel
+    has said "all of it" since Linux 5.2, whatever is true.
     """
-    if not hasattr(os, "RWF_NOWAIT"):
-        return None
-    found = []
+    pages = b""
     try:
         for path in paths:
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # else a look reads ahead, up to the next
-                count = min(_PLACES, -(-size // _CHUNK_BYTES))
-                found += [_in_memory(file.fileno(), (2 * place + 1) * size // (2 * count)) for place in range(count)]
-    except (OSError, NotImplementedError):  # the latter of a Python that knows the flag and has no call that takes it
+            if (path.stat().st_uid == os.geteuid() or os.access(path, os.W_OK)) and path.stat().st_size:
+                pages += _pages(path)
+    except OSError:
         return None
-    return sum(found) / len(found) if found else None
+    return float(np.mean(np.frombuffer(pages, np.uint8) & 1)) if pages else None
 
 
-def _in_memory(descriptor: int, offset: int) -> bool:
-    try:
-        os.preadv(descriptor, [bytearray(1)], offset, os.RWF_NOWAIT)
-    except BlockingIOError:
-        return False
-    return True
+def _pages(path: Path) -> bytes:
+    """Return one byte a page of the file; its lowest bit says whether the page is in memory."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE) as view:
+        address = np.frombuffer(view, np.uint8).ctypes.data
+        pages = ctypes.create_string_buffer(-(-len(view) // mmap.PAGESIZE))
+        if ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(view)), pages):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
+    return pages.raw
 
 
 def warm(paths: Iterable[Path]) -> int:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from autopipe.hardware import disk
-from tests.fakes.page_residency import resident_share
 
 Play = Callable[[dict[str, str]], Path]
 
@@ -71,31 +70,20 @@ def paths(tmp_path: Path) -> list[Path]:
 
 def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> None:
     disk.drop(paths)
-    assert resident_share(paths) == 0.0
+    assert disk.share_in_memory(paths) == 0.0
+    assert disk.warm(paths[:1]) == 3 << 20
+    assert disk.share_in_memory(paths) == 768 / 770
     assert disk.warm(paths) == (3 << 20) + 5001
-    assert resident_share(paths) == 1.0
-
-
-def test_a_look_at_some_places_tells_how_much_is_in_memory(paths: list[Path]) -> None:
-    disk.drop(paths)
-    if (found := disk.share_in_memory(paths)) is None:
-        pytest.skip("this file system does not tell")
-    assert found == 0.0
-    disk.drop(paths)
-    disk.warm(paths[:1])
-    assert disk.share_in_memory(paths) == 3 / 4
-    disk.warm(paths)
     assert disk.share_in_memory(paths) == 1.0
 
 
-def test_a_python_whose_reads_all_wait_tells_no_share(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_flags(*arguments: object) -> int:
-        raise NotImplementedError("preadv2: flags unavailable on this platform")
-
-    monkeypatch.setattr(os, "preadv", no_flags)
-    assert disk.share_in_memory(paths) is None
-    monkeypatch.delattr(os, "RWF_NOWAIT")
-    assert disk.share_in_memory(paths) is None
+def test_the_share_of_files_that_others_own_is_not_told(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: paths[0].stat().st_uid + 1)
+    monkeypatch.setattr(os, "access", lambda path, mode: path == paths[1])
+    disk.drop(paths)
+    disk.warm(paths[1:])
+    assert disk.share_in_memory(paths) == 1.0
+    assert disk.share_in_memory(paths[:1]) is None
 
 
 def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +91,7 @@ def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], mo
     monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
     disk.drop(paths)
-    assert resident_share(paths) == 0.0
+    assert disk.share_in_memory(paths) == 0.0
 
 
 def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_path: Path) -> None:
