@@ -80,7 +80,7 @@ class Look:
             repeated = _repeated(later, first)
             if not _differ(repeated, len(later), 0, len(later)):
                 return None
-            if not _differ(repeated, len(later), *self._otherwise(dataset, first)):
+            if not _differ(repeated, len(later), *self._otherwise(dataset, first, later)):
                 return None
         return (
             f"{repeated} of {len(later)} batches of the next epochs hold the samples of the first epoch, made with "
@@ -174,16 +174,17 @@ class Look:
             found += read
         return found
 
-    def _otherwise(self, dataset: Feeder, first: Batches) -> tuple[int, int]:
-        """Read a dataset once more with other random numbers.
+    def _otherwise(self, dataset: Feeder, first: Batches, later: Batches) -> tuple[int, int]:
+        """Read a dataset, of which the first epoch and later ones are known, once more with other random numbers.
 
         Return the number of batches that repeat the first epoch, and that of all batches.
         """
         source = dataset.dataset
         of_ops, by_index = hasattr(source, "element_spec"), bool(is_indexed(source) or _processes(source))
         if of_ops:  # of tf.data, which keep the seeds with which they were made
-            again = self._read(self._made(), len(first))
-            if _repeated(again, first) < len(again):
+            # On a busy machine ops may draw in another order now and then, even those of one thread.
+            again = self._epochs(self._made(), len(first))
+            if _differ(_repeated(later, first), len(later), _repeated(again, first), len(again)):
                 raise LoaderError(
                     "The function gives other samples each time that it is called, a random part of them."
                 )
