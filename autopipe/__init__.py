@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from autopipe.api.artifacts import show as show
     from autopipe.api.loading import load as load
     from autopipe.api.loading import report as report
+    from autopipe.api.loop import live as live
     from autopipe.api.measuring import measure as measure
     from autopipe.api.retuning import check as check
     from autopipe.api.retuning import retune as retune
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "api.artifacts": "eject show",
     "api.loading": "load report",
+    "api.loop": "live",
     "api.measuring": "measure",
     "api.retuning": "check retune",
     "api.samples": "convert verify",

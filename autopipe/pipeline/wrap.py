@@ -153,6 +153,18 @@ def wrap(  # noqa: PLR0913  the entry point
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
+def of_loop(dataset: Any, steps: int | None, seed: int) -> Workload:
+    """Return the workload of a dataset that a loop of the user's reads by its index, in order; raise as `wrap`."""
+    data = WrappedData(_Itself(dataset), {}, steps, seed=seed, in_loop=True)
+    return Workload(data=data, ops=(), batch_size=data.batch_size, seed=seed, shuffle=False)
+
+
+def kinds_of_workers() -> list[str]:
+    """Return the kinds of loaders whose workers make `dataset[i]`, the cheapest first."""
+    kinds = [kind for kind in LOADERS if OF_DATASETS in LOADERS[kind].spaces]
+    return sorted(kinds, key=lambda kind: LOADERS[kind].rank)
+
+
 def as_it_is(workload: Workload) -> PipelineConfig | None:
     """Return the configuration of a wrapped dataset with its function's defaults; None for any other workload."""
     if not isinstance(workload.data, WrappedData):
@@ -174,7 +186,7 @@ def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] |
     """
     from autopipe.pipeline.space import Parameter, ParameterSpec, Space, SpaceSpec, resolve  # not for a training
 
-    kinds = [] if bounds is None else [kind for kind in LOADERS if OF_DATASETS in LOADERS[kind].spaces]
+    kinds = [] if bounds is None else kinds_of_workers()
     written: dict[str, Any] = {"loader": ["wrapped", *kinds]}
     for kind in kinds:
         for name, values in LOADERS[kind].spaces[OF_DATASETS].items():
@@ -252,13 +264,16 @@ class WrappedData:
         *,
         shuffle: bool = False,
         seed: int = 0,
+        in_loop: bool = False,
     ) -> None:
-        """Make the dataset with the function's defaults, and look at its first batches.
+        """Make the dataset with the function's defaults, and look at its first batches. `in_loop`: a loop of the user's
+        begins and ends its epochs.
 
         Without a length, `steps` is needed; if the length is unknown, the batches are counted if that is quick.
         """
         self.function = function  # makes the dataset
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
+        self._in_loop = in_loop
         self.wanted_steps = steps  # batches of an epoch, if given
         # The values that each of its parameters may take in a search.
         given = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
@@ -279,7 +294,7 @@ class WrappedData:
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
-        if self.by_index and (warning := stale_batches(dataset.dataset)):
+        if self.by_index and not in_loop and (warning := stale_batches(dataset.dataset)):
             warnings.warn(warning, DataWarning, stacklevel=3)
 
     def _add_knobs(self, dataset: Any) -> None:
@@ -354,6 +369,7 @@ class WrappedData:
             seed=self.seed,
             shuffle=self.shuffle and all(hasattr(dataset, name) for name in KNOBS) and not counts_on(dataset),
             by_keras=by_keras,
+            in_loop=self._in_loop,
         )
 
     @property

@@ -30,7 +30,7 @@ from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
-from autopipe.search.quick_look import Look, changeable
+from autopipe.search.quick_look import Look, OfDataset, changeable
 from autopipe.search.result import Change, Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
@@ -172,7 +172,7 @@ class LiveTuner:
         loader: SwitchingLoader,
         config: PipelineConfig,
         opened: Callable[[PipelineConfig], Loader],
-        look: Callable[[], Look],
+        look: Callable[[], Look | OfDataset],
         *,
         keep: Keep = lambda learnt: None,
     ) -> None:
@@ -182,7 +182,7 @@ class LiveTuner:
         self.config = config
         self.changes: list[Change] = []
         self._loader, self._opened, self._look, self._keep = loader, opened, look, keep
-        self._known: Look | None = None
+        self._known: Look | OfDataset | None = None
         self._windows: list[Window] = []  # the last ones of the running configuration
         self._race: _Race | None = None  # that is going on
         self._first = config
@@ -531,18 +531,25 @@ def follow(
     config: PipelineConfig,
     opened: Callable[[PipelineConfig], Loader],
     keep: Keep = lambda learnt: None,
+    kinds: Sequence[str] = (),
 ) -> Loader:
     """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
 
-    A user's dataset that is read as it is, or that its epochs change, keeps its loader, as the log says. `opened` opens
-    another configuration.
+    A user's dataset that is read as it is, or that its epochs change, keeps its loader, as the log says; another one
+    changes between these `kinds` of loaders (none: all). `opened` opens another configuration.
     """
     own = wrap.as_it_is(workload)
     if own is not None and (own.loader.kind == config.loader.kind or wrap.has_hooks(workload)):
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
     live = SwitchingLoader(loader)
-    live.watch = LiveTuner(live, config, opened, lambda: Look.at(workload, make_plan(workload)), keep=keep)
+
+    def look() -> Look | OfDataset:
+        if own is not None:
+            return OfDataset(tuple(kinds or wrap.kinds_of_workers()))
+        return Look.at(workload, make_plan(workload))
+
+    live.watch = LiveTuner(live, config, opened, look, keep=keep)
     return live
 
 
@@ -558,13 +565,14 @@ def open_loader(
     config: PipelineConfig,
     shard: tuple[int, int] = (0, 1),
     keep: Keep = lambda learnt: None,
+    kinds: Sequence[str] = (),
 ) -> Loader:
     """Open a loader that tunes itself, for a training of one's own. Its workers do what a trainer leaves to the device,
-    and `keep` gets configurations of a trainer.
+    `keep` gets configurations of a trainer, and a user's dataset changes between these `kinds` of loaders.
     """
     open_one = assembly.opener(workload, shard=shard)
 
     def opened(chosen: PipelineConfig) -> Loader:
         return open_one(chosen.model_copy(update={"finish": "host"}))
 
-    return follow(opened(config), workload, config, opened, keep)
+    return follow(opened(config), workload, config, opened, keep, kinds)

@@ -16,7 +16,7 @@ from typing import Final
 
 from autopipe.errors import AutopipeError, ConfigError
 from autopipe.hardware import machine
-from autopipe.measure import ceilings, costs, op_costs
+from autopipe.measure import costs, op_costs
 from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
@@ -153,6 +153,34 @@ class Look:
         return False
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class OfDataset:
+    """In the place of a look at samples, where a user's dataset makes batches: only a race tells what they cost."""
+
+    kinds: tuple[str, ...]  # of loaders, whose workers make its batches
+    alone: Measure = lambda config: None
+
+    def race(
+        self,
+        measure: Measure,
+        over: Callable[[], bool],
+        *,
+        now: PipelineConfig,
+        allowed: Callable[[PipelineConfig], bool],
+    ) -> Race:
+        """Return a race of these loaders, in place of `now`, of which all else stays."""
+        cores = machine.usable_cores()
+        space = wrap.space({}, {"cores": cores}).only("loader", self.kinds)
+        return Race(
+            space=Space(tuple(each for each in space if each.name in _MAY_CHANGE or "." in each.name)),
+            cores=cores,
+            allowed=lambda config: allowed(settled(config, now)),
+            measure=lambda config: measure(settled(config, now)),
+            cost=lambda config: (float(config.loader.worker_count() or cores),),
+            over=over,
+        )
+
+
 def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
     from autopipe.measure import session  # imports Keras
     from autopipe.pipeline.devices import strategy
@@ -221,6 +249,8 @@ def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: floa
     """Measure a loader without a model for a moment, in images/s, if an image takes about so many seconds; None if it
     cannot run.
     """
+    from autopipe.measure import ceilings  # imports Keras
+
     size = max(1, min(workload.batch_size, int(_BATCH_SECONDS / seconds)))
     count = int(_FILL_SECONDS * machine.usable_cores() / seconds) if config.kept.in_memory else 8 * _SAMPLES
     data = Subset(workload.data, max(2 * size, count))

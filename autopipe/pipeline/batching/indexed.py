@@ -43,7 +43,7 @@ _ALIGNMENT = 64
 _NOTHING = np.empty(0, np.uint8)
 _HOOKS = ("on_epoch_begin", "on_epoch_end")
 _KERAS_SECONDS = 80.0  # without a batch from Keras's own processes; less than a trial's patience with a first batch
-_KERAS: Final = re.compile(rb"\x8c[\x05-\xff]keras")  # the name of a module in a pickle
+_LARGE: Final = re.compile(rb"\x8c[\x05-\xff](keras|torch)\b")  # the name of a module in a pickle
 WITHOUT_DEVICES: Final[Mapping[str, str]] = {
     "CUDA_VISIBLE_DEVICES": "-1",
     "JAX_PLATFORMS": "cpu",
@@ -55,15 +55,25 @@ WITHOUT_DEVICES: Final[Mapping[str, str]] = {
 class Indexed:
     """A dataset with an index of batches. It pickles without the dataset, which travels in `block`."""
 
-    def __init__(
-        self, dataset: Any, like: Like, *, steps: int, seed: int = 0, shuffle: bool = False, by_keras: bool = False
+    def __init__(  # noqa: PLR0913  each says how batches are counted and made
+        self,
+        dataset: Any,
+        like: Like,
+        *,
+        steps: int,
+        seed: int = 0,
+        shuffle: bool = False,
+        by_keras: bool = False,
+        in_loop: bool = False,
     ) -> None:
         """An epoch has `steps` batches. With `shuffle`, their order is drawn anew in each epoch. Numbers of a dataset
         without a length go on from epoch to epoch.
 
-        `by_keras`: one worker reads them by Keras's adapter, whose own processes make them.
+        `by_keras`: one worker reads them by Keras's adapter, whose own processes make them. `in_loop`: a loop of the
+        user's begins and ends epochs, and not this.
         """
         self.dataset, self.like, self.by_keras = dataset, like, by_keras
+        self._hooks = () if in_loop else _HOOKS
         self.name, self.keras_seconds = type(dataset).__name__, _KERAS_SECONDS
         self.seed, self.shuffle = seed, shuffle
         self.block: SharedBlock | None = None  # the pickled dataset, if worker processes have to get it
@@ -90,7 +100,7 @@ class Indexed:
         kind = type(self.dataset)
         base = getattr(sys.modules.get("keras"), "utils", None)
         usual = getattr(base, "PyDataset", object)
-        own = (name for name in _HOOKS if getattr(kind, name, None) not in (None, getattr(usual, name, None)))
+        own = (name for name in self._hooks if getattr(kind, name, None) not in (None, getattr(usual, name, None)))
         return self.by_keras or any(own)
 
     def index(self, epoch: int, position: int) -> int:
@@ -121,8 +131,9 @@ class Indexed:
     @contextlib.contextmanager
     def epoch(self) -> Iterator[bool]:
         """Begin an epoch of the dataset, and end it after the block. True: workers have had an older dataset so far."""
-        begin, end = (getattr(self.dataset, name, lambda: None) for name in _HOOKS)
-        begin()
+        hooks = [getattr(self.dataset, name, lambda: None) for name in self._hooks]
+        for begin in hooks[:1]:
+            begin()
         try:
             if has_index(self.dataset) and (length := length_of(self.dataset)) < self._steps:
                 raise WorkloadError(
@@ -132,7 +143,8 @@ class Indexed:
                 )
             yield self.block is not None and self.pack()
         finally:
-            end()
+            for end in hooks[1:]:
+                end()
 
     # ------------------------------------------------------------ to worker processes
 
@@ -162,7 +174,8 @@ class Indexed:
     def preloads(self) -> set[str]:
         """Return the modules that are better imported once than by each worker."""
         assert self.block is not None
-        return {"keras"} if self.by_keras or _KERAS.search(_parts(self.block, self._lengths)[0].tobytes()) else set()
+        found = {name.decode() for name in _LARGE.findall(_parts(self.block, self._lengths)[0].tobytes())}
+        return found | ({"keras"} if self.by_keras else set())
 
     def unpack(self, size: int, descriptor: int) -> None:
         """Take the dataset from a block; if that fails, the next batch raises the error. A worker that writes to its

@@ -1,0 +1,128 @@
+"""`ap.live`: a user's dataset for a loop of one's own, fed by threads and processes that tune themselves.
+
+The loaders are those of `ap.wrap`, the tuner is that of `tune="live"`. The loop owns the dataset: nothing of an epoch
+is made before it begins, none of Keras's hooks is called, and batches have the dataset's own containers and tensors.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+from autopipe.errors import WorkloadError, shortened
+from autopipe.hardware import machine
+from autopipe.pipeline import wrap
+from autopipe.pipeline.batching.datasets import has_batches, rebuilt
+from autopipe.pipeline.config import LOADERS, PipelineConfig
+from autopipe.pipeline.loader import Loader, end
+from autopipe.search.live import open_loader
+from autopipe.search.result import Change
+
+_QUEUE = 4  # batches that wait for the loop
+
+
+def live(dataset: Any, *, steps: int | None = None, threads: bool = True, seed: int = 0) -> Live:
+    """Return the batches of a dataset: the same, in the same order, made by workers that tune themselves meanwhile.
+
+    Each `for` reads an epoch. While the loop waits for its batches, other numbers of threads and processes take their
+    turn between two of them, and stay if they are faster.
+
+    Args:
+        dataset: an object of which `dataset[i]` is a batch: a `keras.utils.PyDataset`, a `MapDataset` of Grain that is
+            batched, a class with `__len__` and `__getitem__`. Or a `DataLoader` of torch, whose `sampler`, `collate_fn`
+            and own random numbers say which samples make a batch; its `num_workers` do not count. Batches are x, (x, y)
+            or (x, y, sample_weight), each an array, or a tuple or a dictionary of arrays. Tensors of torch are
+            page-locked if there is a GPU. What the loop changes in the dataset between two epochs counts from the next
+            one on; it calls `on_epoch_end`, if that is to be called.
+        steps: batches of an epoch, if the dataset has no length. An epoch then goes on after the one before.
+        threads: False, if `dataset[i]` must not run in several threads at once, as with an open file whose position
+            moves: then there are processes only. For these, the dataset must pickle.
+        seed: of the random numbers of Python, NumPy and torch that worker processes draw: they begin anew with each
+            batch.
+
+    Raises:
+        WorkloadError: the dataset has no index, or its batches have another form.
+        LoaderError: it cannot be sent to processes, and `threads` is False.
+
+    Example:
+        >>> for epoch in range(3):                                          # doctest: +SKIP
+        ...     for x, y in batches:                                        # batches = ap.live(Photos("train"))
+        ...         train_step(x, y)
+    """
+    return Live(dataset, steps, threads=threads, seed=seed)
+
+
+class Live:
+    """Epochs of a dataset for a loop; `ap.live` makes it. Workers end with it, or at `close`."""
+
+    def __init__(self, dataset: Any, steps: int | None, *, threads: bool, seed: int) -> None:
+        torch = sys.modules.get("torch")  # imported already, if the dataset is one of its own
+        self._of_torch = torch is not None and isinstance(dataset, torch.utils.data.DataLoader)
+        if self._of_torch:
+            from autopipe.pipeline.batching.torch_batches import TorchBatches
+
+            dataset = TorchBatches(dataset)
+        elif torch is not None and isinstance(dataset, torch.utils.data.Dataset):
+            raise WorkloadError(
+                f"`ap.live` takes batches, but `dataset[i]` of a torch Dataset is a sample: {shortened(dataset)}.",
+                hint="Pass its DataLoader: ap.live(DataLoader(dataset, batch_size=32, shuffle=True)).",
+            )
+        if not has_batches(dataset):
+            raise WorkloadError(
+                f"`ap.live` asks for batches by their index, dataset[i], but got {shortened(dataset)}.",
+                hint="Write a class with `__len__` and `__getitem__`; `ap.watch` tells if the loop waits at all.",
+            )
+        self._dataset, self._steps, self._seed = dataset, steps, seed
+        two = {kind: LOADERS[kind].model_validate({"workers": 2}) for kind in wrap.kinds_of_workers()}
+        self._kinds = [kind for kind, loader in two.items() if threads or not loader.shares_lock()]
+        self._epoch = 0
+        self._loader: Loader | None = None
+
+    def _open(self) -> Loader:
+        """Return the loader of an epoch: another one if the loop has given the dataset another length."""
+        length = len(self._dataset) if self._steps is None else self._steps
+        if self._loader is None or len(self._loader) != length:
+            self.close()
+            workload = wrap.of_loop(self._dataset, self._steps, self._seed)
+            self._outline = workload.data.outline  # type: ignore[attr-defined]  # a wrapped dataset's
+            settings = {"workers": machine.usable_cores(), "queue_size": _QUEUE}
+            first = LOADERS[self._kinds[0]].model_validate(settings)
+            config = PipelineConfig(loader=first, finish="host", device_prefetch=0)
+            self._loader = open_loader(workload, config, kinds=self._kinds)
+            self._end = weakref.finalize(self, self._loader.close)
+        return self._loader
+
+    def __len__(self) -> int:
+        """Return the batches of an epoch."""
+        return len(self._dataset) if self._steps is None else self._steps
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._of_torch:
+            self._dataset.draw()
+        batches = self._open().batches(self._epoch, last=True)
+        self._epoch += 1
+        try:
+            for batch in batches:
+                yield rebuilt(self._outline, (part for part in batch if part is not None))
+                del batch  # the loop may be done with it: do not hold it while waiting for the next
+        finally:
+            end(batches)
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """All that was tried so far."""
+        watch = getattr(self._loader, "watch", None)
+        return () if watch is None else tuple(watch.changes)
+
+    def close(self) -> None:
+        """End the workers. May be called more than once."""
+        if self._loader is not None:
+            self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()

@@ -1,0 +1,53 @@
+"""The batches of a torch `DataLoader` by their index, as its own workers would make them. It starts no workers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autopipe.errors import DataWarning, WorkloadError
+
+
+class TorchBatches:
+    """`batches[i]` is the i-th batch of the epoch that was drawn last. It pickles without the loader."""
+
+    def __init__(self, loader: Any) -> None:
+        """Take the samples, the sampler and the collating of a loader. Draw nothing.
+
+        Raises WorkloadError if its samples have no index.
+        """
+        if not hasattr(loader.dataset, "__len__") or (loader.batch_sampler is None and loader.batch_size is not None):
+            raise WorkloadError(
+                f"`ap.live` asks for batches by their index, but the samples of this DataLoader, an object of "
+                f"{type(loader.dataset).__name__}, have none.",
+                hint="Give their class `__len__` and `__getitem__`, or use the DataLoader's own num_workers.",
+            )
+        if loader.worker_init_fn is not None:
+            said = "`worker_init_fn` of the DataLoader is not called: open in `__getitem__` what a worker needs."
+            warnings.warn(said, DataWarning, stacklevel=5)
+        self._samples, self._collate = loader.dataset, loader.collate_fn
+        self._is_batched, self._loader = loader.batch_sampler is not None, loader
+        self._indices: Sequence[Any] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_loader": None}
+
+    def draw(self) -> None:
+        """Draw the indices of another epoch, with the random numbers that the loader itself would take."""
+        import torch
+
+        drawn = iter(self._loader.batch_sampler if self._is_batched else self._loader.sampler)
+        torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # the seed of its workers
+        self._indices = list(drawn)
+
+    def __len__(self) -> int:
+        return len(self._indices or self._loader)
+
+    def __getitem__(self, index: int) -> Any:
+        indices = self._indices[index]
+        if not self._is_batched:
+            return self._collate(self._samples[indices])
+        at_once: Callable[[Any], Any] | None = getattr(self._samples, "__getitems__", None)
+        samples = map(self._samples.__getitem__, indices) if at_once is None else at_once(indices)
+        return self._collate(list(samples))

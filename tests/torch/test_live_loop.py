@@ -1,0 +1,143 @@
+"""`ap.live` of a torch `DataLoader`: its order, its collating, its tensors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+
+import autopipe as ap
+from autopipe.errors import DataWarning, WorkloadError
+
+X = torch.arange(44, dtype=torch.float32).reshape(22, 2)
+
+
+class Named(Dataset[Any]):
+    """Samples that are dictionaries, made one by one."""
+
+    def __len__(self) -> int:
+        return len(X)
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": X[index], "y": index}
+
+
+def flipped(samples: list[Any]) -> list[Any]:
+    return [torch.stack([x.flip(0) for (x,) in samples]), torch.ones(len(samples), dtype=torch.int32)]
+
+
+LOADERS: dict[str, dict[str, Any]] = {
+    "in order": {"dataset": TensorDataset(X, X[:, 0].long()), "batch_size": 4},
+    "shuffled": {"dataset": TensorDataset(X, X[:, 0].long()), "batch_size": 4, "shuffle": True, "drop_last": True},
+    "dictionaries": {"dataset": Named(), "batch_size": 5, "shuffle": True},
+    "collated": {"dataset": TensorDataset(X), "batch_size": 4, "collate_fn": flipped, "sampler": RandomSampler(X)},
+    "a sampler of batches": {"dataset": Named(), "batch_sampler": BatchSampler(RandomSampler(X), 3, drop_last=False)},
+    "whole batches": {"dataset": TensorDataset(X.reshape(11, 2, 2)), "batch_size": None, "shuffle": True},
+}
+
+
+def parts(batches: Iterable[Any]) -> list[Any]:
+    """Return the containers, types, dtypes and values of batches."""
+
+    def part(each: Any) -> Any:
+        if isinstance(each, dict):
+            return {key: part(value) for key, value in each.items()}
+        if isinstance(each, tuple | list):
+            return [type(each), *map(part, each)]
+        return type(each), each.dtype, each.tolist()
+
+    return list(map(part, batches))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize("name", LOADERS)
+def test_batches_are_those_of_the_data_loader_with_the_same_random_numbers(name: str, *, threads: bool) -> None:
+    torch.manual_seed(3)
+    plain = DataLoader(**LOADERS[name])
+    expected = [parts(plain) for _ in range(2)]
+    torch.manual_seed(3)
+    with ap.live(DataLoader(**LOADERS[name]), threads=threads) as batches:
+        assert len(batches) == len(plain)
+        assert [parts(batches) for _ in range(2)] == expected
+
+
+def test_a_generator_of_the_loaders_own_draws_the_order() -> None:
+    def made() -> Any:
+        return DataLoader(Named(), batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(5))
+
+    with ap.live(made()) as batches:
+        assert parts(batches) == parts(made())
+
+
+class Drawn(Dataset[Any]):
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(2)
+
+
+@pytest.mark.timeout(300)
+def test_worker_processes_draw_different_random_numbers_in_each_batch() -> None:
+    with ap.live(DataLoader(Drawn(), batch_size=4), threads=False) as batches:
+        epochs = [torch.cat(list(batches)) for _ in range(2)]
+    assert len(torch.unique(torch.cat(epochs), dim=0)) == 128
+
+
+def test_a_torch_loop_trains_on_the_same_batches() -> None:
+    def trained(batches: Iterable[Any]) -> float:
+        weights = torch.ones(2, 1, requires_grad=True)
+        for x, y in batches:
+            loss = ((x @ weights - y[:, None]) ** 2).mean()
+            loss.backward()
+            with torch.no_grad():
+                weights -= 1e-4 * weights.grad
+                weights.grad = None
+        return float(weights.detach().sum())
+
+    plain = DataLoader(**LOADERS["in order"])
+    with ap.live(DataLoader(**LOADERS["in order"])) as batches:
+        assert trained(batches) == trained(plain)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(X)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [(Named(), "is a sample"), (DataLoader(Stream(), batch_size=4), "have none")],
+    ids=["samples", "no index"],
+)
+def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        ap.live(dataset)
+
+
+def test_a_function_of_workers_that_is_not_called_is_told() -> None:
+    with pytest.warns(DataWarning, match="worker_init_fn"):
+        ap.live(DataLoader(Named(), batch_size=4, worker_init_fn=print))
+
+
+SCRIPT = """
+import sys, torch, autopipe as ap
+from torch.utils.data import DataLoader, TensorDataset
+for x, y in ap.live(DataLoader(TensorDataset(torch.zeros(40, 2), torch.zeros(40)), batch_size=4)):
+    pass
+print(sorted({"keras", "tensorflow", "jax"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.timeout(300)
+def test_no_other_framework_is_imported_for_a_loop_of_torch(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, tmp_path / "loop.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,225 @@
+"""`ap.live`: the batches of a plain loop, in its order and its containers, whatever makes them."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import autopipe as ap
+from autopipe.errors import LoaderError, WorkloadError
+from tests.fakes.commands import python, succeeded
+
+COUNT = 12
+
+
+class Plain:
+    """A plain sequence of batches; `shift` is for the loop to change between epochs."""
+
+    shift = 0
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        x = np.random.default_rng(index + self.shift).random((4, 3), dtype=np.float32)
+        return x[: 4 if index < COUNT - 1 else 2], np.full(4 if index < COUNT - 1 else 2, index)
+
+
+class OfKeras(keras.utils.PyDataset):
+    """A PyDataset that its own hook shuffles, if the loop calls it."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=2)
+        self.order, self.calls = list(range(COUNT)), 0
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return list(Plain()[self.order[index]])
+
+    def on_epoch_end(self) -> None:
+        self.calls += 1
+        np.random.default_rng(self.calls).shuffle(self.order)
+
+
+def of_grain() -> Any:
+    grain = pytest.importorskip("grain")  # there in `make test`; not with the oldest and newest frameworks
+
+    numbers = grain.MapDataset.source(list(range(40))).shuffle(seed=3)
+    return numbers.map(lambda number: {"x": np.full(3, number, np.float32), "y": number}).batch(4)
+
+
+def digest(batches: Iterable[Any]) -> tuple[str, Any]:
+    """Return a digest of batches, and the kinds of their parts."""
+    found, kinds = hashlib.sha256(), set()
+    for batch in batches:
+        kinds.add((type(batch).__name__, *(type(part).__name__ for part in keras.tree.flatten(batch))))
+        for part in keras.tree.flatten(batch):
+            found.update(np.ascontiguousarray(part).tobytes() + str(part.dtype).encode())
+    return found.hexdigest(), kinds
+
+
+def by_hand(dataset: Any) -> Iterable[Any]:
+    return (dataset[index] for index in range(len(dataset)))
+
+
+@pytest.mark.parametrize("threads", [True, False])
+@pytest.mark.parametrize("make", [Plain, OfKeras, of_grain])
+def test_the_batches_are_those_of_a_plain_loop(make: Callable[[], Any], *, threads: bool) -> None:
+    expected = digest(by_hand(make()))
+    with ap.live(make(), threads=threads) as batches:
+        assert len(batches) == len(make())
+        assert [digest(batches) for _ in range(2)] == [expected] * 2
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_the_loop_owns_the_dataset_between_two_epochs(*, threads: bool) -> None:
+    plain, fed = OfKeras(), OfKeras()
+    with ap.live(fed, threads=threads) as batches:
+        for _ in range(3):
+            assert digest(batches) == digest(by_hand(plain))
+            plain.on_epoch_end()
+            fed.on_epoch_end()
+    assert fed.calls == 3  # by this loop, and by nothing else
+
+
+def test_a_loop_may_stop_in_the_middle_and_give_the_dataset_another_length() -> None:
+    class Growing(Plain):
+        length = 3
+
+        def __len__(self) -> int:
+            return self.length
+
+    dataset = Growing()
+    with ap.live(dataset) as batches:
+        for _, y in batches:
+            if y[0] == 1:
+                break
+        dataset.length = 5
+        assert digest(batches) == digest(by_hand(dataset))
+        assert len(batches) == 5
+
+
+def test_a_dataset_without_an_end_goes_on_after_the_epoch_before() -> None:
+    class Endless(Plain):
+        def __len__(self) -> int:
+            return sys.maxsize
+
+        def __getitem__(self, index: int) -> Any:
+            return np.full(2, index)
+
+    with ap.live(Endless(), steps=3) as batches:
+        assert [[int(x[0]) for x in batches] for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_other_loaders_take_their_turn_while_the_loop_waits_and_the_batches_stay() -> None:
+    class Waits(Plain):
+        def __len__(self) -> int:
+            return 200
+
+        def __getitem__(self, index: int) -> Any:
+            threading.Event().wait(0.02)
+            return super().__getitem__(index % (COUNT - 1))
+
+    wanted = digest(Plain()[index % (COUNT - 1)] for index in range(200))
+    with ap.live(Waits()) as batches:
+        for _ in range(20):
+            assert digest(batches) == wanted
+            if batches.changes:
+                break
+    assert batches.changes
+
+
+def test_tensorflows_and_jaxs_loops_train_on_the_same_batches() -> None:
+    import jax
+
+    def tape(batches: Iterable[Any]) -> float:
+        weights = tf.Variable(tf.ones((3, 1)))
+        for x, y in batches:
+            with tf.GradientTape() as recorded:
+                loss = tf.reduce_mean((x @ weights - tf.cast(y, tf.float32)[:, None]) ** 2)
+            weights.assign_sub(0.01 * recorded.gradient(loss, weights))
+        return float(tf.reduce_sum(weights))
+
+    def by_jax(batches: Iterable[Any]) -> float:
+        def loss(weights: Any, x: Any, y: Any) -> Any:
+            return ((x @ weights - y[:, None]) ** 2).mean()
+
+        weights, gradient = jax.numpy.ones((3, 1)), jax.jit(jax.grad(loss))
+        for x, y in batches:
+            weights = weights - 0.01 * gradient(weights, x, y)
+        return float(weights.sum())
+
+    with ap.live(Plain()) as batches:
+        assert tape(batches) == tape(by_hand(Plain()))
+        assert by_jax(batches) == by_jax(by_hand(Plain()))
+
+
+class Locked(Plain):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "threads", "error", "said"),
+    [
+        ([np.zeros(2)], True, WorkloadError, "by their index"),
+        (iter([np.zeros(2)]), True, WorkloadError, "by their index"),
+        (Locked(), False, LoaderError, r"Locked\.lock"),
+    ],
+)
+def test_what_cannot_be_fed_is_refused_by_name(dataset: Any, threads: bool, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        next(iter(ap.live(dataset, threads=threads)))
+
+
+def test_the_pages_loop_runs() -> None:
+    page = Path(ap.__file__).parent / "extensions" / "diagnose" / "README.md"
+    (code,) = (text for text in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "ap.live" in text)
+    seen = list[Any]()
+    exec(code, {"ap": ap, "dataset": Plain(), "train_step": lambda x, y: seen.append((x.copy(), y.copy()))})
+    assert digest(seen) == digest([*by_hand(Plain()), *by_hand(Plain())])
+
+
+@pytest.mark.timeout(120)
+def test_no_framework_is_imported_for_a_plain_loop(tmp_path: Path) -> None:
+    loop = """
+import sys, time, autopipe as ap, numpy as np
+
+class Waits:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return np.zeros(2)
+
+if __name__ == "__main__":
+    with ap.live(Waits()) as batches:
+        while not batches.changes:
+            for _ in batches:
+                pass
+    print(sorted({"keras", "tensorflow", "jax", "torch"} & set(sys.modules)))
+"""
+    (tmp_path / "loop.py").write_text(loop)
+    assert succeeded(python(tmp_path / "loop.py")).stdout.strip() == "[]"
+
+
+def test_workers_end_with_the_loop() -> None:
+    before = set(threading.enumerate())
+    for _ in ap.live(Plain()):
+        pass
+    gc.collect()
+    assert not [each for each in set(threading.enumerate()) - before if each.name[len("autopipe-") :].isdecimal()]
