@@ -3,7 +3,7 @@
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
 .PHONY: help fuzz test check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
-	test-torch test-oldest test-newest test-nightly tune lint format wheel bench clean
+	test-torch test-oldest test-newest test-nightly tune lint format wheel release bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
 # as uv installs them without: 10 s of processor time, not 4.
@@ -82,7 +82,9 @@ help:
 	@echo "make tune    tunes examples/photos on a demo set of real photographs (about 5 minutes, install included)"
 	@echo "make lint    ruff, mypy on the package and import-linter only"
 	@echo "make format  lets ruff rewrite the files"
-	@echo "make wheel   dist/*.whl, for Linux with glibc 2.28 or newer"
+	@echo "make wheel   dist/*.whl, for Linux with glibc 2.28 or newer, built from the source distribution beside it"
+	@echo "make release REPOSITORY=https://host/owner/name"
+	@echo "             the same, with README's links leading there, and checked for a package index"
 	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
@@ -175,6 +177,7 @@ FRAMEWORK_TESTS := tests/contract/test_frameworks.py tests/contract/test_device_
 OPENCV := opencv-python-headless$(shell sed -n 's/^    "opencv-python\([^"]*\)".*/\1/p' pyproject.toml)
 
 test-oldest: RESOLUTION := --resolution lowest-direct
+test-newest test-nightly: WARNED := -W ignore::autopipe.errors.FrameworkWarning
 test-nightly: LEFT_OUT := keras
 test-nightly: INSTEAD := keras-nightly
 
@@ -187,7 +190,7 @@ test-oldest test-newest test-nightly: test-%:
 	.venv-$*/bin/uv pip install --quiet --python .venv-$* --override .venv-$*/left-out.txt $(RESOLUTION) \
 		-e '.[jax]' '$(OPENCV)' $(INSTEAD)
 	.venv-$*/bin/uv pip install --quiet --python .venv-$* hypothesis pytest pytest-timeout pytest-xdist
-	.venv-$*/bin/python -m pytest -n 2 --dist loadfile -p no:cacheprovider $(FRAMEWORK_TESTS)
+	.venv-$*/bin/python -m pytest -n 2 --dist loadfile -p no:cacheprovider $(WARNED) $(FRAMEWORK_TESTS)
 
 tune: $(VENV)/tune.stamp $(DEMO)
 	$(BIN)/autopipe tune examples/photos/train.py:workload --budget 3m --out tuned-photos
@@ -207,10 +210,17 @@ format: $(VENV)/dev.stamp
 
 # auditwheel refuses a library that needs newer symbols, and puts into the wheel what is not inside.
 PLATFORM = manylinux_2_28_$(shell uname -m)
+export REPOSITORY
 wheel: $(VENV)/wheel.stamp
 	rm -rf build/wheel dist
-	export PATH="$(CURDIR)/$(BIN):$$PATH" && $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel . && \
+	export PATH="$(CURDIR)/$(BIN):$$PATH" && hatchling build --target sdist && \
+		$(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel dist/*.tar.gz && \
 		auditwheel repair --plat $(PLATFORM) --only-plat --wheel-dir dist build/wheel/*.whl && auditwheel show dist/*.whl
+
+release: wheel
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	@test -n "$(REPOSITORY)" || echo "note: without REPOSITORY=https://host/owner/name, links of the long description are plain text" >&2
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/loaders.py
@@ -263,7 +273,7 @@ $(VENV)/beam.stamp: $(VENV)/dev.stamp
 # What a tune needs, and no more, which a fresh machine has far sooner than the developers' extra.
 $(VENV)/tune.stamp: pyproject.toml $(NATIVE) $(VENV)/pyvenv.cfg
 	@$(HEADERS_IF_POSSIBLE)
-	$(call INSTALL,.[demo])
+	$(call INSTALL,.[demo,tested])
 	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 

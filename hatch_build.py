@@ -1,14 +1,18 @@
-"""The hook by which hatchling builds the native library: into a wheel, or for an editable install into the checkout."""
+"""What hatchling asks for: the native library, in a wheel or for an editable install in the checkout; and README as a
+package index shows it.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _DEBIAN = "gcc libc6-dev libjpeg-dev libdeflate-dev"
 _FLAGS = ("CC", "CFLAGS", "LDFLAGS")
@@ -40,3 +44,25 @@ class NativeLibrary(BuildHookInterface):  # type: ignore[type-arg]
         build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
         for each in (made, made.with_suffix(".digest")):
             build_data["force_include"][str(each)] = f"autopipe/{each.name}"
+
+
+class LongDescription(MetadataHookInterface):
+    """Makes links of README absolute, which lead into the source: `REPOSITORY` has its address, as in `make release
+    REPOSITORY=https://host/owner/name`. Without it a link is its text, and a picture what it shows.
+    """
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add `readme` and `urls`."""
+        repository, version = os.environ.get("REPOSITORY", "").rstrip("/"), metadata["version"]
+
+        def link(match: re.Match[str]) -> str:
+            picture, text, path = match.groups()
+            if repository:
+                return f"{picture}[{text}]({repository}/{'raw' if picture else 'blob'}/v{version}/{path})"
+            return f"*{text}* ({path} in the source distribution)" if picture else text
+
+        readme = Path(self.root, "README.md").read_text(encoding="utf-8")
+        told = re.sub(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)", link, readme)
+        metadata["readme"] = {"content-type": "text/markdown", "text": told}
+        places = {"Repository": "", "Changelog": f"/blob/v{version}/CHANGELOG.md", "Issues": "/issues"}
+        metadata["urls"] = {name: repository + place for name, place in places.items() if repository}

@@ -14,7 +14,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 _DISTRIBUTION = "autopipe-tuner"
+FRAMEWORKS = ("jax", "keras", "tensorflow")
 
 
 def autopipe(*arguments: str | os.PathLike[str]) -> str:
@@ -63,15 +64,14 @@ def installing_extra(extra: str) -> str:
     """
     if found := list(_requirements(extra)):
         return installing(*found)
-    checkout = Path(__file__).parents[1]
-    if (checkout / "pyproject.toml").is_file():
+    if (checkout := _checkout()) is not None:
         return installing("-e", f"{checkout}[{extra}]")
     return installing(f"{_DISTRIBUTION}[{extra}]")
 
 
 def on_nodes(extra: str, version: str) -> str:
     """Return the command for other machines, which need a version of autopipe with an extra; quoted for a shell."""
-    if ".dev" in version:  # of no release
+    if _checkout() is not None:
         return f"Run on the nodes, in a checkout of the same version: {shlex.join(['pip', 'install', f'.[{extra}]'])}"
     return f"Run on the nodes: {shlex.join(['pip', 'install', f'{_DISTRIBUTION}[{extra}]=={version}'])}"
 
@@ -82,6 +82,40 @@ def requirements() -> Iterator[Requirement]:
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         yield from map(Requirement, importlib.metadata.requires(_DISTRIBUTION) or ())
+
+
+def tested() -> dict[str, str]:
+    """Return the versions of frameworks that autopipe is tested with, as in `>=3.12,<3.16`; none without the metadata
+    of an installed autopipe. The upper bounds are those of its extra `tested`.
+    """
+    found: dict[str, set[str]] = {}
+    for each in requirements():
+        if each.name in FRAMEWORKS:
+            found.setdefault(each.name, set()).update(map(str, each.specifier))
+    return {package: ",".join(sorted(bounds, reverse=True)) for package, bounds in found.items()}
+
+
+def untested(versions: Mapping[str, str]) -> str | None:
+    """Return which versions of frameworks autopipe is not tested with, and what to do; None if it is with all."""
+    from packaging.specifiers import SpecifierSet
+
+    bounds = tested()
+    others = {
+        package: version
+        for package, version in versions.items()
+        if not SpecifierSet(bounds.get(package, "")).contains(version, prereleases=True)
+    }
+    if not others:
+        return None
+    what = ", ".join(f"{package} {version} (tested: {bounds[package]})" for package, version in others.items())
+    remedy = installing(*(f"{package}{bounds[package]}" for package in others))
+    return f"autopipe was not tested with {what}. If something fails, run: {remedy}"
+
+
+def _checkout() -> Path | None:
+    """Return the folder of the checkout that this package is a part of; None if it was installed."""
+    folder = Path(__file__).parents[1]
+    return folder if (folder / "pyproject.toml").is_file() else None
 
 
 def _requirements(extra: str) -> Iterator[str]:

@@ -238,3 +238,7 @@ def shortened(value: object, limit: int = 120) -> str:
 
 class DataWarning(UserWarning):
     """The data can be read, but they probably contain a mistake."""
+
+
+class FrameworkWarning(UserWarning):
+    """The installed version of Keras, TensorFlow or JAX is newer than those that autopipe was tested with."""

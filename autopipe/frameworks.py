@@ -1,7 +1,7 @@
 """Private interfaces of Keras, TensorFlow and JAX: autopipe uses them here, and nowhere else.
 
 `tests/contract/test_frameworks.py` checks each function against the oldest and newest versions that pyproject.toml
-allows. If a name is gone, the error names the versions that work. Importing this module imports no framework.
+names; others are tried, with a warning. If a name is gone, the error names versions that work. This imports no framework.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import itertools
 import json
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from autopipe import again
-from autopipe.errors import FrameworkError
+from autopipe.errors import FrameworkError, FrameworkWarning
 
 _Epoch: TypeAlias = Callable[[], Iterator[Any]]
 _READERS: dict[str, set[str]] = {
@@ -49,6 +50,9 @@ def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any
 
 @functools.cache
 def _adapter_class() -> type[Any]:
+    loaded = {name: getattr(sys.modules[name], "__version__", "0") for name in again.FRAMEWORKS if name in sys.modules}
+    if said := again.untested(loaded):  # here, as every training asks for this class once
+        warnings.warn(said, FrameworkWarning, stacklevel=2)
     base = _imported("keras", "src.trainers.data_adapters.data_adapter", "DataAdapter")
     for name, known in _READERS.items():
         if unknown := inspect.signature(_attribute("keras", base, name)).parameters.keys() - known - {"self"}:
@@ -448,8 +452,7 @@ def _attribute(package: str, owner: Any, name: str) -> Any:
 
 def _unfit(package: str, what: str) -> FrameworkError:
     installed = getattr(sys.modules.get(package), "__version__", "of unknown version")
-    required = (f"{each.name}{each.specifier}" for each in again.requirements() if each.name == package)
-    works = next(required, package)
+    works = f"{package}{again.tested().get(package, '')}"
     return FrameworkError(
         f"autopipe works with {works}, but the installed {package} {installed} {what}.",
         hint=f"Run: {again.installing(works)}",

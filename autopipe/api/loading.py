@@ -44,7 +44,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
     The user's code is imported only when a loader or a trainer is made, and nothing is ever unpickled. The
     artefact may name the workload that the generated module beside it names; without one, a `Workload` in a file of its
-    own folder. docs/security.md lists what an artefact can and cannot do.
+    own folder. SECURITY.md lists what an artefact can and cannot do.
 
     Args:
         path: the artefact, or its folder.

@@ -2,7 +2,7 @@
 
 An artefact is data: editing it must not be enough to choose the code that runs. The generated module beside it holds
 the reference, too, and both must agree. An artefact without such a module may name a file of its own folder, in which
-nothing is called; a caller that trusts it may allow more. docs/security.md is written from these rules. Nothing is
+nothing is called; a caller that trusts it may allow more. SECURITY.md is written from these rules. Nothing is
 imported here, and the module is read without running it.
 """
 

@@ -84,7 +84,7 @@ def doctor(
     import dataclasses
     import json
 
-    from autopipe import native
+    from autopipe import again, native
     from autopipe.hardware import machine
     from autopipe.reports import tables, wording
     from autopipe.workload.ops import progressive
@@ -92,9 +92,10 @@ def doctor(
     found = machine.detect()
     images = None if data is None else progressive.look_in(data)
     if as_json:
-        known = {} if images is None else {"data": images.model_dump()}
-        print(json.dumps({**dataclasses.asdict(found), **known}, indent=2))
+        more = {"tested": again.tested(), "library": native.facts()}
+        more |= {} if images is None else {"data": images.model_dump()}
+        print(json.dumps({**dataclasses.asdict(found), **more}, indent=2))
         return
-    screen.show(tables.machine(found, machine.opencv_installed(), library=native.facts(), images=images))
+    screen.show(tables.machine(found, again.tested(), library=native.facts(), images=images))
     if data is not None and images is not None and (line := wording.rewriting(images, data)) is not None:
         print(f"next              {line}")

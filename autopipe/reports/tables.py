@@ -13,7 +13,7 @@ from rich.text import Text
 
 from autopipe.artifact import drift
 from autopipe.artifact.schema import Artifact, Live, Profile
-from autopipe.hardware.machine import Machine, opencv_warning, size_text
+from autopipe.hardware.machine import Machine, opencv_installed, opencv_warning, size_text
 from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Costs
@@ -43,13 +43,11 @@ _STYLES = {
 # ---------------------------------------------------------------- doctor
 
 
-def machine(
-    found: Machine, opencv_found: Mapping[str, str], *, library: str, images: Progressive | None = None
-) -> Table:
-    """Render a machine for `autopipe doctor`; `library`: the native library, or why there is none; `images`: those of a
-    folder, if one was looked at.
+def machine(found: Machine, tested: Mapping[str, str], *, library: str, images: Progressive | None = None) -> Table:
+    """Render a machine for `autopipe doctor`; `tested`: the versions of frameworks that autopipe is tested with;
+    `library`: the native library, or why there is none; `images`: those of a folder, if one was looked at.
     """
-    cpu, memory = found.cpu, found.memory
+    cpu, memory, opencv_found = found.cpu, found.memory, opencv_installed()
     table = labelled(
         [
             ("cores", f"{cpu.cores} usable of {cpu.logical_cores} ({cpu.model})"),
@@ -63,7 +61,7 @@ def machine(
         table.add_row("GPU", f"{gpu.name}{size}, driver {gpu.driver or 'unknown'}")
     table.add_row("system", f"{found.os}, {found.kernel}, Python {found.python}")
     for name, version in found.versions.items():
-        table.add_row(name, version or "not installed")
+        table.add_row(name, f"{version or 'not installed'}{f' (tested: {tested[name]})' if name in tested else ''}")
     table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
     table.add_row("native library", library)
     if images is not None:

@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 
 from autopipe import frameworks
-from autopipe.errors import FrameworkError
+from autopipe.errors import FrameworkError, FrameworkWarning
 from autopipe.hardware.gpu import BACKENDS
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.unit.pipeline.devices.models import classifier
@@ -224,6 +224,13 @@ def test_what_is_gone_is_told_with_the_versions_that_work(
 def test_a_module_that_is_gone_is_told_likewise() -> None:
     with pytest.raises(FrameworkError, match=r"has no keras\.src\.nowhere"):
         frameworks._imported("keras", "src.nowhere", "Thing")
+
+
+def test_a_version_that_was_not_tested_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
+    monkeypatch.setattr(keras, "__version__", "99.1")
+    with pytest.warns(FrameworkWarning, match=r"not tested with keras 99\.1 \(tested: >=.*,<.*\).* run: ") as told:
+        [frameworks.data_adapter(lambda: iter(()), 1) for _ in range(2)]
+    assert len(told) == 1
 
 
 def test_nothing_private_is_used_elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""docs/security.md, rule by rule: what somebody who can edit `autopipe.json`, and nothing else, can have run."""
+"""SECURITY.md, rule by rule: what somebody who can edit `autopipe.json`, and nothing else, can have run."""
 
 from __future__ import annotations
 

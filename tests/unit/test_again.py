@@ -103,6 +103,7 @@ def test_packages_go_to_this_python_whatever_pip_is_found(monkeypatch: pytest.Mo
     assert again.installing("s3fs") == f"uv pip install --python {sys.executable} s3fs"
 
 
-def test_nodes_are_told_a_release_or_a_checkout() -> None:
+def test_nodes_are_told_a_release_or_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert again.on_nodes("ray", "1.2").endswith("in a checkout of the same version: pip install '.[ray]'")
+    monkeypatch.setattr(again, "__file__", str(tmp_path / "autopipe" / "again.py"))
     assert again.on_nodes("ray", "1.2") == "Run on the nodes: pip install 'autopipe-tuner[ray]==1.2'"
-    assert again.on_nodes("ray", "1.2.dev0").endswith("in a checkout of the same version: pip install '.[ray]'")

@@ -1,7 +1,6 @@
 """What `make wheel` made, where there is neither the checkout nor a compiler; and builds that cannot be.
 
-The wheel is installed into an environment of its own. What it requires lies in that of the tests already, and is taken
-from there.
+The wheel and what it requires, wheels too, are installed into an empty environment of each Python that is found.
 """
 
 from __future__ import annotations
@@ -51,16 +50,30 @@ def wheel() -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _pythons() -> list[str]:
+    """Return the Python of these tests, and one each of the other versions that are on PATH or were made by pyenv."""
+    found = {sys.version_info[1]: sys.executable}
+    for minor in (11, 12, 13):
+        made = sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/python"))
+        for each in filter(None, (shutil.which(f"python3.{minor}"), *map(str, made))):
+            done = subprocess.run(
+                [each, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True
+            )
+            if done.stdout.strip() == str(minor):  # a shim of pyenv's may lead nowhere
+                found.setdefault(minor, each)
+    return [found[minor] for minor in sorted(found)]
+
+
+@pytest.fixture(scope="module", params=_pythons())
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     """Return the Python of an environment with the wheel, without compilers."""
     folder = tmp_path_factory.mktemp("empty")
-    python = folder / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
-    subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", str(wheel)], check=True)
-    (place,) = folder.glob("lib/python*/site-packages")
-    (place / "required.pth").write_text(sysconfig.get_path("purelib"))
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    subprocess.run([*uv, "venv", "--python", request.param, str(folder / "there")], check=True)
+    (folder / "left-out.txt").write_text("opencv-python; sys_platform == 'never'\n")  # it needs libGL
+    python = folder / "there" / "bin" / "python"
+    install = [*uv, "pip", "install", "--only-binary", ":all:", "--override", str(folder / "left-out.txt")]
+    subprocess.run([*install, "--python", str(python), str(wheel), "opencv-python-headless"], check=True)
     return python
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import cloudpickle
 
-from autopipe.errors import DataWarning, TrialError, WorkloadError
+from autopipe.errors import DataWarning, FrameworkWarning, TrialError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import protocol, workload_import
@@ -151,7 +151,7 @@ def _warnings_told(report: _Reporter) -> Iterator[None]:
     """Forward autopipe's warnings of a workload to the user; other warnings go to the log."""
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        if issubclass(category, DataWarning):
+        if issubclass(category, (DataWarning, FrameworkWarning)):
             report.log(str(message), of_data=True)
         else:
             usual(message, category, *place, **more)
