@@ -19,6 +19,7 @@ from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader, end
 from autopipe.search.live import open_loader
 from autopipe.search.result import Change
+from autopipe.workload.workload import Workload
 
 _QUEUE = 4  # batches that wait for the loop
 
@@ -85,8 +86,9 @@ class Live:
         length = len(self._dataset) if self._steps is None else self._steps
         if self._loader is None or len(self._loader) != length:
             self.close()
-            workload = wrap.of_loop(self._dataset, self._steps, self._seed)
-            self._outline = workload.data.outline  # type: ignore[attr-defined]  # a wrapped dataset's
+            data = wrap.WrappedData(wrap.Itself(self._dataset), {}, self._steps, seed=self._seed, in_loop=True)
+            workload = Workload(data=data, ops=(), batch_size=data.batch_size, seed=self._seed, shuffle=False)
+            self._outline = data.outline
             settings = {"workers": machine.usable_cores(), "queue_size": _QUEUE}
             first = LOADERS[self._kinds[0]].model_validate(settings)
             config = PipelineConfig(loader=first, finish="host", device_prefetch=0)

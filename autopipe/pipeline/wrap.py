@@ -146,17 +146,11 @@ def wrap(  # noqa: PLR0913  the entry point
             f"{shortened(dataset)}.",
             hint=f"{hint} {_ONE_READER}" if isinstance(dataset, types.GeneratorType) else hint,
         )
-    function = _Itself(dataset) if is_itself else dataset
+    function = Itself(dataset) if is_itself else dataset
     data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
     if step is not None:
         model = Step(step, data.outline)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
-
-
-def of_loop(dataset: Any, steps: int | None, seed: int) -> Workload:
-    """Return the workload of a dataset that a loop of the user's reads by its index, in order; raise as `wrap`."""
-    data = WrappedData(_Itself(dataset), {}, steps, seed=seed, in_loop=True)
-    return Workload(data=data, ops=(), batch_size=data.batch_size, seed=seed, shuffle=False)
 
 
 def kinds_of_workers() -> list[str]:
@@ -231,7 +225,7 @@ class Step:
 # -------------------- data: the function in the place of samples
 
 
-class _Itself:
+class Itself:
     """A dataset in the place of a function that makes it, or that makes a copy of it at each call."""
 
     def __init__(self, dataset: Any, *, copies: bool = False) -> None:
@@ -288,7 +282,7 @@ class WrappedData:
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
         self.is_pass = not dataset.is_endless and steps in (None, dataset.length)  # an epoch is all of the dataset
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
-        self.is_itself = isinstance(function, _Itself)  # whether the user gave the dataset, and no function
+        self.is_itself = isinstance(function, Itself)  # whether the user gave the dataset, and no function
         self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
         self._batch, self.like, self._last, self.outline = first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
@@ -340,8 +334,8 @@ class WrappedData:
     def untouched(self) -> WrappedData:
         """Return the same, which makes a copy of the user's object, if that was given, so that no look changes it."""
         other = copy.copy(self)
-        if isinstance(self.function, _Itself):
-            other.function = _Itself(self.function.dataset, copies=True)
+        if isinstance(self.function, Itself):
+            other.function = Itself(self.function.dataset, copies=True)
         return other
 
     def _aside(self, dataset: Feeder) -> Feeder:
