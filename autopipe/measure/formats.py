@@ -125,7 +125,8 @@ class _Part:
     def forms(self, data: bytes) -> Iterator[Form]:
         """Yield the forms of one image; raise BadSampleError or cv2.error if it cannot be decoded or encoded."""
         pixels = self._decoded(data)
-        names = (_PNG,) if self.is_mask else _ENCODERS  # JPEG would change classes
+        is_deep = self.is_mask or self.decoder.is_deep  # JPEG would change classes, and has 8 bits
+        names = () if pixels.dtype.kind == "f" else (_PNG,) if is_deep else _ENCODERS
         files = {AS_THEY_ARE: data, **{name: _encoded(name, pixels) for name in names}}
         images = {**{name: self._decoded(file) for name, file in files.items()}, _RAW: pixels}
         calls = {**{name: self._call(file, pixels) for name, file in files.items()}, _RAW: pixels.copy}

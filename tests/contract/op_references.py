@@ -361,6 +361,11 @@ CASES = [
     ),
     *(Case(ap.Resize(*size, "nearest"), resize(*size, "nearest")) for size in ((5, 8), (26, 34), (1, 1), (3, 40))),
     Case(ap.Resize(5, 8, "area"), resize(5, 8, "area"), ("masked", "grey", "bright", "labelled"), levels=1),
+    Case(ap.Resize(3, 4, "area"), resize(3, 4, "area"), ("deep-coloured", "deep and grey", "deep, "), levels=1),
+    *(
+        Case(ap.Resize(*size, how), resize(*size, how), ("float",), 1e-5, 1e-5)  # type: ignore[arg-type]  # a Literal
+        for size, how in (((5, 8), "bilinear"), ((20, 11), "bilinear"), ((3, 40), "nearest"), ((1, 9), "area"))
+    ),
     Case(ap.Resize(20, 11, "bicubic"), resize(20, 11, "bicubic"), SHAPES, 1, plain_levels=48),  # another kernel
     Case(ap.MaskToClass(COLOURS), classes, ("coloured", "masked-strange")),
     Case(ap.OneHot(5), one_hot(5), ("masked", "labelled")),

@@ -144,6 +144,7 @@ def unfit(steps: Sequence[Step]) -> str | None:
         "it decodes to RGB, and Decode(channels=1) asks for grey": decode.channels != 3,
         'it leaves images as they are stored, and Decode(orientation="exif") does not': decode.orientation == "exif",
         "it decodes images whole, and Decode(reduce=...) does not": bool(decode.reduce),
+        f"it decodes to 8 bits, and Decode(dtype={decode.dtype!r}) does not": decode.is_deep,
         "it ignores damage inside a JPEG file, as only Decode(strict=False) does": decode.strict,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -341,7 +341,9 @@ def directory(workload: Workload, plan: Plan, parts: Written) -> tuple[dict[str,
     if type(workload.data) is not ImageFolder or parts.source.given:
         raise PlainCodeError("`image_dataset_from_directory` reads a folder of classes, as ap.ImageFolder does")
     match [step.op for step in plan.prefix]:
-        case [Decode(reduce=False) as decode, Resize(interpolation="bilinear") as resize] if not parts.body:
+        case [Decode(reduce=False, dtype="uint8") as decode, Resize(interpolation="bilinear") as resize] if (
+            not parts.body
+        ):
             pass
         case _:
             raise PlainCodeError(_BY_KERAS)

@@ -1,9 +1,9 @@
 """Decode: from the bytes of an image file to pixels.
 
-Every decoder gives 8-bit RGB (or grey) in the file's own orientation: an alpha channel is dropped (libtiff multiplies a
-TIFF's colours by it before), 16 bits become 8, and an EXIF rotation is left alone unless asked for, as TensorFlow, PIL
-and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage that OpenCV passes over and gives the
-same pixels. Whatever that does not know, and all other formats, go to OpenCV.
+Every decoder gives RGB (or grey) in the file's own orientation: an alpha channel is dropped (libtiff multiplies the
+colours of an 8-bit TIFF by it before), 16 bits become 8 unless they are asked for, and an EXIF rotation is left alone
+unless asked for, as TensorFlow, PIL and Keras do. JPEG goes to libjpeg-turbo's own interface, which tells of damage
+that OpenCV passes over and gives the same pixels. Whatever that does not know, and all other formats, go to OpenCV.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, 
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _BITS = 8
+_DEPTHS: Final = {"uint8": _BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
 _INSTEAD: Final = {
     _TURNED: 'Say which is meant in a workload\'s file: ap.Decode(orientation="exif") or "ignore".',
-    _DEEP: "To keep all of them, give arrays in a source of your own: cv2.imread(path, cv2.IMREAD_UNCHANGED), say.",
+    _DEEP: 'To keep all of them, ask for them: ap.Decode(dtype="uint16"), or "float32" of files with floats.',
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Decode(Op):
-    """Decode encoded images, shape (height, width, channels) uint8; a mask keeps the channels that its file has.
+    """Decode encoded images, shape (height, width, channels); a mask keeps the channels and the bits that its file has.
 
     Arrays pass unchanged, so a pipeline can start from either. An image whose EXIF tag says that it is to be rotated is
     left as it is stored, unless told otherwise, as by TensorFlow, PIL and Keras; `cv2.imread` and `cv2.imdecode` rotate
@@ -72,9 +73,11 @@ class Decode(Op):
             details that a smaller image does not need, so that it takes a part of the time, and smooths pixels that
             bilinear would skip: the result differs from a whole image that is resized. Other formats and masks are
             decoded whole.
+        dtype: of images. "uint8" takes the upper 8 bits of files that have more. "uint16" and "float32" take files of
+            just this depth, PNG and TIFF: nothing is scaled, so that no bit is lost and no two scales are mixed.
 
     Raises:
-        BadSampleError: the bytes are empty, truncated, damaged, no image or too large a one.
+        BadSampleError: the bytes are empty, truncated, damaged, no image, too large a one, or of another depth.
     """
 
     channels: Literal[1, 3] = 3
@@ -82,6 +85,7 @@ class Decode(Op):
     max_pixels: int = dataclasses.field(default=MAX_PIXELS, kw_only=True)
     orientation: Literal["exif", "ignore"] | None = dataclasses.field(default=None, kw_only=True)
     reduce: bool | tuple[int, int] = dataclasses.field(default=False, kw_only=True)
+    dtype: Literal["uint8", "uint16", "float32"] = dataclasses.field(default="uint8", kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.reduce, bool):
@@ -92,10 +96,22 @@ class Decode(Op):
             raise ConfigError(f"`max_pixels` of Decode must be >= 1, but got max_pixels={self.max_pixels!r}.")
         if self.orientation not in ("exif", "ignore", None):
             raise ConfigError(f'`orientation` of Decode must be "exif" or "ignore", but got {self.orientation!r}.')
+        if self.dtype not in _DEPTHS:
+            raise ConfigError(f"`dtype` of Decode must be one of {', '.join(_DEPTHS)}, but got dtype={self.dtype!r}.")
+        if self.reduce and self.is_deep:
+            raise ConfigError(
+                f"`reduce` of Decode reduces JPEG files, which have 8 bits, but got dtype={self.dtype!r}.",
+                hint="Leave `reduce` out, and put ap.Resize behind it.",
+            )
 
     @property
     def target(self) -> Target:
         return "both"
+
+    @property
+    def is_deep(self) -> bool:
+        """True if images come to have more than 8 bits a value."""
+        return self.dtype != "uint8"
 
     @property
     def _least(self) -> tuple[int, int]:
@@ -135,12 +151,12 @@ class Decode(Op):
         if spec.x.kind is not FieldKind.ENCODED:
             return ()
         is_turned = self.orientation is None and orientation_of(sample[0]) != UPRIGHT
-        return (*[_TURNED] * is_turned, *[_DEEP] * (bits_of(sample[0]) > _BITS))
+        return (*[_TURNED] * is_turned, *[_DEEP] * (not self.is_deep and bits_of(sample[0]) > _BITS))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         if field.kind is not FieldKind.ENCODED:
             return ()
-        return self._decoded(self.channels, self._least if self.reduce else (0, 0))
+        return None if self.is_deep else self._decoded(self.channels, self._least if self.reduce else (0, 0))
 
     def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return self._decoded(0, (0, 0)) if field.kind is FieldKind.ENCODED else ()
@@ -163,7 +179,10 @@ class Decode(Op):
             least = self._least if self.reduce else None
             if least is not None and turned >= 5:  # lies on its side
                 least = least[::-1]
-            x = decode(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least)
+            if self.is_deep:
+                x = _deep(x, self.channels, self.dtype, self.max_pixels)
+            else:
+                x = decode(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least)
             x = upright(x, turned)
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = decode(y, None, strict=self.strict, max_pixels=self.max_pixels)
@@ -188,7 +207,14 @@ class Decode(Op):
     def _plain_numpy(self, part: Variable) -> Iterator[str]:
         is_image = part.after.kind is FieldKind.IMAGE
         is_grey = self.channels == 1 if is_image else part.after.rank != 3
-        is_deep = not is_image and _is_deep(part.after)
+        if is_image and self.dtype == "float32":
+            read = f"cv2.imdecode(np.frombuffer({part}, np.uint8), cv2.IMREAD_UNCHANGED)"
+            yield f"{part} = np.atleast_3d({read})[..., :3]"
+            grey, colour = f"cv2.cvtColor({part}, cv2.COLOR_BGR2GRAY)[..., None]", f"{part}[..., ::-1]"
+            one, three = (part, grey) if is_grey else (f"np.repeat({part}, 3, axis=2)", colour)
+            yield f"{part} = np.ascontiguousarray({three} if {part}.shape[2] == 3 else {one})"
+            return
+        is_deep = self.is_deep if is_image else _is_deep(part.after)
         colour = "COLOR" if is_deep else "COLOR_RGB"  # of which OpenCV's TIFF decoder knows nothing in 16 bits
         flags = f"cv2.IMREAD_{'GRAYSCALE' if is_grey else colour}"
         flags += " | cv2.IMREAD_ANYDEPTH" if is_deep else ""
@@ -199,7 +225,11 @@ class Decode(Op):
             yield f"{part} = cv2.cvtColor({part}, cv2.COLOR_BGR2RGB)"
 
     def _plain_tensorflow(self, part: Variable) -> Iterator[str]:
-        if part.after.kind is FieldKind.IMAGE:
+        if part.after.kind is FieldKind.IMAGE and self.dtype == "float32":
+            raise PlainCodeError("TensorFlow decodes no image files of float32")
+        if part.after.kind is FieldKind.IMAGE and self.is_deep:
+            yield f"{part} = tf.io.decode_png({part}, channels={self.channels}, dtype=tf.uint16)"
+        elif part.after.kind is FieldKind.IMAGE:
             yield f"{part} = tf.io.decode_jpeg({part}, channels={self.channels})  # PNG, too"
         else:
             channels, axis = ("3", "") if part.after.rank == 3 else ("1", "[..., 0]")
@@ -229,6 +259,31 @@ def decode(
     size = size if least is None else reduced(size, least)
     pixels = _decode_jpeg(data, "GRAY" if is_grey else "RGB", size, strict=strict)
     return pixels[..., 0] if is_grey and channels is None else pixels
+
+
+def _deep(data: bytes, channels: int, dtype: str, max_pixels: int) -> NDArray[Any]:
+    """Return the pixels of an image file whose values are of `dtype`, of 16 bits or floats; see `Decode`."""
+    _require_readable(data, max_pixels)
+    if image_size(bytes(data)) is not None and bits_of(data) != _DEPTHS[dtype]:
+        raise _other_depth(f"{bits_of(data)} bits", dtype)
+    if dtype == "float32":  # of which the flags for colours and greys refuse each the other
+        pixels = np.atleast_3d(_imdecode(data, cv2.IMREAD_UNCHANGED, max_pixels))[..., :3]
+        if pixels.shape[2] != channels:
+            pixels = np.repeat(pixels, 3, axis=2) if channels == 3 else cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY)
+    else:
+        colour = cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR  # the TIFF decoder does not know RGB
+        pixels = _imdecode(data, colour | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION, max_pixels)
+    if pixels.dtype != dtype:
+        raise _other_depth(str(pixels.dtype), dtype)
+    return np.ascontiguousarray(pixels[..., ::-1]) if channels == 3 else np.atleast_3d(pixels)
+
+
+def _other_depth(found: str, dtype: str) -> BadSampleError:
+    return BadSampleError(
+        f"an image must be of {dtype}, but its values are of {found}.",
+        hint="Give files of one depth: other ones have another scale. ap.Decode(dtype=...) says which, and "
+        'ap.Decode(), behind which ap.Cast("float32") may follow, takes 8 bits of all.',
+    )
 
 
 def _is_deep(mask: Field) -> bool:
@@ -275,12 +330,18 @@ def _decode_jpeg(data: bytes, space: str, size: Size, *, strict: bool) -> NDArra
 
 def _other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
     """Decode any other format, or a rare kind of JPEG."""
+    _require_readable(data, max_pixels)
+    pixels = _imdecode(data, _FLAGS[channels], max_pixels)
+    return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+
+
+def _require_readable(data: bytes, max_pixels: int) -> None:
+    if not isinstance(data, bytes | memoryview):
+        raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
     require_end(data)
     require_size(image_size(bytes(data)), max_pixels)
-    pixels = _imdecode(data, _FLAGS[channels], max_pixels)
-    return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
 
 
 def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import cv2
 import numpy as np
@@ -41,6 +41,8 @@ def check_size(op: object, height: int, width: int) -> None:
 Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
 
 _SMOOTH = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "bicubic": cv2.INTER_CUBIC}
+_MOST_CHANNELS: Final = {"area": 4}  # that OpenCV takes at once
+_CHANNELS: Final = 128  # of any array, in OpenCV 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +98,11 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
         rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
         nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
         return nearest
+    most = _MOST_CHANNELS.get(interpolation, _CHANNELS)
+    if array.shape[2:] > (most,):
+        groups = range(0, array.shape[2], most)
+        each = [resized(np.ascontiguousarray(array[..., at : at + most]), size, interpolation) for at in groups]
+        return np.concatenate(each, axis=2)
     smooth = cv2.resize(array, (width, height), interpolation=_SMOOTH[interpolation])
     return smooth if smooth.ndim == array.ndim else smooth[..., None]
 
@@ -128,8 +135,14 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
                 yield f"{part} = tf.{cast}(tf.round({part}), {part.tensor_type})"
         else:
             method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
-            yield f"{part} = cv2.resize({part}, ({width}, {height}), interpolation=cv2.INTER_{method})"
-            yield from part.channel_axis()
+            resized = f"cv2.resize({{}}, ({width}, {height}), interpolation=cv2.INTER_{method})"
+            most, known = _MOST_CHANNELS.get(interpolation, _CHANNELS), part.field.shape or part.after.shape
+            if (known[2:] > (most,)) if known else (interpolation in _MOST_CHANNELS and part.field.rank == 3):
+                some = f"np.ascontiguousarray({part}[..., at : at + {most}])"
+                yield f"{part} = np.dstack([{resized.format(some)} for at in range(0, {part}.shape[2], {most})])"
+            else:
+                yield f"{part} = {resized.format(part)}"
+                yield from part.channel_axis()
 
 
 def _twice(size: str) -> str:

@@ -27,7 +27,7 @@ from autopipe.workload.plain_code import Library, Lines, converted, parts, quote
 from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
 _NONE: Final = -0.0  # which added to any number gives that number; 0.0 added to -0.0 does not
-_DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "int32", "int64")
+_DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "uint16", "int32", "int64")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,17 +176,19 @@ class Cast(_ValueOp):
 
 
 _UNKNOWN = 255
+_MOST_COLOURS: Final = 65_535
 Palette = tuple[tuple[int, int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskToClass(PixelOp):
-    """Replace each colour of a mask by its position in a palette: (height, width, 3) uint8 to (height, width) uint8.
+    """Replace each colour of a mask by its position in a palette: (height, width, 3) uint8 to (height, width) uint8, or
+    uint16 if the palette has more than 255 colours.
 
     Attributes:
-        palette: colours (red, green, blue), at most 255, or the path of a CSV file with one colour a line, as CamVid's
-            `class_dict.csv` has them: with or without a header and a column of names. A relative path starts at the
-            script that writes it.
+        palette: colours (red, green, blue), at most 65,535, or the path of a CSV file with one colour a line, as
+            CamVid's `class_dict.csv` has them: with or without a header and a column of names. A relative path starts
+            at the script that writes it.
         unknown: the class of colours that are not in the palette; None makes them an error.
 
     Raises:
@@ -199,30 +201,38 @@ class MaskToClass(PixelOp):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "palette", _checked(self.palette))
-        if self.unknown is not None and not 0 <= self.unknown < _UNKNOWN:
+        if self.unknown is not None and not 0 <= self.unknown < self._none:
             raise ConfigError(
-                f"`unknown` of MaskToClass must be None or a class from 0 to 254, but got {self.unknown!r}."
+                f"`unknown` of MaskToClass must be None or a class from 0 to {self._none - 1}, "
+                f"but got {self.unknown!r}."
             )
+
+    @property
+    def _none(self) -> int:
+        """The class of colours that are not in the palette."""
+        return _none(self.palette)  # type: ignore[arg-type]  # _checked made it a Palette
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
             raise BadSampleError(
                 f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}."
             )
-        classes: NDArray[np.uint8] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
+        classes: NDArray[Any] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
         if self.unknown is None:
-            if classes.max(initial=0) == _UNKNOWN:
-                colour = tuple(int(level) for level in array[classes == _UNKNOWN][0])
+            if classes.max(initial=0) == self._none:
+                colour = tuple(int(level) for level in array[classes == self._none][0])
                 raise BadSampleError(
                     f"the mask has the colour {colour}, which is not one of the palette's {len(tuple(self.palette))}.",  # type: ignore[arg-type]
                     hint="Add it to the palette, or name the class of such pixels: MaskToClass(palette, unknown=0).",
                 )
         else:
-            classes[classes == _UNKNOWN] = self.unknown
+            classes[classes == self._none] = self.unknown
         return classes
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         unknown = -1 if self.unknown is None else self.unknown
+        if self._none != _UNKNOWN:  # its classes are bytes
+            return None
         return (native.Instruction("CLASSES", (unknown,), table=_table(self.palette)),)  # type: ignore[arg-type]
 
     def plain_constants(self, step: Step) -> Lines:
@@ -230,7 +240,8 @@ class MaskToClass(PixelOp):
         inner = textwrap.fill(", ".join(map(repr, colours)), 110, break_long_words=False, break_on_hyphens=False)
         return [
             f"PALETTE_{step.stream} = (\n{textwrap.indent(inner, '    ')},\n)",
-            f"CLASSES_{step.stream} = np.full(1 << 24, {255 if self.unknown is None else self.unknown}, np.uint8)",
+            f"CLASSES_{step.stream} = np.full(1 << 24, {self._none if self.unknown is None else self.unknown}, "
+            f"np.{np.min_scalar_type(_none(colours))})",
             f"for number, (red, green, blue) in enumerate(PALETTE_{step.stream}):",
             f"    CLASSES_{step.stream}[red + 256 * green + 65536 * blue] = number",
         ]
@@ -248,10 +259,14 @@ def _codes(mask: NDArray[np.uint8]) -> NDArray[Any]:
     return planes.view(np.uint32)[..., 0] & np.uint32(0xFFFFFF)
 
 
+def _none(palette: Palette) -> int:
+    return _UNKNOWN if len(palette) <= _UNKNOWN else _MOST_COLOURS
+
+
 @functools.lru_cache(maxsize=8)
-def _table(palette: Palette) -> NDArray[np.uint8]:
-    """Return the class of every 24-bit colour (16 MiB, made once a process)."""
-    table = np.full(1 << 24, _UNKNOWN, np.uint8)
+def _table(palette: Palette) -> NDArray[Any]:
+    """Return the class of every 24-bit colour (16 MiB, or 32 of many classes, made once a process)."""
+    table = np.full(1 << 24, _none(palette), np.min_scalar_type(_none(palette)))
     for number, (red, green, blue) in enumerate(palette):
         table[red | green << 8 | blue << 16] = number
     return table
@@ -263,8 +278,8 @@ def _checked(palette: Any) -> Palette:
         colours = tuple((int(red), int(green), int(blue)) for red, green, blue in rows)
     except (TypeError, ValueError):
         raise ConfigError(f"`palette` must be rows of red, green, blue, but got {palette!r}.") from None
-    if not 1 <= len(colours) <= 255:
-        raise ConfigError(f"`palette` must have 1 to 255 colours, but got {len(colours)}.")
+    if not 1 <= len(colours) <= _MOST_COLOURS:
+        raise ConfigError(f"`palette` must have 1 to {_MOST_COLOURS:,} colours, but got {len(colours)}.")
     if len(set(colours)) != len(colours):
         raise ConfigError("`palette` must not name a colour twice.")
     if any(not 0 <= level <= 255 for colour in colours for level in colour):
@@ -292,15 +307,15 @@ def _read(path: str | os.PathLike[str]) -> list[list[str]]:
     return [[row[column] for column in columns] for row in rows]
 
 
-_VOID: Final = 255  # pixels of a mask that belong to no class, as in Pascal VOC and Cityscapes
+_VOID: Final = (255, 65535)  # pixels of a mask that belong to no class, as in Pascal VOC and Cityscapes
 
 
 @dataclasses.dataclass(frozen=True)
 class OneHot(Op):
     """Give the label or mask a last axis of length `classes`. A number outside 0..classes-1 becomes all zeros.
 
-    A warning names such numbers in the first samples, unless they are ignored pixels of a mask, 255 or below 0. It is
-    no error, as zeros add nothing to a cross-entropy: a label of -1 may be intended.
+    A warning names such numbers in the first samples, unless they are ignored pixels of a mask, 255, 65,535 or below
+    0. It is no error, as zeros add nothing to a cross-entropy: a label of -1 may be intended.
 
     Best done on the device: 32 classes in float32 are 128 times the bytes of the class numbers.
 
@@ -340,7 +355,7 @@ class OneHot(Op):
         known, others = y[is_known], y[~is_known]
         if others.size == 0:
             return None
-        is_void = ((others == _VOID) | (others < 0)).all() and known.size > 0 and known.min() < known.max()
+        is_void = (np.isin(others, _VOID) | (others < 0)).all() and known.size > 0 and known.min() < known.max()
         return None if is_void else int(others[0])
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:

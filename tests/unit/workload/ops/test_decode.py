@@ -101,11 +101,112 @@ def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
         (ap.Decode(), "tf", "masks in uint8 and uint16, but these are in float32"),
         (ap.Decode(orientation="exif"), "tf", "EXIF"),
         (ap.Decode(orientation="exif", reduce=(4, 4)), "np", "both reduces images and rotates them"),
+        (ap.Decode(dtype="float32"), "tf", "no image files of float32"),
     ],
 )
 def test_what_has_no_plain_code_is_refused(op: ap.Decode, library: Library, said: str) -> None:
     with pytest.raises(PlainCodeError, match=said):
         list(op.plain(masked_step(np.dtype(np.float32), 2), library))
+
+
+DEEP = np.clip(SMOOTH.astype(np.int64) * 257 + RNG.integers(-120, 121, SMOOTH.shape), 0, 65535).astype(np.uint16)
+FLOATS = (SMOOTH / np.float32(300)).astype(np.float32)
+
+
+@pytest.mark.parametrize("extension", [".png", ".tiff"])
+@pytest.mark.parametrize("shape", [(1, 1), (9, 7), (1, 65_535), (9, 7, 3), (9, 7, 4)])
+def test_all_sixteen_bits_are_kept_and_alpha_is_dropped(extension: str, shape: tuple[int, ...]) -> None:
+    pixels = RNG.integers(0, 65536, shape, np.uint16)
+    file = encoded(pixels, extension)
+    grey, colours = (pixels_of(file, ap.Decode(channels, dtype="uint16")) for channels in (1, 3))
+    assert (grey.dtype, colours.dtype) == (np.uint16, np.uint16)
+    assert (grey.shape, colours.shape) == ((*shape[:2], 1), (*shape[:2], 3))
+    wanted = np.atleast_3d(pixels)[..., 2::-1] if len(shape) == 3 else np.repeat(pixels[..., None], 3, axis=2)
+    np.testing.assert_array_equal(colours, wanted)
+    weighed = wanted.astype(np.float64) @ (0.299, 0.587, 0.114)
+    np.testing.assert_allclose(grey[..., 0], weighed, atol=4 if len(shape) == 3 else 0.01)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (9, 7), (9, 7, 3), (9, 7, 4)])
+def test_floats_of_a_tiff_file_are_kept(shape: tuple[int, ...]) -> None:
+    pixels = (RNG.standard_normal(shape) * 1e5).astype(np.float32)
+    file = encoded(pixels, ".tiff")
+    wanted = np.atleast_3d(pixels)[..., 2::-1] if len(shape) == 3 else np.repeat(pixels[..., None], 3, axis=2)
+    np.testing.assert_array_equal(pixels_of(file, ap.Decode(3, dtype="float32")), wanted)
+    grey = pixels_of(file, ap.Decode(1, dtype="float32"))
+    assert (grey.shape, grey.dtype) == ((*shape[:2], 1), np.float32)
+    np.testing.assert_allclose(grey[..., 0], wanted.astype(np.float64) @ (0.299, 0.587, 0.114), rtol=1e-5, atol=0.1)
+
+
+OTHER_DEPTHS = {
+    "8 bits": (encoded(SMOOTH, ".png"), "uint16"),
+    "8 bits, of a JPEG": (FILES["jpeg"], "uint16"),
+    "8 bits, of a TIFF": (FILES["tiff"], "float32"),
+    "16 bits": (encoded(DEEP, ".png"), "float32"),
+    "32 bits": (encoded(FLOATS, ".tiff"), "uint16"),
+    "64 bits": (encoded(FLOATS.astype(np.float64), ".tiff"), "float32"),
+    "int16": (encoded(DEEP.astype(np.int16), ".tiff"), "uint16"),
+    "int32": (encoded(DEEP[..., 0].astype(np.int32), ".tiff"), "float32"),
+}
+
+
+@pytest.mark.parametrize("found", OTHER_DEPTHS)
+def test_a_file_of_another_depth_is_refused(found: str) -> None:
+    file, dtype = OTHER_DEPTHS[found]
+    with pytest.raises(BadSampleError, match=f"must be of {dtype}, .* of {found.partition(',')[0]}"):
+        pixels_of(file, ap.Decode(dtype=dtype))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+@pytest.mark.parametrize("file", [b"", b"no image", encoded(DEEP, ".png")[:-20], encoded(FLOATS, ".tiff")[:900]])
+def test_what_is_no_whole_image_is_refused_in_every_depth(file: bytes, dtype: Any) -> None:
+    with pytest.raises(BadSampleError):
+        pixels_of(file, ap.Decode(dtype=dtype))
+
+
+def test_a_deep_image_that_is_too_large_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(BadSampleError, match="at most 100 pixels"):
+        pixels_of(encoded(DEEP, ".png"), ap.Decode(dtype="uint16", max_pixels=100))
+
+
+def test_depths_that_do_not_exist_and_reduced_deep_images_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"uint8, uint16, float32, but got dtype='int8'"):
+        ap.Decode(dtype="int8")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"8 bits, but got dtype='uint16'"):
+        ap.Decode(dtype="uint16", reduce=(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("op", "pixels", "library", "extension"),
+    [
+        (ap.Decode(dtype="uint16"), DEEP, "np", ".png"),
+        (ap.Decode(dtype="uint16"), DEEP, "np", ".tiff"),
+        (ap.Decode(1, dtype="uint16"), DEEP[..., 0], "np", ".png"),
+        (ap.Decode(dtype="uint16"), DEEP, "tf", ".png"),
+        (ap.Decode(1, dtype="uint16"), DEEP[..., 0], "tf", ".png"),
+        *(
+            (ap.Decode(channels, dtype="float32"), each, "np", ".tiff")
+            for channels in (1, 3)
+            for each in (FLOATS, FLOATS[..., 0])
+        ),
+    ],
+)
+def test_plain_code_of_deep_images_gives_what_the_op_gives(
+    op: ap.Decode, pixels: Any, library: Library, extension: str
+) -> None:
+    import tensorflow as tf
+
+    file = encoded(pixels, extension)
+    image = Field(FieldKind.IMAGE, None, np.dtype(op.dtype), 3)
+    scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": file}
+    exec("\n".join(op.plain(Step(op, 0, IMAGE_FILE, SampleSpec(image, None)), library)), scope)
+    wanted, found = pixels_of(file, op), np.asarray(scope["x"])
+    assert (wanted.dtype, wanted.shape) == (found.dtype, found.shape)
+    np.testing.assert_array_equal(wanted, found)
+
+
+def pixels_of(file: bytes, op: ap.Decode) -> Any:
+    return op.apply((file, None), IMAGE_FILE, np.empty(0))[0]
 
 
 def damaged(data: bytes) -> bytes:

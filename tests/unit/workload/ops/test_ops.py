@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
-from autopipe.workload.op import Op
+from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
@@ -65,7 +65,7 @@ MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), BYTES))
         (lambda of: of([(0, 0)]), ap.MaskToClass, "rows of red"),
         (lambda of: of([(0, 0, 0), (0, 0, 0)]), ap.MaskToClass, "twice"),
         (lambda of: of([(0, 0, 256)]), ap.MaskToClass, "0 to 255"),
-        (lambda of: of([]), ap.MaskToClass, "1 to 255 colours"),
+        (lambda of: of([]), ap.MaskToClass, "1 to 65,535 colours"),
         (lambda of: of("nowhere.csv"), ap.MaskToClass, "nowhere.csv"),
         (lambda of: of([(0, 0, 0)], unknown=255), ap.MaskToClass, "255"),
         *(
@@ -125,6 +125,28 @@ def test_samples_that_do_not_fit_are_named(op: Op, sample: Any, spec: SampleSpec
 def test_a_palette_may_be_in_a_file_with_a_header_and_names(tmp_path: Path, text: str) -> None:
     (tmp_path / "class_dict.csv").write_text(text)
     assert ap.MaskToClass(tmp_path / "class_dict.csv") == ap.MaskToClass([(64, 128, 64), (192, 0, 128)])
+
+
+@pytest.mark.parametrize("unknown", [None, 700])
+def test_a_mask_of_more_than_255_colours_gets_classes_of_sixteen_bits(unknown: int | None) -> None:
+    palette = [(number % 256, number // 256, 9) for number in range(1000)]
+    wanted = np.random.default_rng(0).integers(0, 1000, (9, 7))
+    mask = np.array(palette, np.uint8)[wanted]
+    op = ap.MaskToClass(palette, unknown=unknown)
+    _, found = op.apply((IMAGE, mask), MASKED, np.empty(0))
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, wanted)
+    mask[3, 4] = (0, 0, 1)
+    if unknown is None:
+        with pytest.raises(BadSampleError, match=r"\(0, 0, 1\), which is not one of the palette's 1000"):
+            op.apply((IMAGE, mask), MASKED, np.empty(0))
+    else:
+        assert op.apply((IMAGE, mask), MASKED, np.empty(0))[1][3, 4] == unknown
+    step = Step(op, 3, MASKED, MASKED)
+    scope: dict[str, Any] = {"np": np, "y": np.array(palette, np.uint8)[wanted]}
+    exec("\n".join([*op.plain_constants(step), *op.plain(step, "np")]), scope)
+    np.testing.assert_array_equal(scope["y"], wanted)
+    assert scope["y"].dtype == np.uint16
 
 
 def test_unknown_colours_get_the_class_that_is_named_and_unknown_classes_become_zeros() -> None:
