@@ -1,7 +1,7 @@
 """Private interfaces of Keras, TensorFlow and JAX: autopipe uses them here, and nowhere else.
 
 `tests/contract/test_frameworks.py` checks each function against the oldest and newest versions that pyproject.toml
-names; others are tried, with a warning. If a name is gone, the error names versions that work. This imports no framework.
+names; others get a warning. If a name is gone, the error names versions that work. This imports no framework.
 """
 
 from __future__ import annotations
