@@ -20,7 +20,7 @@ crashed, say) are values, not exceptions: see `autopipe.measure.outcome`.
     ├── TrialError             a trial could not be asked for
     │   └── NothingMeasuredError   ... or none gave a measurement
     │       └── SearchInterruptedError   ... because the user ended the search before
-    ├── ArtifactError          a tuned artefact cannot be used
+    ├── ArtifactError          a tuned artifact cannot be used
     └── MissingExtraError      an optional package is not installed
 """
 
@@ -122,7 +122,7 @@ class SearchInterruptedError(NothingMeasuredError):
 
 
 class ArtifactError(AutopipeError):
-    """A tuned artefact is unreadable, of another version, or does not fit."""
+    """A tuned artifact is unreadable, of another version, or does not fit."""
 
 
 class MissingExtraError(AutopipeError):
@@ -199,7 +199,7 @@ _PLAIN_GRAIN = "Use `threads` or `processes`; `autopipe eject --to grain` writes
 _OPTIONS = "Let the function set `{}` of tf.data's options: `dataset.with_options(...)`."
 REMOVED: Final = {
     "--rehearse": "Simulate the accelerator with `--simulate-step`, and tune on the machine itself when you have it.",
-    "fleet": "`autopipe show FOLDER` lists all artefacts in a folder and below it.",
+    "fleet": "`autopipe show FOLDER` lists all artifacts in a folder and below it.",
     "scale": "`autopipe whatif --devices N --interconnect 12GB/s` predicts more devices from what a tune has measured.",
     "convert --to baseline": "`autopipe doctor --data FOLDER` prints the command that rewrites a folder by `jpegtran`.",
     "--join": "Give each machine the same `--storage`: a retune tries first what the other machines have found.",

@@ -2,5 +2,5 @@
 `ap.build_trainer`, `ap.build_loader`.
 
 Each combines the rooms below: `search` gives a result, `artifact` keeps it, and `reports` shows it. Nothing is imported
-here, so that loading an artefact for a training imports no search, nor Optuna.
+here, so that loading an artifact for a training imports no search, nor Optuna.
 """

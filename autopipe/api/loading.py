@@ -1,4 +1,4 @@
-"""Reads artefacts: `ap.load` gives the tuned pipeline, and `ap.report` the report of all that an artefact holds."""
+"""Reads artifacts: `ap.load` gives the tuned pipeline, and `ap.report` the report of all that an artifact holds."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     on_new_hardware: OnNewHardware = "nearest",
     retune_seconds: float = RETUNE_SECONDS,
 ) -> Tuned:
-    """Load the tuned pipeline of an artefact, with the profile that fits this machine.
+    """Load the tuned pipeline of an artifact, with the profile that fits this machine.
 
     The user's code is imported only when a loader or a trainer is made, and nothing is ever unpickled. The
-    artefact may name the workload that the generated module beside it names; without one, a `Workload` in a file of its
-    own folder. SECURITY.md lists what an artefact can and cannot do.
+    artifact may name the workload that the generated module beside it names; without one, a `Workload` in a file of its
+    own folder. SECURITY.md lists what an artifact can and cannot do.
 
     Args:
-        path: the artefact, or its folder.
-        workload: the workload, or "train.py:workload", in place of the one that the artefact names.
-        pinned: the only workload that the artefact may name, as the generated module holds it.
+        path: the artifact, or its folder.
+        workload: the workload, or "train.py:workload", in place of the one that the artifact names.
+        pinned: the only workload that the artifact may name, as the generated module holds it.
         strict: refuse a profile of another machine instead of warning.
-        allow_outside: trust everything that the artefact names: any file, any module, and any function in it.
+        allow_outside: trust everything that the artifact names: any file, any module, and any function in it.
         on_new_hardware: what to do on a machine that has no profile: take the "nearest" one, with a warning;
-            "retune" first, which imports the workload in child processes and writes the artefact; or "error", as
+            "retune" first, which imports the workload in child processes and writes the artifact; or "error", as
             `strict`. Of several jobs that start at once on one kind of machine, one retunes and the others wait for
             it. If it fails, the nearest profile is taken, with a warning that gives the reason.
         retune_seconds: the budget of that retune.
 
     Raises:
-        ArtifactError: the file is no artefact; or it has no profile of this machine, and that is an "error".
+        ArtifactError: the file is no artifact; or it has no profile of this machine, and that is an "error".
         ConfigError: `on_new_hardware` is none of the three.
 
     Example:
@@ -161,10 +161,10 @@ def report(tuned: Tuned | str | os.PathLike[str] = files.NAME) -> Report:
     """Return the report of a tuned pipeline: verdict, rates, costs, confirmation run, settings, history, machine.
 
     Args:
-        tuned: the result of `ap.tune` or `ap.load`; or an artefact, or its folder.
+        tuned: the result of `ap.tune` or `ap.load`; or an artifact, or its folder.
 
     Raises:
-        ArtifactError: there is no artefact at this path.
+        ArtifactError: there is no artifact at this path.
 
     Example:
         >>> ap.report(tuned).save("report.html")        # doctest: +SKIP
@@ -175,7 +175,7 @@ def report(tuned: Tuned | str | os.PathLike[str] = files.NAME) -> Report:
 
 
 def of_file(path: Path, *, use: Callable[[schema.Profile], str] = lambda profile: "") -> Report:
-    """Make the report of the profile in an artefact whose machine is most like this one; see `of_profile`."""
+    """Make the report of the profile in an artifact whose machine is most like this one; see `of_profile`."""
     artifact = files.read(path)
     profile = pick.nearest(artifact, fingerprint.detect())[0]
     return of_profile(artifact, profile, use=use(profile))

@@ -1,4 +1,4 @@
-"""Makes or renews this machine's profile in an artefact, starting from its known configurations; and checks one.
+"""Makes or renews this machine's profile in an artifact, starting from its known configurations; and checks one.
 
 A check measures the winner of a profile, what came next to it and the model alone by turns. A retune that is asked for
 the same as before begins so, and ends there if that order holds. Otherwise it searches, and the former configuration
@@ -102,7 +102,7 @@ def retune(
     allow_outside: bool = False,
     **search: Unpack[request.Search],
 ) -> factory.Tuned:
-    """Renew the profile of this machine in an artefact, or add it, and return the tuned pipeline.
+    """Renew the profile of this machine in an artifact, or add it, and return the tuned pipeline.
 
     If the profile is of this machine and workload, its winner is first measured again by turns with what came next to
     it, for some 20 s; it stays, and nothing is searched, if it is as fast as it was and still ahead. If nothing can be
@@ -113,15 +113,15 @@ def retune(
         if_stale: do nothing unless the profile does not fit this machine and workload any more.
         if_drifted: measure for some 20 s first, and do nothing unless the pipeline is slower than it was. With
             `if_stale`, one of both is enough.
-        workload: the workload, in place of the one that the artefact names; or "train.py:workload", which the artefact
+        workload: the workload, in place of the one that the artifact names; or "train.py:workload", which the artifact
             names from then on.
-        allow_outside: trust everything that the artefact names; see `ap.load`.
+        allow_outside: trust everything that the artifact names; see `ap.load`.
         search: options of the search, as `ap.tune` takes them. What is left out is as it was in the tune, but for half
             of its trials and three quarters of its time.
 
     Raises:
         ConfigError: an argument is impossible.
-        ArtifactError: the file is no artefact, or its workload cannot be found.
+        ArtifactError: the file is no artifact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
 
@@ -152,12 +152,12 @@ def _named(workload: object) -> Workload | str | None:
 def run(
     stored: Stored, settings: Settings, watcher: Watcher, *, when: When | None = None, given: Collection[str] = ()
 ) -> Retuned:
-    """Run a retune if `when` asks for it (by default always), and write the artefact if there is anything new.
+    """Run a retune if `when` asks for it (by default always), and write the artifact if there is anything new.
 
     The study's name and first configurations are set here. `given` names settings and limits to use as they are; the
     others come from the tune that made the profile of this machine, or of the nearest one. A `mode` or an accelerator
     to `simulate` that is given says which of a machine's profiles is renewed, the training's by default. Raises
-    WorkloadError if the workload cannot be imported or run, and ArtifactError if the artefact cannot be written.
+    WorkloadError if the workload cannot be imported or run, and ArtifactError if the artifact cannot be written.
     """
     when = when or When()
     # Importing the workload is part of it, and waiting for another tune is not.

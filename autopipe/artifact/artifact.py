@@ -29,13 +29,13 @@ from autopipe.measure.trial import protocol
 from autopipe.workload.workload import Workload
 
 NAME: Final = "autopipe.json"
-MAX_BYTES: Final = 16 * 2**20  # a profile takes some ten kilobytes, so that anything larger is no artefact
+MAX_BYTES: Final = 16 * 2**20  # a profile takes some ten kilobytes, so that anything larger is no artifact
 
 _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which writes a new one."
 
 
 def located(path: str | os.PathLike[str] | None = None) -> Path:
-    """Return the path of an artefact, given that or its folder; by default that of the folder `tuned`, to which
+    """Return the path of an artifact, given that or its folder; by default that of the folder `tuned`, to which
     `autopipe tune` writes, or else that of the working directory.
     """
     if path is None:
@@ -46,7 +46,7 @@ def located(path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def read(path: str | os.PathLike[str]) -> Artifact:
-    """Read an artefact; raises ArtifactError if there is none of this version, and names the place of an error."""
+    """Read an artifact; raises ArtifactError if there is none of this version, and names the place of an error."""
     file = Path(path)
     try:
         if not file.is_file():
@@ -54,14 +54,14 @@ def read(path: str | os.PathLike[str]) -> Artifact:
         with file.open("rb") as stream:
             text = stream.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
-        raise ArtifactError(f"The artefact `{file}` cannot be read: {error}.") from error
+        raise ArtifactError(f"The artifact `{file}` cannot be read: {error}.") from error
     return parse(text, str(file))
 
 
 def parse(text: bytes, name: str = NAME) -> Artifact:
-    """Parse an artefact; raises ArtifactError if the text is no artefact. Messages call it `name`."""
+    """Parse an artifact; raises ArtifactError if the text is no artifact. Messages call it `name`."""
     if len(text) > MAX_BYTES:
-        raise ArtifactError(f"`{name}` is larger than {machine.size_text(MAX_BYTES)}, which no artefact is.")
+        raise ArtifactError(f"`{name}` is larger than {machine.size_text(MAX_BYTES)}, which no artifact is.")
     try:
         content = pydantic_core.from_json(text, allow_inf_nan=False)
     except ValueError as error:
@@ -69,7 +69,7 @@ def parse(text: bytes, name: str = NAME) -> Artifact:
     if not isinstance(content, dict):
         raise ArtifactError(f"`{name}` must hold a JSON object, but holds {shortened(content)}.")
     if "schema_version" not in content:
-        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artefact of autopipe.")
+        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artifact of autopipe.")
     version = content["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ArtifactError(
@@ -85,33 +85,33 @@ def parse(text: bytes, name: str = NAME) -> Artifact:
 
 
 def below(folder: Path) -> dict[Path, Artifact]:
-    """Return the artefacts in a folder and its subfolders; files that are none are left out."""
+    """Return the artifacts in a folder and its subfolders; files that are none are left out."""
     found = {}
     for path in sorted(folder.rglob("*.json")):
         with contextlib.suppress(ArtifactError):
             found[path] = read(path)
     if not found:
-        raise ArtifactError(f"There is no artefact in `{folder}`, or below it.", hint="`autopipe tune` writes one.")
+        raise ArtifactError(f"There is no artifact in `{folder}`, or below it.", hint="`autopipe tune` writes one.")
     return found
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """An artefact on disk, and its workload for trials."""
+    """An artifact on disk, and its workload for trials."""
 
     path: Path
     artifact: Artifact
     # its name, which has not been imported; or the object, of a workload without code or that was given
     workload: Workload | protocol.Reference
-    given: str | None = None  # "train.py:workload", if given in place of the one that the artefact names
+    given: str | None = None  # "train.py:workload", if given in place of the one that the artifact names
 
 
 def stored(path: Path, *, workload: Workload | str | None = None, allow_outside: bool = False) -> Stored:
-    """Read an artefact with its workload, or with the `workload` (an object, or "train.py:workload") in its place.
+    """Read an artifact with its workload, or with the `workload` (an object, or "train.py:workload") in its place.
 
-    The generated module beside the artefact must name the same workload. Without such a module the workload may lie in
-    the artefact's folder or below the working directory, and elsewhere only with `allow_outside`. Raise ArtifactError
-    if the file is no artefact, or its workload does not exist or may not be read there.
+    The generated module beside the artifact must name the same workload. Without such a module the workload may lie in
+    the artifact's folder or below the working directory, and elsewhere only with `allow_outside`. Raise ArtifactError
+    if the file is no artifact, or its workload does not exist or may not be read there.
     """
     file = path.absolute()
     artifact = read(file)
@@ -124,7 +124,7 @@ def stored(path: Path, *, workload: Workload | str | None = None, allow_outside:
 
 
 def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
-    """Write the artefact atomically, in place of an older one, and return its path; raises ArtifactError on failure."""
+    """Write the artifact atomically, in place of an older one, and return its path; raises ArtifactError on failure."""
     return replace_text(path, artifact.model_dump_json(indent=2, exclude_none=True) + "\n", usual=NAME)
 
 
@@ -148,10 +148,10 @@ def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path
 def _no_file(file: Path) -> ArtifactError:
     below = file.parent / "tuned" / file.name  # the place to which `autopipe tune` writes it
     if below.is_file():
-        return ArtifactError(f"There is no artefact `{file}`.", hint=f"Name the one in the folder below: {below}")
+        return ArtifactError(f"There is no artifact `{file}`.", hint=f"Name the one in the folder below: {below}")
     beside = [entry.name for entry in file.parent.glob("*.json")] if file.parent.is_dir() else []
     return ArtifactError(
-        f"There is no artefact `{file}`.{near(file.name, beside)}",
+        f"There is no artifact `{file}`.{near(file.name, beside)}",
         hint=f"`autopipe tune` writes one. Paths are taken from the working directory, {Path.cwd()}.",
     )
 
@@ -160,7 +160,7 @@ def _sentence(error: pydantic.ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".") or "it"
     if first["type"] == "extra_forbidden":
-        return f"`{place}` is no key of an artefact of version {SCHEMA_VERSION}."
+        return f"`{place}` is no key of an artifact of version {SCHEMA_VERSION}."
     if first["type"] == "missing":
         return f"`{place}` is missing."
     said = first["msg"]
@@ -178,11 +178,11 @@ _POLL_SECONDS: Final = 0.02
 
 
 class KeptWarning(UserWarning):
-    """The file in an artefact's place could not be joined with it; it was kept under another name."""
+    """The file in an artifact's place could not be joined with it; it was kept under another name."""
 
 
 def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
-    """Write an artefact together with the profiles of other machines in the file, and return its path.
+    """Write an artifact together with the profiles of other machines in the file, and return its path.
 
     A file of another workload, or an unreadable one, is kept as `NAME.bak`, with a `KeptWarning`. Raises ArtifactError
     if the file cannot be written.
@@ -198,8 +198,8 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
 
 
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
-    """Write a profile into an artefact, in the place of its machine's or beside the others, and return the path.
-    `known` is the artefact as it was read before, in case the file is gone. Raises ArtifactError on failure.
+    """Write a profile into an artifact, in the place of its machine's or beside the others, and return the path.
+    `known` is the artifact as it was read before, in case the file is gone. Raises ArtifactError on failure.
     """
     with alone(path):
         with contextlib.suppress(ArtifactError):
@@ -208,7 +208,7 @@ def renew(known: Artifact, profile: Profile, path: Path) -> Path:
 
 
 def renew_live(live: Live, path: Path) -> Path:
-    """Write what a training has learnt into an artefact, and return the path. Raises ArtifactError on failure."""
+    """Write what a training has learnt into an artifact, and return the path. Raises ArtifactError on failure."""
     with alone(path):
         return write(pick.with_live(read(path), live), path)
 
@@ -262,10 +262,10 @@ def _remove(path: Path) -> None:
 
 
 def merge(paths: Sequence[Path], out: Path) -> Artifact:
-    """Write the profiles of several artefacts of one workload to `out`, which may be one of them, and return them.
+    """Write the profiles of several artifacts of one workload to `out`, which may be one of them, and return them.
 
-    Of each machine the latest profile stays. The reference to the workload is that of the first artefact. Raise
-    ArtifactError if an artefact cannot be read, they have different workloads, or `out` cannot be written.
+    Of each machine the latest profile stays. The reference to the workload is that of the first artifact. Raise
+    ArtifactError if an artifact cannot be read, they have different workloads, or `out` cannot be written.
     """
     with alone(out):  # a retune may be writing to one of them, which `out` may be
         merged = pick.merge([read(path) for path in paths])

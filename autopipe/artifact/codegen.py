@@ -1,6 +1,6 @@
-"""Writes Python files: `tuned_pipeline.py`, the lines to import for training, beside its artefact; and plain code.
+"""Writes Python files: `tuned_pipeline.py`, the lines to import for training, beside its artifact; and plain code.
 
-The module holds no measurement and no configuration: it reads them, so that a retune changes the artefact only. Plain
+The module holds no measurement and no configuration: it reads them, so that a retune changes the artifact only. Plain
 code is written by `autopipe.pipeline.eject`. Profiles are made and updated here, too.
 """
 
@@ -35,7 +35,7 @@ _MODULE: Final = Template('''"""The input pipeline that measured fastest for $wo
     import tuned_pipeline
     tuned_pipeline.make_trainer().fit(epochs=3)
 
-Written by autopipe $version. `autopipe retune $artifact` renews the artefact, and this file can stay as it is;
+Written by autopipe $version. `autopipe retune $artifact` renews the artifact, and this file can stay as it is;
 `autopipe repoint $artifact train.py:workload` names another workload in both.
 """
 
@@ -47,7 +47,7 @@ from typing import Any
 import autopipe as ap
 
 ARTIFACT = $name
-WORKLOAD = $pinned  # what the artefact may name; it cannot choose what runs
+WORKLOAD = $pinned  # what the artifact may name; it cannot choose what runs
 
 TUNED = ap.load(Path(__file__).resolve().with_name(ARTIFACT), pinned=WORKLOAD)
 CONFIG: ap.PipelineConfig = TUNED.config
@@ -70,7 +70,7 @@ def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoc
 
 
 def text_for(named: Reference | None, artifact: str) -> str:
-    """Return the text of a module beside an artefact of that name; the workload's path starts at their folder."""
+    """Return the text of a module beside an artifact of that name; the workload's path starts at their folder."""
     pinned = "None"
     if named is not None:
         # JSON's texts are Python's, too, in the quotes that formatters write.
@@ -86,7 +86,7 @@ def text_for(named: Reference | None, artifact: str) -> str:
 
 
 def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write the artefact and the module beside it, in place of older ones, and return both paths; raises ArtifactError
+    """Write the artifact and the module beside it, in place of older ones, and return both paths; raises ArtifactError
     if the folder cannot be written to.
     """
     artifact = tuned.save(Path(folder) / "autopipe.json")
@@ -105,7 +105,7 @@ def _plain(text: str) -> str:
 def profile_of(
     result: Result, described: Description, hardware: Hardware, settings: Settings, *, retune: bool = False
 ) -> Profile | None:
-    """Return the artefact's profile of a search; None if the search found nothing to use.
+    """Return the artifact's profile of a search; None if the search found nothing to use.
 
     `settings` are the search's. Of a retune, whose settings are a part of the tune's, the profile keeps the whole.
     """
@@ -124,7 +124,7 @@ def profile_of(
 
 
 def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Difference, ...]]:
-    """Change the workload that an artefact and its generated module name, to "train.py:workload" for example.
+    """Change the workload that an artifact and its generated module name, to "train.py:workload" for example.
 
     Return the written files, and what differs from the tuned workload, as far as that is known without its model. The
     workload is imported, which raises WorkloadError if it does not exist.
@@ -136,7 +136,7 @@ def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Differen
 
 
 def point(path: Path, workload: str) -> tuple[Path, ...]:
-    """Write the name of a workload to an artefact and to its generated module, and return the written paths."""
+    """Write the name of a workload to an artifact and to its generated module, and return the written paths."""
     file = path.absolute()
     with files.alone(file):
         named = reference.moved(reference.parse(workload), None, file.parent)

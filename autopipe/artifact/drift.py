@@ -80,7 +80,7 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> str | None
 
 
 def DriftMonitor() -> EpochMonitor:
-    """Return a Keras callback that compares a training with the promise of its artefact.
+    """Return a Keras callback that compares a training with the promise of its artifact.
 
     Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others`, `lost_workers` and `loader_changes` (with
     `tune="live"`) go to the logs, and so to `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, if
@@ -110,7 +110,7 @@ class _Judge:
             fills_a_cache = any(each.kept.in_memory for each in pick.readable([promise.profile.winner.config]))
             said = None if epoch == 0 and fills_a_cache else shortfall(promise, figures, machine.usable_cores())
         except Exception as error:  # noqa: BLE001  whatever it is, it must not end the user's training
-            kind, said = "failed", f"A training cannot be compared with its artefact: {type(error).__name__}: {error}."
+            kind, said = "failed", f"A training cannot be compared with its artifact: {type(error).__name__}: {error}."
         if said is not None and kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(said, DriftWarning, stacklevel=2)
@@ -223,7 +223,7 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     of the recorded one, by more than the tolerance.
 
     If the recorded share side by side and that of the figures differ, the lower one counts: the former has no
-    interval in the artefact, and the latter is of the highest ceiling, measured at another moment.
+    interval in the artifact, and the latter is of the highest ceiling, measured at another moment.
     """
     now, then = rates.images_per_second, profile.winner.images_per_second
     side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures

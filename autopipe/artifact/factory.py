@@ -1,6 +1,6 @@
 """The tuned pipeline: the configuration for this machine, and the loaders, trainers and datasets made from it.
 
-Loading reads the artefact and looks at the machine; the user's own code is imported only when a loader or trainer is
+Loading reads the artifact and looks at the machine; the user's own code is imported only when a loader or trainer is
 made.
 """
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class NamelessWarning(UserWarning):
-    """An artefact was written without the place of its workload."""
+    """An artifact was written without the place of its workload."""
 
 
 class ProfileWarning(UserWarning):
@@ -54,7 +54,7 @@ class Tuned:
         artifact: everything that is known, of other machines too.
         choice: the profile for this machine, and the reason.
         source: returns the workload; called when it is first needed.
-        path: the artefact's file, in whose folder its paths start; None if it has none and they are absolute.
+        path: the artifact's file, in whose folder its paths start; None if it has none and they are absolute.
         study: the Optuna study, if it was made in this process.
         shown: returns its display in a notebook; None for its text alone.
     """
@@ -96,7 +96,7 @@ class Tuned:
 
     @functools.cached_property
     def workload(self) -> Workload:
-        """The workload; the first use imports it. Converted samples are looked for beside the artefact first."""
+        """The workload; the first use imports it. Converted samples are looked for beside the artifact first."""
         workload = self.source()
         changed = fingerprint.changed_since(self.profile.workload, workload)
         if changed:
@@ -166,7 +166,7 @@ class Tuned:
         live.able(trainer, self.workload, self.config, self._keep)
         trainer.tune = tune
         measured_on, trains_on, asked = self.profile.hardware.keras_backend, keras_backend(), self.profile.request
-        match = self.choice.match  # made when the artefact was loaded: Keras need not have been imported yet
+        match = self.choice.match  # made when the artifact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
@@ -203,7 +203,7 @@ class Tuned:
         return feed.dataset(loader, initial_epoch)
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
-        """Write the artefact, with the profiles of all machines, and return its path.
+        """Write the artifact, with the profiles of all machines, and return its path.
 
         Profiles of other machines that are in the file already stay there. A file of another workload, or an unreadable
         one, is kept as `NAME.bak`, with a warning. A workload that no file holds gives a warning, too: `ap.load` needs
@@ -226,14 +226,14 @@ class Tuned:
         return write_joined(self.artifact_for(Path(path).parent), path)
 
     def _keep(self, learnt: Learnt) -> None:
-        """Write what a training has learnt to the artefact, if it has one, and the training has tried anything."""
+        """Write what a training has learnt to the artifact, if it has one, and the training has tried anything."""
         if self.path is None or not learnt.changes:
             return
         live = Live(hardware=fingerprint.detect(self.workload.data), **dict(learnt))
         files.renew_live(live, self.path)
 
     def artifact_for(self, folder: Path) -> Artifact:
-        """Return the artefact with paths that start in `folder`."""
+        """Return the artifact with paths that start in `folder`."""
         moved = reference.moved(self.artifact.workload, self.folder, folder)
         return self.artifact.model_copy(update={"workload": moved})
 
@@ -248,10 +248,10 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     here: Hardware | None = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
-    """Load the tuned pipeline of an artefact; see `ap.load` for the arguments.
+    """Load the tuned pipeline of an artifact; see `ap.load` for the arguments.
 
     `here` is this machine, if it is known already, and `shown` returns the display of a profile in a notebook. Raise
-    ArtifactError if the file is no artefact; or if `strict`, and no profile is of this machine.
+    ArtifactError if the file is no artifact; or if `strict`, and no profile is of this machine.
     """
     file = Path(path).absolute()  # the working directory may be another one when the workload is imported
     artifact = files.read(file)

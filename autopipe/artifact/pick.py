@@ -1,4 +1,4 @@
-"""The rules by which a machine gets a profile of an artefact, and profiles of several machines become one artefact.
+"""The rules by which a machine gets a profile of an artifact, and profiles of several machines become one artifact.
 
 Pure decisions over values: nothing is read, detected or warned about here.
 """
@@ -40,7 +40,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     else its own profile; else the nearest one.
 
     With `strict`, anything but the machine's own profile is an ArtifactError, and so is an unreadable configuration.
-    Messages call the artefact `name`.
+    Messages call the artifact `name`.
     """
     profile, match = nearest(artifact, here)
     model = _of_an_older_model(artifact, profile, name)
@@ -50,7 +50,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     if match.level is MatchLevel.SAME:
         return Choice(config=config_of(profile), profile=profile, match=match, warning=model)
     count = len(artifact.profiles)
-    known = "The artefact's only profile is not" if count == 1 else f"None of the artefact's {count} profiles is"
+    known = "The artifact's only profile is not" if count == 1 else f"None of the artifact's {count} profiles is"
     differences = "; ".join(map(str, match.differences))
     if strict:
         which = "It" if count == 1 else "The nearest"
@@ -65,7 +65,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
 
 
 def retune(name: str = "autopipe.json") -> str:
-    """Tell how to make a profile of this machine in the artefact at this path."""
+    """Tell how to make a profile of this machine in the artifact at this path."""
     return f"Run `{again.autopipe('retune', name)}` on this machine."
 
 
@@ -73,7 +73,7 @@ def _of_an_older_model(artifact: Artifact, profile: Profile, name: str) -> str |
     latest = max(artifact.profiles, key=lambda each: each.measured_at)
     if not _has_another_model(profile, latest):
         return None
-    return f"The profile was measured with another model than the artefact's latest one. {retune(name)}"
+    return f"The profile was measured with another model than the artifact's latest one. {retune(name)}"
 
 
 def nearest(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> tuple[Profile, Match]:
@@ -101,7 +101,7 @@ def beside(artifact: Artifact, profile: Profile, mode: Mode) -> Profile | None:
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
     """Return a retune's first configurations: each profile's best, then other good ones; nearest machine first.
 
-    `elsewhere` are the best of machines without a profile in the artefact.
+    `elsewhere` are the best of machines without a profile in the artifact.
     """
     profiles = ranked(artifact, here)
     best = readable(profile.winner.config for profile in profiles)
@@ -115,7 +115,7 @@ def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
     winner's, and with 1 if it was slower.
 
     The rival was raced or trained. One with another kind of loader, or another place to keep samples, is preferred.
-    Two are left out: a conversion takes too long, and an artefact does not choose to run the user's own code.
+    Two are left out: a conversion takes too long, and an artifact does not choose to run the user's own code.
     """
     result, winner, rate = profile.result, config_of(profile), profile.winner.images_per_second.value
     trained = [(each, made / rate) for config, made in result.measured() for each in readable([config])]
@@ -135,13 +135,13 @@ def live_of(artifact: Artifact, here: Hardware) -> Live | None:
 
 
 def with_live(artifact: Artifact, live: Live) -> Artifact:
-    """Return the artefact with this in the place of what was learnt on such a machine before."""
+    """Return the artifact with this in the place of what was learnt on such a machine before."""
     others = (each for each in artifact.live if compare_hardware(each.hardware, live.hardware).level is not _SAME)
     return artifact.model_copy(update={"live": (*others, live)})
 
 
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
-    """Return the artefact with a profile in the place of the one of the same machine that was tuned for the same, or
+    """Return the artifact with a profile in the place of the one of the same machine that was tuned for the same, or
     beside the others.
     """
     others = tuple(
@@ -153,21 +153,21 @@ def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
 
 
 def joined(fresh: Artifact, known: Artifact) -> Artifact:
-    """Add the profiles of other machines from an older artefact; raises ArtifactError if the workloads differ."""
+    """Add the profiles of other machines from an older artifact; raises ArtifactError if the workloads differ."""
     _require_one_workload(known, fresh)
     known = known.model_copy(update={"workload": fresh.workload or known.workload})
     return functools.reduce(with_profile, fresh.profiles, known)
 
 
 def merge(artifacts: Sequence[Artifact]) -> Artifact:
-    """Unite the profiles of several artefacts; of those of one machine for the same, the latest stays. Raise
+    """Unite the profiles of several artifacts; of those of one machine for the same, the latest stays. Raise
     ArtifactError if they are not of one workload.
     """
     first, *others = artifacts
     for other in others:
         _require_one_workload(first, other)
     every = (profile for artifact in artifacts for profile in artifact.profiles)
-    # Of two of the same moment the text decides, so that the order of the artefacts does not.
+    # Of two of the same moment the text decides, so that the order of the artifacts does not.
     oldest, *later = sorted(every, key=lambda profile: (profile.measured_at, profile.model_dump_json()))
     merged = functools.reduce(with_profile, later, first.model_copy(update={"profiles": (oldest,), "live": ()}))
     learnt = sorted((live for artifact in artifacts for live in artifact.live), key=lambda live: live.trained_at)
@@ -208,7 +208,7 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
         apart.append("the models' structure")
     if apart:
         raise ArtifactError(
-            f"Only artefacts of one workload can be merged, but these differ: {'; '.join(apart)}.",
+            f"Only artifacts of one workload can be merged, but these differ: {'; '.join(apart)}.",
             hint="Keep them in files of their own.",
         )
 

@@ -1,7 +1,7 @@
-"""References to workloads: their form in an artefact, their resolution from there, and which of them it may name.
+"""References to workloads: their form in an artifact, their resolution from there, and which of them it may name.
 
-An artefact is data: editing it must not be enough to choose the code that runs. The generated module beside it holds
-the reference, too, and both must agree. An artefact without such a module may name a file of its own folder, in which
+An artifact is data: editing it must not be enough to choose the code that runs. The generated module beside it holds
+the reference, too, and both must agree. An artifact without such a module may name a file of its own folder, in which
 nothing is called; a caller that trusts it may allow more. SECURITY.md is written from these rules. Nothing is
 imported here, and the module is read without running it.
 """
@@ -64,7 +64,7 @@ def of_object(workload: Workload) -> FileReference | ModuleReference | None:
 
 
 def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference | None:
-    """Return the reference for an artefact in folder `new`; it was written for folder `old`, or is absolute if None."""
+    """Return the reference for an artifact in folder `new`; it was written for folder `old`, or is absolute if None."""
     if reference is None or isinstance(reference, ModuleReference) or _is_remote(reference):
         return reference
     absolute = (Path() if old is None else old).joinpath(reference.path).resolve()
@@ -77,7 +77,7 @@ def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference
 
 
 def is_outside(reference: Reference | None, folder: Path) -> bool:
-    """Return True if the reference leads out of the artefact's folder, also by way of a link or a URL."""
+    """Return True if the reference leads out of the artifact's folder, also by way of a link or a URL."""
     if reference is None or isinstance(reference, ModuleReference):
         return False
     if _is_remote(reference):
@@ -99,11 +99,11 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
     tried = " and not at ".join(f"`{place}`" for place in dict.fromkeys(places))
     if isinstance(reference, ImagesReference):
         raise ArtifactError(
-            f"The artefact's images are gone: they are not at {tried}.",
+            f"The artifact's images are gone: they are not at {tried}.",
             hint=f"Put them back, or tune again: {of_images(reference)}",
         )
     raise ArtifactError(
-        f"The file of the artefact's workload is gone: it is not at {tried}.",
+        f"The file of the artifact's workload is gone: it is not at {tried}.",
         hint=f"If it was moved or renamed: {again.autopipe('repoint', artifact, f'NEW.py:{reference.attribute}')}",
     )
 
@@ -163,10 +163,10 @@ def _build(name: str, size: int, classes: int) -> Any:
     return model.build_application(name, size, classes)
 
 
-# -------------------- pins: the workloads that an artefact may name
+# -------------------- pins: the workloads that an artifact may name
 
 
-MODULE_NAME: Final = "tuned_pipeline.py"  # the generated module, in the artefact's folder
+MODULE_NAME: Final = "tuned_pipeline.py"  # the generated module, in the artifact's folder
 GENERATED: Final = "Written by autopipe"  # a line of every generated module
 
 _MOST_BYTES = 1 << 20
@@ -177,7 +177,7 @@ _REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)
 class Pin:
     """A generated module's reference to its workload."""
 
-    workload: Reference | None = None  # the only one that the artefact may name; None if it may name none
+    workload: Reference | None = None  # the only one that the artifact may name; None if it may name none
 
 
 def parse_pin(pinned: Mapping[str, Any]) -> Pin:
@@ -193,7 +193,7 @@ def parse_pin(pinned: Mapping[str, Any]) -> Pin:
 
 
 def beside(artifact: Path) -> Pin | None:
-    """Return the pin of the generated module in the artefact's folder; None without such a module. Raise ArtifactError
+    """Return the pin of the generated module in the artifact's folder; None without such a module. Raise ArtifactError
     if the module's reference is invalid.
     """
     try:
@@ -211,7 +211,7 @@ def beside(artifact: Path) -> Pin | None:
 
 
 def is_generated(artifact: Path) -> bool:
-    """Return True if a generated module, valid or not, lies beside an artefact."""
+    """Return True if a generated module, valid or not, lies beside an artifact."""
     try:
         return beside(artifact) is not None
     except ArtifactError:
@@ -226,16 +226,16 @@ def workload_of(
     allow_outside: bool = False,
     below: Path | None = None,
 ) -> Workload | protocol.Reference:
-    """Return the workload that an artefact names, or the name by which it may be imported.
+    """Return the workload that an artifact names, or the name by which it may be imported.
 
     Raises ArtifactError if it names none, or one that it may not name, or that does not exist. `pin` is that of the
-    code (None: of the generated module beside `file`). `allow_outside` trusts everything that the artefact names;
-    `below` is a folder below which the workload may lie, beside the artefact's own.
+    code (None: of the generated module beside `file`). `allow_outside` trusts everything that the artifact names;
+    `below` is a folder below which the workload may lie, beside the artifact's own.
     """
     named = artifact.workload
     if named is None:
         raise ArtifactError(
-            "The artefact does not say where its workload is: it was tuned as an object that no file holds.",
+            "The artifact does not say where its workload is: it was tuned as an object that no file holds.",
             hint="Pass the workload: ap.load(..., workload=workload), or on the command line"
             " --workload train.py:workload",
         )
@@ -246,21 +246,21 @@ def workload_of(
         return _located(named, file, anywhere=True)
     if isinstance(named, ModuleReference):
         raise ArtifactError(
-            f"The artefact names the module `{named.module}`, but no `{MODULE_NAME}` beside it names the same.",
+            f"The artifact names the module `{named.module}`, but no `{MODULE_NAME}` beside it names the same.",
             hint=f"Name it yourself: workload={text(named)!r}, or --workload {text(named)}",
         )
     target = (file.parent / named.path).resolve()
     near = below is not None and target.exists() and target.is_relative_to(below.resolve())
     if is_outside(named, file.parent) and not near:
         raise ArtifactError(
-            f"Paths of an artefact must stay inside its folder, `{file.parent}`, but its workload is `{named.path}`.",
+            f"Paths of an artifact must stay inside its folder, `{file.parent}`, but its workload is `{named.path}`.",
             hint=_outside_hint(named, file),
         )
     return _located(named, file, anywhere=False)
 
 
 def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
-    """Return the reference of the code, if the artefact has the same; the original place is not compared."""
+    """Return the reference of the code, if the artifact has the same; the original place is not compared."""
     ours = pin.workload
     if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
         said = "none" if ours is None else f"`{text(ours)}`"
@@ -268,7 +268,7 @@ def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
         if isinstance(ours, FileReference | ModuleReference):
             hint = f"If the module is right: {again.autopipe('repoint', file, _absolute_text(ours, file))}"
         raise ArtifactError(
-            f"The artefact `{file}` names the workload `{text(named)}`, but `{MODULE_NAME}` beside it {said}."
+            f"The artifact `{file}` names the workload `{text(named)}`, but `{MODULE_NAME}` beside it {said}."
             " One of the two was changed.",
             hint=hint,
         )
@@ -286,7 +286,7 @@ def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | prot
 
 def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:
     if isinstance(named, ImagesReference):
-        return "If you trust the artefact: allow_outside=True, or --allow-outside on the command line."
+        return "If you trust the artifact: allow_outside=True, or --allow-outside on the command line."
     absolute = _absolute_text(named, file)
     return f"If that is your workload, name it: workload={absolute!r}, or --workload {shlex.quote(absolute)}"
 

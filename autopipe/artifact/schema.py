@@ -1,4 +1,4 @@
-"""The artefact's values: the content of `autopipe.json`, without the state of a running study.
+"""The artifact's values: the content of `autopipe.json`, without the state of a running study.
 
 The file outlives the release that wrote it: a change here, or of `autopipe.search.result`, that older files do not fit
 is a new `SCHEMA_VERSION`.
@@ -30,7 +30,7 @@ class FileReference(Value):
     """A workload in a Python file."""
 
     kind: Literal["file"] = "file"
-    path: _PathText  # the file, from the artefact's folder
+    path: _PathText  # the file, from the artifact's folder
     origin: _PathText | None = None  # its place during the tune if that is outside; tried when `path` does not exist
     attribute: _NameText = "workload"  # the name of the workload in it
 
@@ -47,7 +47,7 @@ class ImagesReference(Value):
     """A workload without code: a folder of images by class, and a model of `keras.applications`."""
 
     kind: Literal["images"] = "images"
-    path: _PathText  # the folder, from the artefact's folder; or a URL
+    path: _PathText  # the folder, from the artifact's folder; or a URL
     origin: _PathText | None = None  # as of a file
     model: _NameText  # such as "mobilenet_v2" or "MobileNetV2"
     image_size: int = pydantic.Field(default=224, ge=1, le=65536)  # the height and width that images are resized to

@@ -1,4 +1,4 @@
-"""Writes the files of a command: the artefact, the module and the report, into a folder that was checked before."""
+"""Writes the files of a command: the artifact, the module and the report, into a folder that was checked before."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, 
 
 
 def write_report(artifact: Path, profile: schema.Profile) -> Path | None:
-    """Write the report of a profile beside its artefact.
+    """Write the report of a profile beside its artifact.
 
-    Returns None if there is no room: `autopipe report` can write the report later, from the artefact.
+    Returns None if there is no room: `autopipe report` can write the report later, from the artifact.
     """
     try:
         found = loading.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
@@ -100,7 +100,7 @@ def write_report(artifact: Path, profile: schema.Profile) -> Path | None:
 
 
 def use_beside(artifact: Path, profile: schema.Profile) -> str:
-    """Return the command that trains with the generated module beside an artefact; "" if there is no module.
+    """Return the command that trains with the generated module beside an artifact; "" if there is no module.
 
     If an accelerator was simulated, or a wrapped dataset has no model, the command reads the batches of an epoch.
     """
@@ -127,7 +127,7 @@ def say_next(artifact: Path, profile: schema.Profile, workload: str | None, argu
     """Write the report of a profile, and print its place and the next commands.
 
     `workload` is its name on a command line, quoted for a shell; None if no samples have to be converted. `arguments`
-    name the artefact, and the workload if it was given, on a command line.
+    name the artifact, and the workload if it was given, on a command line.
     """
     config = pick.config_of(profile)
     form, depth = config.kept.form, config.kept.cut

@@ -80,7 +80,7 @@ class ReadCosts(Value):
     # was up. Only the first if reads do not wait.
     rungs: tuple[ReadRung, ...] = pydantic.Field(min_length=1)
     bytes_per_image: float = pydantic.Field(ge=0)  # as they are read
-    tail: SampleTail | None = None  # spread of the reads of all rungs; None if they do not wait, and in older artefacts
+    tail: SampleTail | None = None  # spread of the reads of all rungs; None if they do not wait, and in older artifacts
 
     @property
     def wait_seconds(self) -> float:
@@ -171,7 +171,7 @@ class Ceiling(OfSetup, LoaderCeiling):
     cores: float | None = pydantic.Field(default=None, gt=0)  # shared by the model and the loader
     # memory of the accelerator in use, by all processes, after the model has trained alone; None without one
     device_bytes: int | None = pydantic.Field(default=None, ge=0)
-    # exchanged between devices in each step; None in an older artefact
+    # exchanged between devices in each step; None in an older artifact
     gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
     # of that on the devices of the setup, by itself; None on one device
     exchange_seconds: float | None = pydantic.Field(default=None, ge=0)

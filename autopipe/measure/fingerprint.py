@@ -271,7 +271,7 @@ def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDig
 
 
 def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
-    """Return the ops of a workload as an artefact keeps them."""
+    """Return the ops of a workload as an artifact keeps them."""
     return tuple(OpRecord(name=op.name, settings=digests.op_settings(op)) for op in workload.ops)
 
 
@@ -384,15 +384,15 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
 
 
-# -------------------- converted samples, beside the artefact of a pipeline or in the folders of the workload
+# -------------------- converted samples, beside the artifact of a pipeline or in the folders of the workload
 
-_BESIDE = "converted"  # in an artefact's folder
+_BESIDE = "converted"  # in an artifact's folder
 
 
 def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
-    """Return the workload with the folder of its converted samples: `converted` beside the artefact, or its own.
+    """Return the workload with the folder of its converted samples: `converted` beside the artifact, or its own.
 
-    The artefact's is used first; also if neither has the right set but the artefact has any, so that the error is about
+    The artifact's is used first; also if neither has the right set but the artifact has any, so that the error is about
     that one.
     """
     beside = None if folder is None else folder / _BESIDE
@@ -409,7 +409,7 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
 
 
 def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
-    """Return True if the set that `config` reads lies beside an artefact, complete, of this data and these ops.
+    """Return True if the set that `config` reads lies beside an artifact, complete, of this data and these ops.
 
     The check uses the description of a workload, which need not be imported.
     """

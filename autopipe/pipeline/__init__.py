@@ -5,6 +5,6 @@ memory cache, worker processes. `storage/` keeps samples in another form. `devic
 `eject/` writes a configuration as plain code. `assembly` puts a workload and a configuration together: a trial and
 the user's training both go through it.
 
-Nothing here measures, searches or knows an artefact. Training frameworks are imported at module level in `devices/`
+Nothing here measures, searches or knows an artifact. Training frameworks are imported at module level in `devices/`
 only. `measure` calls this room, and so does the generated factory.
 """

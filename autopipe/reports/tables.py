@@ -206,8 +206,8 @@ def profiles(
 
 
 def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.datetime) -> Table:
-    """Render `autopipe show` of a folder: a line for each profile of its artefacts."""
-    table = figures("artefact", "machine", "tuned for", "images/s", "age", "fits here", "winner", words=_OF_ARTIFACTS)
+    """Render `autopipe show` of a folder: a line for each profile of its artifacts."""
+    table = figures("artifact", "machine", "tuned for", "images/s", "age", "fits here", "winner", words=_OF_ARTIFACTS)
     for path, artifact in found.items():
         for profile in artifact.profiles:
             judged = drift.judge(profile, here, now)
@@ -223,7 +223,7 @@ def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.d
     return table
 
 
-_OF_ARTIFACTS = ("artefact", "machine", "tuned for", "fits here", "winner")
+_OF_ARTIFACTS = ("artifact", "machine", "tuned for", "fits here", "winner")
 
 
 def _live(live: Live) -> Table:

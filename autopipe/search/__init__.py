@@ -4,7 +4,7 @@
 confirmation run. `session` holds its state and runs a trial, `confirmation` compares by the statistics of `pooled`,
 `record` writes the Optuna study, `result` is the outcome as one value.
 
-Nothing here imports a training framework, prints, or writes an artefact: `api` searches, and keeps the result.
+Nothing here imports a training framework, prints, or writes an artifact: `api` searches, and keeps the result.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The result of a search: one value, made at its end, kept in the artefact, and shown as text, as HTML and as JSON.
+"""The result of a search: one value, made at its end, kept in the artifact, and shown as text, as HTML and as JSON.
 
 Facts only: figures, configurations and enums. `autopipe.reports` makes the sentences. Configurations are kept as JSON,
 so that a result can be read without the package of a loader.

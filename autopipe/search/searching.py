@@ -105,7 +105,7 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
 
 
 def workload_digest(described: Description) -> WorkloadDigest:
-    """Return the digest of the workload that an artefact keeps."""
+    """Return the digest of the workload that an artifact keeps."""
     return WorkloadDigest(**{name: getattr(described, name) for name in WorkloadDigest.model_fields})
 
 

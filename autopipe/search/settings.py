@@ -1,7 +1,7 @@
-"""The settings of a search, from the command line down to the study, and their part that an artefact keeps.
+"""The settings of a search, from the command line down to the study, and their part that an artifact keeps.
 
 `Settings` are those of one search. A `Request` is what a tune was asked for: `request_of` makes it, and
-`retune_settings` gives the settings of a retune from it. Optuna is not imported: reading an artefact needs none of it.
+`retune_settings` gives the settings of a retune from it. Optuna is not imported: reading an artifact needs none of it.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Settings:
             )
 
 
-# -------------------- request: what an artefact keeps
+# -------------------- request: what an artifact keeps
 
 
 class Request(Value):
@@ -185,7 +185,7 @@ def retune_settings(request: Request, settings: Settings, given: Collection[str]
 
     Virtual devices in the environment count as given: a training there will have as many. `settings` are those of the
     command, with the defaults of a retune; `given` names the fields of `Settings` and `Limits` to take from it.
-    `folder` is the artefact's. Raises SpaceError if the file of the tune's search space is gone.
+    `folder` is the artifact's. Raises SpaceError if the file of the tune's search space is gone.
     """
     known: dict[str, Any] = dict(request) | {
         "space": request.space if "space" in given else _space(request.space, folder),

@@ -24,7 +24,7 @@ COMMAND = "autopipe tune examples/photos/train.py:workload --budget"
 
 
 def recorded(path: Path) -> Artifact:
-    """Return the first profile of an artefact, without where it lay."""
+    """Return the first profile of an artifact, without where it lay."""
     profile = files.read(path).profiles[0]
     found = profile.result
     ceiling = found.ceiling

@@ -4,7 +4,7 @@
 #     after_retune.sh CODE ARTIFACT
 #
 # Ends with 0 where there is nothing to worry about, else with CODE. ON_CHANGED, if it is set, is a command that runs with
-# the artefact as its last argument where the configuration is another one than before: to publish it, say.
+# the artifact as its last argument where the configuration is another one than before: to publish it, say.
 set -euo pipefail
 
 code=$1 artifact=$2

@@ -48,7 +48,7 @@ def profile() -> Profile:
 
 @pytest.fixture(scope="session")
 def artifact(profile: Profile) -> Artifact:
-    """Return the artefact that holds it."""
+    """Return the artifact that holds it."""
     return profiles.artifact(profile)
 
 

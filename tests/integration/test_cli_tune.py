@@ -256,7 +256,7 @@ def test_workloads_stand_side_by_side_with_what_limits_each(home: Path) -> None:
         assert min(row[part]["value"] for part in ("model", "loader", "together")) > 0
 
 
-def test_an_artefact_is_compared_by_its_own_configuration(tmp_path: Path) -> None:
+def test_an_artifact_is_compared_by_its_own_configuration(tmp_path: Path) -> None:
     path = of_this_machine(tmp_path)
     done = succeeded(autopipe("compare", path, "--time", "0.5s", "--json", cwd=tmp_path))
     (row,) = json.loads(done.stdout)

@@ -40,7 +40,7 @@ def use_load(artifact: Path) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A workload with functions beside it, its artefact and module in tuned/, and a file to be tricked into running."""
+    """A workload with functions beside it, its artifact and module in tuned/, and a file to be tricked into running."""
     home = tmp_path / "home"
     home.mkdir()
     with forgotten(tmp_path):
@@ -55,7 +55,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _edit(project: Path, workload: dict[str, Any] | None) -> Path:
-    """Do what the attacker can: change the workload that the artefact names."""
+    """Do what the attacker can: change the workload that the artifact names."""
     path = project / "tuned" / "autopipe.json"
     content = json.loads(path.read_text())
     content["workload"] = workload
@@ -79,7 +79,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("workload", HOSTILE, ids=lambda each: f"{each['kind']}-{each.get('attribute')}")
 @pytest.mark.parametrize("use", [use_module, use_load, stored])
-def test_an_artefact_cannot_choose_what_the_generated_module_or_a_command_runs(
+def test_an_artifact_cannot_choose_what_the_generated_module_or_a_command_runs(
     project: Path, workload: dict[str, Any], use: Any
 ) -> None:
     path = _edit(project, workload)
@@ -106,7 +106,7 @@ def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> N
         (HOSTILE[5], "must stay inside its folder"),
     ],
 )
-def test_without_a_module_an_artefact_names_files_of_its_own_folder_only(
+def test_without_a_module_an_artifact_names_files_of_its_own_folder_only(
     project: Path, workload: dict[str, Any], said: str
 ) -> None:
     path = _edit(project, workload)
@@ -120,7 +120,7 @@ def test_without_a_module_no_function_is_called(project: Path) -> None:
     (project / "tuned" / "train.py").write_text((project / "train.py").read_text())
     path = _edit(project, {"kind": "file", "path": "train.py", "attribute": "danger"})
     path.with_name("tuned_pipeline.py").unlink()
-    with pytest.raises(WorkloadError, match="what an artefact alone names is not called"):
+    with pytest.raises(WorkloadError, match="what an artifact alone names is not called"):
         use_load(path)
     assert _ran(project) == []
 

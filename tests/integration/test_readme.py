@@ -122,6 +122,6 @@ def test_every_python_block_is_run_by_one_of_these_tests() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", [text for kind, text in _blocks(ROOT / "docs" / "retune.md") if kind == "python"])
-def test_the_python_of_retunes_page_runs_beside_an_artefact_that_fits(code: str, tmp_path: Path) -> None:
+def test_the_python_of_retunes_page_runs_beside_an_artifact_that_fits(code: str, tmp_path: Path) -> None:
     of_this_machine(tmp_path)
     _run(tmp_path, "-W", "error::UserWarning:autopipe", "-c", code)

@@ -21,7 +21,7 @@ from tests.fakes.workload_script import TRAIN
 def project(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Path, Path]]:
-    """The folder of a workload file, and that of its artefact: below it, unless a test says otherwise."""
+    """The folder of a workload file, and that of its artifact: below it, unless a test says otherwise."""
     home = tmp_path / "home"
     home.mkdir()
     here = fingerprint.detect().model_copy(update={"keras_backend": BACKEND})
@@ -123,7 +123,7 @@ def test_a_workload_that_was_changed_after_tuning_still_trains(project: tuple[Pa
 
 @pytest.mark.slow
 def test_the_trainer_trains_the_workloads_own_model_and_names_another_backend(project: tuple[Path, Path]) -> None:
-    """The backend is chosen after the artefact was loaded, and so is only known when the trainer is made."""
+    """The backend is chosen after the artifact was loaded, and so is only known when the trainer is made."""
     _, folder = project
     code = f"""
 import os, warnings

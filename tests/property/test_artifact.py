@@ -1,4 +1,4 @@
-"""Whatever an artefact's file holds, reading it gives an artefact or says what is wrong with it."""
+"""Whatever an artifact's file holds, reading it gives an artifact or says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _changed(place: tuple[Any, ...], new: Any) -> Any:
 
 
 def _read(text: bytes) -> Artifact | None:
-    """Return the artefact, or None if it was refused in a way that helps."""
+    """Return the artifact, or None if it was refused in a way that helps."""
     try:
         return files.parse(text, "this.json")
     except ArtifactError as error:
@@ -171,7 +171,7 @@ _PROFILES = st.builds(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(_PROFILES, min_size=1, max_size=100), st.randoms(use_true_random=False))
-def test_the_order_of_artefacts_does_not_matter_and_the_latest_stays(found: list[Profile], random: Random) -> None:
+def test_the_order_of_artifacts_does_not_matter_and_the_latest_stays(found: list[Profile], random: Random) -> None:
     artifacts = [profiles.artifact(each) for each in found]
     shuffled = random.sample(artifacts, len(artifacts))
     one, other = (sorted(pick.merge(each).profiles, key=str) for each in (artifacts, shuffled))

@@ -72,7 +72,7 @@ def checked(path: Path, *, quick: bool = False) -> Result:
 
 
 def loaded(path: Path, said: str | None) -> Tuned:
-    """Load an artefact, which warns of its profile with these words, or does not warn."""
+    """Load an artifact, which warns of its profile with these words, or does not warn."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         tuned = ap.load(path)
@@ -86,7 +86,7 @@ def profiles(path: Path) -> dict[int, Profile]:
 
 
 def a_year_later(path: Path, profile: Profile) -> Profile:
-    """Let a profile in an artefact have been measured a year later than it was, and return it."""
+    """Let a profile in an artifact have been measured a year later than it was, and return it."""
     at = profile.measured_at + datetime.timedelta(days=365)
     later = profile.model_copy(update={"measured_at": at})
     known = files.read(path)

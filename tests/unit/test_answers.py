@@ -143,9 +143,9 @@ def test_samples_are_converted_verified_and_written_as_plain_code(
         (lambda: ap.measure("w.py", batch_sizes=(0,)), "`batch_sizes` must be whole numbers of 1 or more"),
         (lambda: ap.measure("w.py", settings={"keep": "disk"}), "`keep` cannot be 'disk'"),
         (lambda: ap.measure("w.py", mode="serve"), "`mode` must be one of"),  # type: ignore[arg-type]  # a wrong one
-        (lambda: ap.check("nowhere.json"), "There is no artefact"),
-        (lambda: ap.eject("nowhere.json"), "There is no artefact"),
-        (lambda: ap.retune("nowhere.json", budget="2m"), "There is no artefact"),
+        (lambda: ap.check("nowhere.json"), "There is no artifact"),
+        (lambda: ap.eject("nowhere.json"), "There is no artifact"),
+        (lambda: ap.retune("nowhere.json", budget="2m"), "There is no artifact"),
     ],
 )
 def test_what_cannot_be_answered_is_named(ask: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

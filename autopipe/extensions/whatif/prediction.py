@@ -1,6 +1,6 @@
-"""Predicts another machine by the cost model, from measurements on the machine of an artefact.
+"""Predicts another machine by the cost model, from measurements on the machine of an artifact.
 
-Arithmetic on an artefact's content; nothing is measured here. A prediction is corrected by the predictions that the
+Arithmetic on an artifact's content; nothing is measured here. A prediction is corrected by the predictions that the
 same study has checked, and its range is as wide as their errors. Beyond twice the measured values, a note says so.
 
     step(N) = t(B/N) + max(0, 2 (N-1)/N * gradient bytes / bandwidth - what overlaps)
@@ -170,7 +170,7 @@ class WhatIf(Value):
 
 def read(artifact: Path) -> Measured:
     """Read the measurements from the profile for this machine, or else the nearest one. Raise ArtifactError if the
-    artefact cannot be read, or keeps no costs.
+    artifact cannot be read, or keeps no costs.
     """
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
     found = profile.result

@@ -34,7 +34,7 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
     package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported already,
     or that this process runs: importing it once more would train, and tune, once more. `may_call` is for names from the
-    user; an artefact alone may not name a function. Raises WorkloadError if the file, module or attribute does not
+    user; an artifact alone may not name a function. Raises WorkloadError if the file, module or attribute does not
     exist, is something else, or cannot be imported.
     """
     module, target, attribute = _imported(reference, "workload", "train.py:workload")
@@ -209,7 +209,7 @@ def _require_callable(function: types.FunctionType, attribute: str, target: str,
     if not may_call:
         named = f"{target}:{attribute}"
         raise WorkloadError(
-            f"`{attribute}` of `{target}` is a function, and what an artefact alone names is not called.",
+            f"`{attribute}` of `{target}` is a function, and what an artifact alone names is not called.",
             hint=f"Name it yourself: workload={named!r}, or --workload {shlex.quote(named)}",
         )
     wanted = f"`{attribute}` of `{target}` must be a Workload, or a function without arguments that returns one,"

@@ -1,4 +1,4 @@
-"""`autopipe whatif` on an artefact; what is predicted is `test_prediction.py`'s."""
+"""`autopipe whatif` on an artifact; what is predicted is `test_prediction.py`'s."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ COMMANDS = re.findall(r"^autopipe (whatif .*)$", PAGE, re.M)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_the_commands_of_the_docs_run_beside_an_artefact(
+def test_the_commands_of_the_docs_run_beside_an_artifact(
     autopipe: Autopipe, tuned: Path, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     monkeypatch.chdir(tuned.parent)

@@ -1,4 +1,4 @@
-"""The file of an artefact: what is read, refused and written, and what other writers of it keep."""
+"""The file of an artifact: what is read, refused and written, and what other writers of it keep."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_huge_file_is_refused_without_being_read_whole(tmp_path: Path) -> None
 def test_a_missing_file_is_named_with_the_near_one_or_the_one_of_a_tune(tmp_path: Path) -> None:
     (tmp_path / "tuned").mkdir()
     below = files.write(artifact(), tmp_path / "tuned" / "autopipe.json")
-    with pytest.raises(ArtifactError, match="There is no artefact") as error:
+    with pytest.raises(ArtifactError, match="There is no artifact") as error:
         files.read(tmp_path / "autopipe.json")
     assert error.value.hint == f"Name the one in the folder below: {below}"
     files.write(artifact(), tmp_path / "autopipe.json")
@@ -130,7 +130,7 @@ def test_a_missing_file_is_named_with_the_near_one_or_the_one_of_a_tune(tmp_path
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "autopipe.json")
-    with pytest.raises(ArtifactError, match="There is no artefact"):
+    with pytest.raises(ArtifactError, match="There is no artifact"):
         files.read(tmp_path / "autopipe.json")
 
 
@@ -157,7 +157,7 @@ def test_profiles_of_other_machines_and_backends_stay_and_the_name_of_the_worklo
     assert files.read(path) == artifact(TENSORFLOW, BIG, old, workload=NAMED)
 
 
-def test_an_artefact_of_another_workload_is_kept_beside(path: Path) -> None:
+def test_an_artifact_of_another_workload_is_kept_beside(path: Path) -> None:
     for number, size in enumerate((8, 16)):
         old = files.write(artifact(profile(workload=digest(batch_size=size))), path).read_bytes()
         with pytest.warns(KeptWarning, match=r"kept as `autopipe\.json\.bak.*batch size"):
@@ -166,7 +166,7 @@ def test_an_artefact_of_another_workload_is_kept_beside(path: Path) -> None:
         assert files.read(path) == artifact()
 
 
-def test_a_file_that_is_no_artefact_is_kept_beside(path: Path) -> None:
+def test_a_file_that_is_no_artifact_is_kept_beside(path: Path) -> None:
     path.write_text('{"schema_version": 2, "profi')
     with pytest.warns(KeptWarning, match="is no JSON, or was cut"):
         files.write_joined(artifact(), path)
@@ -208,7 +208,7 @@ def test_of_many_that_write_at_once_none_is_lost(path: Path) -> None:
     }
 
 
-def test_no_lock_stays_beside_an_artefact(path: Path) -> None:
+def test_no_lock_stays_beside_an_artifact(path: Path) -> None:
     files.write_joined(artifact(), path)
     files.renew(artifact(), profile(), path)
     assert [each.name for each in path.parent.iterdir()] == [path.name]
@@ -229,7 +229,7 @@ def _values(kind: type[Value]) -> Iterator[type[Value]]:
 
 
 def test_what_may_be_none_may_be_missing() -> None:
-    """An artefact is written without what is None."""
+    """An artifact is written without what is None."""
     required = [
         f"{each.__name__}.{name}"
         for each in _values(Value)

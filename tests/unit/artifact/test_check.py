@@ -139,7 +139,7 @@ def test_next_to_a_winner_come_its_strongest_rival_of_another_kind_and_the_faste
         trial(config(loader=Threads(workers=4)), 990.0),
         trial(config(keep="array"), 1500.0),  # has to be converted
         trial(RIVAL, 600.0),
-        trial(foreign("bench.py:mine"), 950.0),  # the artefact does not choose what runs
+        trial(foreign("bench.py:mine"), 950.0),  # the artifact does not choose what runs
         trial(foreign("keras"), 400.0),
         trial(foreign("tf.data"), 1100.0),
     )

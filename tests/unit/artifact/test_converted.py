@@ -1,4 +1,4 @@
-"""The tuned pipeline and converted samples: found beside the artefact by their manifest, or missed with the command."""
+"""The tuned pipeline and converted samples: found beside the artifact by their manifest, or missed with the command."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def converted(made: Workload, folder: Path) -> None:
     convert(conversion_of(made, planner.make_plan(made), ARRAY), ARRAY, folder)
 
 
-def test_the_set_beside_the_artefact_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
+def test_the_set_beside_the_artifact_is_found_whatever_its_folder_is_called(tmp_path: Path) -> None:
     made = workload()
     converted(made, tmp_path / "converted" / "of-monday")
     with tuned(tmp_path, made).make_loader() as loader:
@@ -65,7 +65,7 @@ def test_without_a_set_what_to_run_is_said(tmp_path: Path) -> None:
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with --to array --out {tmp_path}/own/array"
 
 
-def test_where_the_set_beside_the_artefact_is_another_the_workloads_own_is_taken(tmp_path: Path) -> None:
+def test_where_the_set_beside_the_artifact_is_another_the_workloads_own_is_taken(tmp_path: Path) -> None:
     made = workload(own=tmp_path / "own")
     converted(workload(times=2), tmp_path / "converted" / "array")
     converted(made, tmp_path / "own" / "array")

@@ -1,4 +1,4 @@
-"""What a training has learnt, in the artefact: written at the ends of epochs, used on the same machine, and shown."""
+"""What a training has learnt, in the artifact: written at the ends of epochs, used on the same machine, and shown."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_report_tells_what_a_training_has_changed() -> None:
     assert "live" not in profile_report.document(known, elsewhere)
 
 
-def test_the_loader_of_an_artefact_may_tune_itself(tmp_path: Path) -> None:
+def test_the_loader_of_an_artifact_may_tune_itself(tmp_path: Path) -> None:
     tuned = factory.load(of_this_machine(tmp_path, below="tuned", hardware=fingerprint.detect()))
     with tuned.make_loader(tune="live") as loader:
         assert isinstance(loader, SwitchingLoader)

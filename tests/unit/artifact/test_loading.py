@@ -1,4 +1,4 @@
-"""An artefact that is loaded, and where its workload may lie."""
+"""An artifact that is loaded, and where its workload may lie."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.fakes.surface import Surface
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """An artefact of another machine."""
+    """An artifact of another machine."""
     (tmp_path / "train.py").touch()
     return files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
 
@@ -106,7 +106,7 @@ def test_what_to_do_is_one_of_three_of_which_one_is_an_error(path: Path) -> None
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with `train.py`, and `tuned/` in it for the artefact."""
+    """A folder with `train.py`, and `tuned/` in it for the artifact."""
     home = tmp_path / "my home"
     (home / "tuned").mkdir(parents=True)
     (home / "train.py").touch()

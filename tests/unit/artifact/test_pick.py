@@ -122,7 +122,7 @@ def test_profiles_of_another_model_are_not_of_one_workload() -> None:
     with pytest.raises(ArtifactError, match="models' structure"):
         pick.joined(artifact(of_model("b")), artifact(of_model("a", hardware=there)))
     mixed = pick.with_profile(artifact(of_model("a", hardware=there)), of_model("b", **here))  # by a retune
-    assert "another model than the artefact's latest" in str(pick.pick(mixed, there).warning)
+    assert "another model than the artifact's latest" in str(pick.pick(mixed, there).warning)
     assert pick.pick(mixed, hardware()).warning is None
 
 

@@ -220,7 +220,7 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
 
 @pytest.fixture
 def notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ap.Workload, Fleet]:
-    """An artefact of a workload that no file holds, the workload, and the machine of the tune."""
+    """An artifact of a workload that no file holds, the workload, and the machine of the tune."""
     fleet, path = Fleet(monkeypatch), tmp_path / "autopipe.json"
     fleet.at(imaginary(cores=2), Surface())
     data = ap.Arrays(np.zeros((8, 4), "float32"), np.zeros((8, 1), "float32"))

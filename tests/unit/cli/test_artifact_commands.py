@@ -1,4 +1,4 @@
-"""Commands over an artefact: show, merge, repoint, report, and what retune says at its end."""
+"""Commands over an artifact: show, merge, repoint, report, and what retune says at its end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HERE = fingerprint.detect()
         ),
         (
             [profile()],
-            ["note: The artefact's only profile is not of a machine like this one. It is taken all the same."],
+            ["note: The artifact's only profile is not of a machine like this one. It is taken all the same."],
         ),
         (
             [profile(hardware=HERE, config={**config(), "loader": {"kind": "theirs"}})],
@@ -56,12 +56,12 @@ def test_show_names_the_profile(autopipe: Autopipe, tmp_path: Path, profiles: li
     assert ("note:" in shown) is (len(profiles) == 1)
 
 
-def test_show_as_json_is_the_artefact(autopipe: Autopipe, tmp_path: Path) -> None:
+def test_show_as_json_is_the_artifact(autopipe: Autopipe, tmp_path: Path) -> None:
     path = files.write(artifact(), tmp_path / "a.json")
     assert files.parse(autopipe("show", path, "--json").out.encode()) == artifact()
 
 
-def test_show_of_a_folder_lists_all_artefacts_in_and_below_it(autopipe: Autopipe, tmp_path: Path) -> None:
+def test_show_of_a_folder_lists_all_artifacts_in_and_below_it(autopipe: Autopipe, tmp_path: Path) -> None:
     one = files.write(artifact(profile(hardware=HERE), profile()), tmp_path / "one.json")
     (tmp_path / "other.json").write_text("{}")
     assert "profile 2 of 2" in autopipe("show", tmp_path).out  # the only one there
@@ -70,7 +70,7 @@ def test_show_of_a_folder_lists_all_artefacts_in_and_below_it(autopipe: Autopipe
     assert len(autopipe("show", tmp_path).out.splitlines()) >= 4
     assert set(json.loads(autopipe("show", tmp_path, "--json").out)) == {str(one), str(two)}
     (tmp_path / "empty").mkdir()
-    assert "There is no artefact in" in autopipe("show", tmp_path / "empty").refused()
+    assert "There is no artifact in" in autopipe("show", tmp_path / "empty").refused()
 
 
 COMMANDS = ["show", "report", "check", "retune", "eject", "repoint {} train.py:workload", "merge {} --out c.json"]
@@ -85,9 +85,9 @@ COMMANDS = ["show", "report", "check", "retune", "eject", "repoint {} train.py:w
         ("", "tuned/autopipe.json"),
         ("", "autopipe.json"),
     ],
-    ids=["folder", "file", "where a tune was run", "beside the artefact"],
+    ids=["folder", "file", "where a tune was run", "beside the artifact"],
 )
-def test_a_command_takes_an_artefact_or_its_folder_or_finds_it(
+def test_a_command_takes_an_artifact_or_its_folder_or_finds_it(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, named: str, read: str
 ) -> None:
     if not named and command.startswith("merge"):
@@ -96,7 +96,7 @@ def test_a_command_takes_an_artefact_or_its_folder_or_finds_it(
     (tmp_path / "tuned").mkdir()
     Path(read).write_text('{"schema_version": 0}')  # of which every command says where it is
     if (command, named) == ("show", "tuned"):  # a list of what is in it
-        assert autopipe("show", named).refused().startswith("error: There is no artefact in `tuned`")
+        assert autopipe("show", named).refused().startswith("error: There is no artifact in `tuned`")
         return
     line = command.format(named) if "{}" in command else f"{command} {named}"
     assert (
@@ -134,13 +134,13 @@ def test_merge_refuses_two_workloads_and_a_folder_that_cannot_be_made(autopipe: 
     one = files.write(artifact(), tmp_path / "a.json")
     two = files.write(artifact(profile(workload=digest(batch_size=8))), tmp_path / "b.json")
     error = autopipe("merge", one, two, "-o", tmp_path / "c.json").refused()
-    assert "Only artefacts of one workload can be merged" in error
+    assert "Only artifacts of one workload can be merged" in error
     assert "batch size 32 and 8" in error
     assert not (tmp_path / "c.json").exists()
     assert "cannot be written: Not a directory" in autopipe("merge", one, "--out", one / "autopipe.json").refused()
 
 
-def test_merge_waits_for_whoever_writes_to_the_same_artefact(tmp_path: Path) -> None:
+def test_merge_waits_for_whoever_writes_to_the_same_artifact(tmp_path: Path) -> None:
     out = files.write(artifact(), tmp_path / "a.json")
     other = files.write(artifact(profile(hardware=HERE)), tmp_path / "b.json")
     merging = threading.Thread(target=merge, args=([out, other], out))
@@ -158,7 +158,7 @@ OLD = FileReference(path="../train.py", attribute="workload")
 
 @pytest.fixture
 def renamed(tmp_path: Path) -> Path:
-    """The artefact of a `train.py` that is called `new.py` now."""
+    """The artifact of a `train.py` that is called `new.py` now."""
     (tmp_path / "tuned").mkdir()
     (tmp_path / "new.py").write_text(TRAIN.replace("workload =", "photos ="))
     path = tmp_path / "tuned" / "autopipe.json"
@@ -166,7 +166,7 @@ def renamed(tmp_path: Path) -> Path:
     return files.write(artifact(profile(workload=digest(samples=256, batch_size=4)), workload=OLD), path)
 
 
-def test_the_artefact_and_its_module_name_the_new_file(
+def test_the_artifact_and_its_module_name_the_new_file(
     autopipe: Autopipe, renamed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -297,7 +297,7 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("named", [(), ("tuned",)])
-def test_a_report_is_written_beside_the_artefact(autopipe: Autopipe, tuned: Path, named: tuple[str, ...]) -> None:
+def test_a_report_is_written_beside_the_artifact(autopipe: Autopipe, tuned: Path, named: tuple[str, ...]) -> None:
     ended = autopipe("report", *named)
     assert (ended.status, ended.out) == (0, "")
     assert ended.err == "wrote     tuned/report.html\n"

@@ -348,6 +348,6 @@ def test_what_ops_print_is_not_in_a_document(talks: str, autopipe: Autopipe) -> 
     assert "which an op prints\n" in ended.err
 
 
-def test_a_folder_for_the_code_is_not_told_the_artefacts_name(talks: str, autopipe: Autopipe) -> None:
+def test_a_folder_for_the_code_is_not_told_the_artifacts_name(talks: str, autopipe: Autopipe) -> None:
     error = autopipe("eject", "--to", "keras", "--workload", talks, "--out", "photos").refused()
     assert error.splitlines()[-1] == "hint: Name a file in this folder: photos/plain_pipeline.py"

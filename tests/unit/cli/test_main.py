@@ -100,7 +100,7 @@ def test_commands_are_listed_below_three_headings_the_most_used_first_in_lines_o
 
 def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def upload() -> None:
-        """Send an artefact to a place that everybody who trains the same model reads, and say where it can be found."""
+        """Send an artifact to a place that everybody who trains the same model reads, and say where it can be found."""
 
     theirs = {
         "upload": types.SimpleNamespace(upload=upload),
@@ -145,7 +145,7 @@ def test_what_was_removed_is_answered_by_what_takes_its_place(autopipe: Autopipe
 
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:
     error, empty, hint = autopipe("show", tmp_path / "autopipe.json").refused().splitlines()
-    assert error.startswith("error: There is no artefact")
+    assert error.startswith("error: There is no artifact")
     assert empty == ""
     assert hint.startswith("hint: `autopipe tune` writes one.")
 
@@ -159,7 +159,7 @@ def test_the_page_of_reference_has_every_exit_code() -> None:
 def test_the_level_debug_shows_where_an_error_came_from(autopipe: Autopipe) -> None:
     error = autopipe("show", "nowhere.json", "--log-level", "debug").refused()
     assert error.startswith("Traceback (most recent call last):")
-    assert "error: There is no artefact" in error
+    assert "error: There is no artifact" in error
     assert autopipe("show", "nowhere.json").refused().startswith("error: ")
 
 

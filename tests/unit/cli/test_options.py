@@ -233,7 +233,7 @@ def test_a_models_name_may_be_written_as_elsewhere_and_the_rest_is_as_usual(imag
         ({"images": "photos\nof mine"}, "`--images` cannot be '.*photos.*of mine'"),
     ],
 )
-def test_what_an_artefact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
+def test_what_an_artifact_cannot_hold_is_named_by_its_option(images: str, options: dict[str, Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         WorkloadOptions(**{"images": images, **options}).target()
 

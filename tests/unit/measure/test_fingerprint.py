@@ -186,5 +186,5 @@ def test_simulated_accelerators_of_different_steps_are_different_models() -> Non
     assert len({fingerprint.model_digest(model) for model in models}) == 4
 
 
-def test_the_digest_of_a_model_stays_what_artefacts_hold() -> None:
+def test_the_digest_of_a_model_stays_what_artifacts_hold() -> None:
     assert fingerprint.model_digest(_Model(_Layer("dense", 4))) == "d4efea34c401ea0d"

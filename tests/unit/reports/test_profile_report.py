@@ -52,7 +52,7 @@ class Tags(html.parser.HTMLParser):
 
 
 def hostile(profile: Profile) -> Artifact:
-    """Return an artefact in which every word that can come from a user is HTML."""
+    """Return an artifact in which every word that can come from a user is HTML."""
     found, best = profile.result, profile.winner
     ceiling = known(found.ceiling)
     ops = tuple(op.model_copy(update={"name": HOSTILE}) for op in ceiling.op_costs)
@@ -246,7 +246,7 @@ def artifact(tmp_path: Path) -> Path:
     return files.write(profiles.artifact(findings.profile()), tmp_path / "autopipe.json")
 
 
-def test_a_report_is_made_of_an_artefact_alone_or_of_its_folder(artifact: Path, tmp_path: Path) -> None:
+def test_a_report_is_made_of_an_artifact_alone_or_of_its_folder(artifact: Path, tmp_path: Path) -> None:
     one, other = ap.report(artifact), ap.report(tmp_path)
     assert one == other
     written = one.save(tmp_path / "report.html")

@@ -75,7 +75,7 @@ def test_it_is_told_as_a_command_line_says_it() -> None:
     )
 
 
-def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artefact(tmp_path: Path) -> None:
+def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artifact(tmp_path: Path) -> None:
     file, moved = tmp_path / "space.yaml", tmp_path / "moved"
     file.touch()
     moved.mkdir()

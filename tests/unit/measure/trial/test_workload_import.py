@@ -137,7 +137,7 @@ def test_a_script_that_gives_no_workload_is_told_why_and_what_to_do(
     assert hint.format(here=Path.cwd()) in str(caught.value.hint)
 
 
-def test_a_function_that_nobody_but_an_artefact_names_is_not_called(write: Write) -> None:
+def test_a_function_that_nobody_but_an_artifact_names_is_not_called(write: Write) -> None:
     write("called.py", GOOD + "\ndef make():\n    raise SystemExit('called')\n")
     with pytest.raises(WorkloadError, match="is not called") as caught:
         load_workload("called.py:make", may_call=False)
