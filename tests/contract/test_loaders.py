@@ -8,6 +8,7 @@ A new loader, or storage, is one more entry in the tables below. The tests of an
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import gc
 import hashlib
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -202,6 +204,33 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
         for epoch in (0, 1, 2):
             found = digest(finished(made, made.batches(epoch)))
             assert exact_digest(photos, epoch, settings.get("channels", "last")) == found
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_images_of_sixteen_bits_and_of_floats_lose_none(dtype: Any, tmp_path: Path, loader: LoaderConfig) -> None:
+    """In all settings: of files, cached, stored, finished on the host and on the device."""
+    numbers, names = np.random.default_rng(1), [f"{label:02}.{'tif' if label % 2 else 'png'}" for label in range(23)]
+    for name in names:
+        pixels = numbers.integers(0, 65536, (40 + numbers.integers(9), 44, 3)).astype(np.uint16)
+        if dtype == "float32":
+            name = name.replace("png", "tif")
+        cv2.imwrite(str(tmp_path / name), pixels if dtype == "uint16" else pixels / np.float32(65536))
+    rows = sorted(f"{path.name},{int(path.stem)}\n" for path in tmp_path.glob("*.*"))
+    (tmp_path / "labels.csv").write_text("".join(("path,label\n", *rows)))
+    ops = [op for op in exact_ops() if not isinstance(op, ap.Map)]  # it is one of bytes
+    ops = [dataclasses.replace(op, dtype=dtype) if isinstance(op, ap.Decode) else op for op in ops]
+    workload = exact_workload(tmp_path, ops=ops, converted=str(tmp_path / "forms"))
+    wanted = expected_batches(workload, 1)
+    levels = np.unique(wanted[0][0])
+    assert levels.size > 2000  # 8 bits have 256
+    for form in ("tfrecord", "array"):
+        converted(workload, form, tmp_path / "forms" / form)
+    for settings in SETTINGS.values():
+        with opened(workload, loader, **settings) as made:
+            found = [finished(made, made.batches(epoch, last=True)) for epoch in (0, 1)][1]
+        if settings.get("channels") == "first":
+            found = [(x.transpose(0, 2, 3, 1), y) for x, y in found]
+        assert digest(wanted) == digest(found)
 
 
 @pytest.mark.parametrize("keep", ["memory", "memory:40%", "encoded"])

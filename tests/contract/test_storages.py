@@ -32,7 +32,7 @@ COUNT = 70
 ENCODED = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
 DECODED = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype(np.uint8)), None)
 DEPTHS = {  # ops of the deterministic prefix
-    "photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2, "mixed": 3,
+    "photos": 2, "pairs": 1, "unlabelled": 2, "one_bad": 2, "parts": 2, "mixed": 3, "deep": 2,
 }  # fmt: skip
 
 
@@ -54,9 +54,10 @@ class Parts:
         return x, {"label": label, "mask": mask}, np.float32(index / COUNT)
 
 
-def write_image(path: Path, number: int, size: tuple[int, int]) -> None:
+def write_image(path: Path, number: int, size: tuple[int, int], deepest: int = 255) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(number).integers(0, 255, (*size, 3), np.uint8)
+    dtype = np.uint8 if deepest < 256 else np.uint16
+    pixels = np.random.default_rng(number).integers(0, deepest, (*size, 3), dtype)
     assert cv2.imwrite(str(path), pixels)
 
 
@@ -66,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(COUNT):
         size = (20 + number % 3, 30 - number % 2)
         write_image(root / "photos" / f"class_{number % 3}" / f"{number:03d}.png", number, size)
+        write_image(root / "deep" / f"class_{number % 3}" / f"{number:03d}.png", number, size, deepest=65536)
         write_image(root / "images" / f"{number:03d}.png", number, size)
         write_image(root / "masks" / f"{number:03d}.png", number + 1000, size)
     return root
@@ -87,6 +89,9 @@ def workload(case: str, folder: Path) -> ap.Workload:
             return dataclasses.replace(made, ops=(*ops[:2], ap.OneHot(3), ops[2], ap.MixUp()))
         case "parts":
             return dataclasses.replace(made, data=Parts(folder))
+        case "deep":
+            op = ap.Decode(dtype="uint16")
+            return dataclasses.replace(made, data=ap.ImageFolder(folder / "deep"), ops=(op, *ops[1:]))
     return made
 
 
