@@ -3,7 +3,7 @@
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
 .PHONY: help fuzz test check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
-	test-torch test-oldest test-newest test-nightly tune lint format wheel release bench clean
+	test-torch test-oldest test-newest test-nightly tune lint format wheel release docs bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
 # as uv installs them without: 10 s of processor time, not 4.
@@ -66,7 +66,7 @@ help:
 	@echo "make test-beam"
 	@echo "             a conversion in parts by Apache Beam"
 	@echo "make test-browser"
-	@echo "             reports in a real Chromium"
+	@echo "             reports, and the site of make docs, in a real Chromium"
 	@echo "make test-servers"
 	@echo "             several processes that train together, on loopback; a database; a Ray cluster of two nodes"
 	@echo "make test-recipes"
@@ -85,6 +85,7 @@ help:
 	@echo "make wheel   dist/*.whl, for Linux with glibc 2.28 or newer, built from the source distribution beside it"
 	@echo "make release REPOSITORY=https://host/owner/name"
 	@echo "             the same, with README's links leading there, and checked for a package index"
+	@echo "make docs    the site, in build/site: guides, commands, the names of ap, figures"
 	@echo "make bench   autopipe beside Keras, tf.data, Grain and DALI"
 	@echo "make clean   removes .venv, caches, demo data and tuned-*"
 
@@ -222,6 +223,10 @@ release: wheel
 	$(BIN)/check-wheel-contents dist/*.whl
 	@test -n "$(REPOSITORY)" || echo "note: without REPOSITORY=https://host/owner/name, links of the long description are plain text" >&2
 
+# NO_MKDOCS_2_WARNING: the theme prints advice about versions to come.
+docs: $(VENV)/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/loaders.py
 
@@ -238,7 +243,12 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
-$(VENV)/browser.stamp: $(VENV)/dev.stamp
+$(VENV)/docs.stamp: $(VENV)/dev.stamp
+	$(PIP) install --quiet -e '.[docs]'
+	@$(HEADLESS_IF_NEEDED)
+	@touch $@
+
+$(VENV)/browser.stamp: $(VENV)/docs.stamp
 	$(PIP) install --quiet -e '.[browser]'
 	@$(HEADLESS_IF_NEEDED)
 	@command -v chromium >/dev/null || ls ~/.cache/ms-playwright/chromium* >/dev/null 2>&1 || { \

@@ -29,7 +29,7 @@ def show(path: str | os.PathLike[str] | None = None) -> Answer[dict[str, schema.
     Raises:
         ArtifactError: there is no artifact.
 
-    Example:
+    Examples:
         >>> ap.show("tuned")    # doctest: +SKIP
     """
     if path is not None and Path(path).is_dir():
@@ -69,7 +69,7 @@ def eject(
         PlainCodeError: the configuration, an op or the source has no plain form.
         ArtifactError: the file is no artifact, or its workload cannot be found.
 
-    Example:
+    Examples:
         >>> ap.eject("tuned").save("plain_pipeline.py")         # doctest: +SKIP
     """
     from autopipe.artifact import codegen  # imports Optuna

@@ -62,7 +62,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
         ArtifactError: the file is no artifact; or it has no profile of this machine, and that is an "error".
         ConfigError: `on_new_hardware` is none of the three.
 
-    Example:
+    Examples:
         >>> tuned = ap.load("autopipe.json")            # doctest: +SKIP
         >>> tuned.make_trainer().fit(epochs=3)          # doctest: +SKIP
     """
@@ -166,7 +166,7 @@ def report(tuned: Tuned | str | os.PathLike[str] = files.NAME) -> Report:
     Raises:
         ArtifactError: there is no artifact at this path.
 
-    Example:
+    Examples:
         >>> ap.report(tuned).save("report.html")        # doctest: +SKIP
     """
     if isinstance(tuned, Tuned):

@@ -47,7 +47,7 @@ def live(dataset: Any, *, steps: int | None = None, threads: bool = True, seed: 
         WorkloadError: the dataset has no index, or its batches have another form.
         LoaderError: it cannot be sent to processes, and `threads` is False.
 
-    Example:
+    Examples:
         >>> for epoch in range(3):                                          # doctest: +SKIP
         ...     for x, y in batches:                                        # batches = ap.live(Photos("train"))
         ...         train_step(x, y)

@@ -74,7 +74,7 @@ def measure(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
         WorkloadError: the only workload cannot be imported or run.
         NothingMeasuredError: the only workload could not be measured for another reason.
 
-    Example:
+    Examples:
         >>> ap.measure("train.py:workload", settings={"loader.workers": 4})     # doctest: +SKIP
     """
     told = {"mode": mode, "simulate_step": simulate_step, "virtual_devices": virtual_devices, "page_cache": page_cache}

@@ -125,7 +125,7 @@ def retune(
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
 
-    Example:
+    Examples:
         >>> ap.retune("autopipe.json", if_stale=True).make_trainer().fit(epochs=3)  # doctest: +SKIP
     """
     stored = artifact.stored(artifact.located(path), workload=_named(workload), allow_outside=allow_outside)
@@ -262,7 +262,7 @@ def check(
         ArtifactError: the file is no artifact, or its workload cannot be found.
         WorkloadError: the workload cannot be imported or run.
 
-    Example:
+    Examples:
         >>> ap.check("tuned", quick=True).figures.verdict       # doctest: +SKIP
     """
     stored = artifact.stored(artifact.located(path), workload=_named(workload), allow_outside=allow_outside)

@@ -61,7 +61,7 @@ def convert(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
         ConfigError: an argument is impossible.
         StorageError: the folder holds other files, or is full.
 
-    Example:
+    Examples:
         >>> ap.convert("train.py:workload", to="array")         # doctest: +SKIP
     """
     part = _part(shard)
@@ -129,7 +129,7 @@ def verify(
         WorkloadError: the workload cannot be imported or run.
         SpaceError: there is no such space.
 
-    Example:
+    Examples:
         >>> ap.verify("train.py:workload")      # doctest: +SKIP
     """
     if samples is not None and samples < 1:

@@ -42,7 +42,7 @@ def build_loader(
         LoaderError: the loader cannot start, for want of memory say.
         ConfigError: the configuration cannot be used with this workload; or it is missing, or `tune` is unknown.
 
-    Example:
+    Examples:
         >>> with build_loader(workload, config) as loader:
         ...     for x, y in loader.epoch(0):
         ...         ...
@@ -79,7 +79,7 @@ def build_trainer(
         ConfigError: there is no configuration and no `tune`, or `tune` is unknown.
         AutopipeError: any error of `build_loader`.
 
-    Example:
+    Examples:
         >>> ap.build_trainer(workload, tune="live").fit(epochs=3)       # doctest: +SKIP
     """
     check_tune(tune)

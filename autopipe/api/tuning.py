@@ -70,7 +70,7 @@ def tune(
         TrialError: this is called inside a trial, or the study is another workload's.
         SpaceError: the search space cannot be read, or holds nothing that can run here.
 
-    Example:
+    Examples:
         >>> tuned = ap.tune(workload, budget=120)       # doctest: +SKIP
         >>> tuned.save("autopipe.json")                 # doctest: +SKIP
     """

@@ -87,7 +87,7 @@ def DriftMonitor() -> EpochMonitor:
     these come later in the list. A `DriftWarning` is given once, with the cause and the command to run, when the
     training falls short by more than the interval of the recorded rate.
 
-    Example:
+    Examples:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP
     """
     from autopipe.pipeline.devices.callbacks import EpochMonitor  # imports Keras

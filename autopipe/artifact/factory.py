@@ -133,7 +133,7 @@ class Tuned:
             tune: "live" tries other configurations while the loader is read, if its reader waits, and keeps what is
                 faster; the batches stay the same.
 
-        Example:
+        Examples:
             >>> with ap.load("autopipe.json").make_loader() as loader:  # doctest: +SKIP
             ...     for x, y in loader.epoch(0):
             ...         ...
@@ -154,7 +154,7 @@ class Tuned:
             tune: "live" has each `fit` try other configurations while it trains, if the model waits for data, and keep
                 what is faster; the batches stay the same. None: only those that are told to.
 
-        Example:
+        Examples:
             >>> ap.load("autopipe.json").make_trainer().fit(epochs=3)  # doctest: +SKIP
         """
         check_tune(tune)
@@ -190,7 +190,7 @@ class Tuned:
             shard: `(i, n)` takes the i-th of n disjoint parts of every epoch of the workload's data.
             initial_epoch: the first epoch, if `fit` is given one.
 
-        Example:
+        Examples:
             >>> model.fit(ap.load("autopipe.json").make_dataset(), epochs=3)  # doctest: +SKIP
         """
         from autopipe.pipeline.devices import feed  # imports Keras

@@ -131,7 +131,7 @@ def verify_files(
         ConfigError: the data are a wrapped dataset.
         DataError: samples cannot be read for another reason: too many open files, or a lost connection.
 
-    Example:
+    Examples:
         >>> for bad in ap.verify_files(workload).bad:    # doctest: +SKIP
         ...     print(bad.name, bad.reason)
     """

@@ -398,7 +398,7 @@ class Neighbours:
 class Sampler:
     """Samples a process tree from `start` to `stop`, or within a `with` block.
 
-    Example:
+    Examples:
         >>> with Sampler(period_seconds=0.05) as sampler:
         ...     total = sum(range(1000))
         >>> sampler.usage.peak_processes >= 1

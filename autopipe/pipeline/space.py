@@ -28,7 +28,7 @@ class BoundError(ValueError):
 def numbers(known: Mapping[str, int]) -> dict[str, int]:
     """Return the numbers that the names in a file stand for, each from 1 to 1024. `known` has `cores`, `gpus` or both.
 
-    Example:
+    Examples:
         >>> numbers({"cores": 4})["cores/2"]
         2
     """

@@ -110,7 +110,7 @@ def wrap(  # noqa: PLR0913  the entry point
         WorkloadError: the function has no such parameter, raises, or returns no dataset of batches; or `step` is no
             function, or given beside `model`.
 
-    Example:
+    Examples:
         ```python
         workload = ap.wrap(Photos("train", workers=8), model=build_model)    # a PyDataset
 

@@ -156,7 +156,7 @@ def watch(dataset: Iterable[T], *, seconds: float = 10.0) -> Watch[T]:
     Raises:
         ConfigError: `dataset` cannot be looped over, or `seconds` is not above 0.
 
-    Example:
+    Examples:
         >>> for x in ap.watch([np.zeros((4, 8, 8, 3))] * 3):
         ...     pass
     """

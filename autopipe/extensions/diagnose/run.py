@@ -456,7 +456,7 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
         seconds: of training to watch, after the first step, which compiles.
         steps: to watch instead, after the first two.
 
-    Example:
+    Examples:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
     """
     return Onlooker(watched.show, Look(seconds=seconds, steps=steps))

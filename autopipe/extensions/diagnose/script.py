@@ -46,7 +46,7 @@ def diagnose(
         TrialError: there is no such script.
         NothingMeasuredError: it ended before a training could be watched.
 
-    Example:
+    Examples:
         >>> ap.diagnose("train.py", "--epochs", "3")    # doctest: +SKIP
     """
     found, _ = run(Path(script), arguments, time=time, steps=steps, callbacks=callbacks, keep_running=keep_running)

@@ -81,7 +81,7 @@ class HDF5(Columns):
         DataError: the file is missing or no HDF5 file, lacks a dataset, or they are not equally long.
         MissingExtraError: h5py is not installed.
 
-    Example:
+    Examples:
         >>> data = ap.HDF5("photos.h5", x="images", y="labels")   # doctest: +SKIP
     """
 

@@ -40,7 +40,7 @@ class HuggingFace(Columns):
         DataError: it is no such dataset, or lacks a column.
         MissingExtraError: the library is not installed.
 
-    Example:
+    Examples:
         >>> data = ap.HuggingFace(load_dataset("beans", split="train"), label="labels")   # doctest: +SKIP
     """
 
@@ -127,7 +127,7 @@ class Parquet(HuggingFace):
         DataError: no file matches, one is no Parquet file, or they lack a column.
         MissingExtraError: the library `datasets` is not installed.
 
-    Example:
+    Examples:
         >>> data = ap.Parquet("beans/train-*.parquet", label="labels")   # doctest: +SKIP
     """
 

@@ -35,7 +35,7 @@ class TFDS(Columns):
         DataError: there is no such dataset, split or feature.
         MissingExtraError: TensorFlow Datasets is not installed.
 
-    Example:
+    Examples:
         >>> data = ap.TFDS("beans", "train")   # doctest: +SKIP
     """
 

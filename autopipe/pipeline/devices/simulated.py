@@ -22,7 +22,7 @@ class SimulatedAccelerator:
     Like a real device it works beside the host: the host may prepare one step while another runs. Metrics are read, and
     epochs end, when the step is over. Evaluation and prediction take as long as training.
 
-    Example:
+    Examples:
         ```python
         workload = ap.Workload(data=..., ops=[...], batch_size=400, model=ap.SimulatedAccelerator(step_seconds=0.224))
         ```

@@ -84,7 +84,7 @@ def _validations(epochs: int, arguments: Mapping[str, Any]) -> int:
 class Trainer:
     """A model and the loader that feeds it.
 
-    Example:
+    Examples:
         ```python
         with ap.build_trainer(workload, config) as trainer:
             history = trainer.fit(epochs=3, callbacks=[keras.callbacks.ModelCheckpoint("best.keras")])

@@ -55,7 +55,7 @@ class Arrays:
     Raises:
         DataError: the lengths differ, there are no rows, or a file is no .npy file of plain numbers.
 
-    Example:
+    Examples:
         >>> data = ap.Arrays(np.zeros((100, 28, 28, 1), "uint8"), np.arange(100) % 10)
         >>> image, label = data.read(3)
     """

@@ -189,7 +189,7 @@ class NPZ(Arrays):
     Raises:
         DataError: the file is missing or no .npz archive, or lacks an array.
 
-    Example:
+    Examples:
         >>> data = ap.NPZ("mnist.npz", x="x_train", y="y_train")   # doctest: +SKIP
     """
 

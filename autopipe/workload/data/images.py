@@ -61,7 +61,7 @@ class ImagePairs:
     Raises:
         DataError: a folder is missing, unreadable or empty, or an image or a mask has no partner.
 
-    Example:
+    Examples:
         >>> data = ap.ImagePairs("camvid/images", "camvid/masks")   # doctest: +SKIP
         >>> encoded_image, encoded_mask = data.read(0)              # doctest: +SKIP
     """
@@ -282,7 +282,7 @@ class ImageFolder:
     Raises:
         DataError: the folder is missing or unreadable, or not laid out like this.
 
-    Example:
+    Examples:
         >>> data = ap.ImageFolder("photos/")        # doctest: +SKIP
         >>> encoded, label = data.read(0)           # doctest: +SKIP
     """

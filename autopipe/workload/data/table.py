@@ -145,7 +145,7 @@ class Table:
     Raises:
         DataError: the file cannot be read, lacks a column or a number, or names images that are not there.
 
-    Example:
+    Examples:
         >>> data = ap.Table("labels.csv", path="file", label="breed", root="images/")   # doctest: +SKIP
     """
 

@@ -55,7 +55,7 @@ class TFRecords:
     Raises:
         DataError: no file matches; one is compressed, cut short, or no TFRecord file; the first record lacks a key.
 
-    Example:
+    Examples:
         >>> data = ap.TFRecords("imagenet/train-*")   # doctest: +SKIP
     """
 

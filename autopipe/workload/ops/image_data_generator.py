@@ -47,7 +47,7 @@ def from_image_data_generator(**arguments: Any) -> list[Op]:
     Raises:
         ConfigError: an argument is unknown, or has no counterpart; the message gives the reason and an alternative.
 
-    Example:
+    Examples:
         >>> [type(op).__name__ for op in ap.from_image_data_generator(rotation_range=20, rescale=1 / 255)]
         ['RandomAffine', 'Rescale']
     """

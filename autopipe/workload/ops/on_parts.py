@@ -127,7 +127,7 @@ class On(_Around):
             get the same random numbers. Of two ops by two `On`, each draws its own.
         op: the op on them.
 
-    Example:
+    Examples:
         ```python
         ops = [
             ap.Decode(),
