@@ -420,18 +420,6 @@ def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
     return wanted - wanted % batch_size
 
 
-def trial_reading_seconds(config: PipelineConfig, costs: Costs, workload: Description) -> float:
-    """Predict the seconds in which a trial reads what it fills its cache with, before it measures; 0 if reads do not
-    wait.
-    """
-    reads = costs.reads
-    if not config.kept.in_memory or config.kept.converts or reads is None or not reads.waits:
-        return 0.0
-    read = reads.images_per_second(_reads_at_once(config, costs))
-    made = 1 / (1 / read + 1 / costs.model_rate(config))
-    return samples_to_make(made, workload.batch_size, workload.samples) / read
-
-
 # ---------------------------------------------------------------- useful parallelism
 
 

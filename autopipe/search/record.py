@@ -110,18 +110,16 @@ class Record:
 
     # ------------------------------------------------------------ trials of this search
 
-    def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy, predicted: float | None) -> None:
+    def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy) -> None:
         params = suggest.fitting(space, from_config(config))
-        self.study.enqueue_trial(params, user_attrs=_described(config, origin, predicted))
+        self.study.enqueue_trial(params, user_attrs=_described(config, origin))
 
     def waiting(self) -> bool:
         """True if a trial is enqueued: by this search, or by the user's own code."""
         return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
-    def describe(
-        self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy, predicted: float | None
-    ) -> None:
-        for name, value in _described(config, origin, predicted).items():
+    def describe(self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy) -> None:
+        for name, value in _described(config, origin).items():
             trial.set_user_attr(name, value)
 
     def tell(
@@ -246,9 +244,8 @@ def _wish(trial: FrozenTrial) -> object:
     return trial.system_attrs.get("fixed_params")  # as Optuna keeps those of an enqueued trial
 
 
-def _described(config: PipelineConfig, origin: AskedBy, predicted: float | None) -> dict[str, Any]:
-    described = {"config": config.model_dump(mode="json"), "key": config.key()}
-    return {**described, "origin": str(origin), "predicted": predicted}
+def _described(config: PipelineConfig, origin: AskedBy) -> dict[str, Any]:
+    return {"config": config.model_dump(mode="json"), "key": config.key(), "origin": str(origin)}
 
 
 # -------------------- studies of a storage: their results on other machines or earlier

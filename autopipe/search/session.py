@@ -76,7 +76,7 @@ class Session:
         self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
-        """Take up new ceilings; predictions become possible if they hold op costs."""
+        """Take up new ceilings, and what they tell of useful parallelism if they hold op costs."""
         self.ceilings = ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
         self._pooled = None
@@ -244,41 +244,17 @@ class Session:
         took = [row.running_seconds for row in self.record.rows() if row.outcome is not None]
         return median(took) if took else 0.0
 
-    def reading_seconds(self, config: PipelineConfig) -> float:
-        """Return the predicted time in which a trial reads the samples of its cache, before it measures."""
-        return 0.0 if self._costs is None else costs.trial_reading_seconds(config, self._costs, self.facts.workload)
-
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
         if self.settings.epochs is None or rate <= 0:
             return rate
-        return trials.score(rate, self.once_seconds(config, measurements), self._images)
+        images = self.settings.epochs * self.facts.workload.samples
+        return trials.score(rate, self.once_seconds(config, measurements), images)
 
     def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
         """Return the one-time costs of a configuration in seconds: measured, else predicted."""
         count = self.facts.workload.samples
         predicted = (0.0, 0.0) if self._costs is None else costs.one_time_seconds(config, self._costs, count)
         return trials.one_time_seconds(measurements, predicted, count)
-
-    def predicted(self, config: PipelineConfig) -> float | None:
-        return None if self._costs is None else costs.predict(config, self._costs)
-
-    def promise(self, config: PipelineConfig, rate: float | None = None) -> float:
-        """Return the prediction, or `rate`, in terms of the objective; requires predictions."""
-        assert self._costs is not None
-        rate = costs.predict(config, self._costs) if rate is None else rate
-        if self.settings.epochs is None:
-            return rate
-        once = sum(costs.one_time_seconds(config, self._costs, self.facts.workload.samples))
-        return trials.score(rate, once, self._images)
-
-    @property
-    def _images(self) -> int:
-        """The images of the whole training; 0 if its length is not known."""
-        return (self.settings.epochs or 0) * self.facts.workload.samples
-
-    @property
-    def can_predict(self) -> bool:
-        return self._costs is not None
 
     def highest_ceiling(self) -> Ceiling:
         """Return the highest ceiling of all setups that were measured; requires a ceiling."""
@@ -366,7 +342,7 @@ class Session:
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
         """Run one trial of `config`, after those that wait."""
-        self.record.enqueue(self.trimmed.asked, config, origin=origin, predicted=self.predicted(config))
+        self.record.enqueue(self.trimmed.asked, config, origin=origin)
         while self.record.waiting():
             self.run_next()
 
@@ -414,16 +390,13 @@ class Session:
             self.record.repeat(trial, self.worth().get(config.key()))
             return None
         origin = AskedBy(Asker.SAMPLER, self.sampler.name)
-        self.record.describe(trial, config, origin=origin, predicted=self.predicted(config))
+        self.record.describe(trial, config, origin=origin)
         return config, origin
 
     def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: AskedBy) -> None:
         settings, best = self.settings, self.best()
         left = None if settings.budget_seconds is None else self.seconds_left()
-        predicted = self.predicted(config)
-        self.on_event(
-            TrialStarted(number=trial.number, origin=origin, config=config, predicted=predicted, seconds_left=left)
-        )
+        self.on_event(TrialStarted(number=trial.number, origin=origin, config=config, seconds_left=left))
         proving = origin.asker is Asker.PROOF
         # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low

@@ -87,14 +87,19 @@ def _advice(session: Session) -> Iterator[Asked]:
 
     The result shows its cost and pay-back. Nothing is converted if the user has refused that.
     """
-    best = session.best()
-    if session.settings.convert is False or session.facts.limits.convert or not session.can_predict or best is None:
+    best, costs_known = session.best(), any(each.op_costs for each in session.ceilings)
+    if session.settings.convert is False or session.facts.limits.convert or not costs_known or best is None:
         return
+    ceiling = session.ceiling(best.config) or session.ceilings[0]
+
+    def allows(config: PipelineConfig) -> float:
+        return costs.bounds(ceiling, config, session.facts).images_per_second
+
     places = next((each.values for each in session.trimmed.asked if each.name == "keep"), ())
     for form in dict.fromkeys(Kept.of(str(each)).form for each in places if Kept.of(str(each)).converts):
         config = best.config.keeping(form=form, in_memory=False)
         fits = feasible.why_not(config, session.facts.converting) is None
-        if fits and session.promise(config) >= _WORTH_TELLING * max(session.promise(best.config), best.value):
+        if fits and allows(config) >= _WORTH_TELLING * max(allows(best.config), best.estimate.value):
             yield (config, AskedBy(Asker.ADVICE))
 
 

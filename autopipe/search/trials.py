@@ -129,7 +129,6 @@ class Row:
     key: str  # of the configuration
     outcome: Measurement | TrialFailure | None  # None if the trial was interrupted
     value: float | None  # the study's value
-    predicted: float | None  # the cost model's images/s
     feasible: bool  # within the user's limits at that time, as measured
     seconds: float  # in total
 
@@ -154,7 +153,6 @@ class Row:
             key=attributes["key"],
             outcome=None if outcome is None else parse_outcome(outcome["json"]),
             value=trial.value,
-            predicted=attributes.get("predicted"),
             feasible=not any(excess > 0 for excess in trial.constraints.values()),
             seconds=0.0 if outcome is None else outcome["seconds"],
         )
@@ -235,7 +233,6 @@ class TrialStarted(Event):
     number: int
     origin: AskedBy
     config: PipelineConfig
-    predicted: float | None
     seconds_left: float | None
 
 

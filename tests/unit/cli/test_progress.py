@@ -80,9 +80,7 @@ def planned(trials: int, needed: float) -> events.Event:
 
 
 def started(origin: str = "surrogate", seconds_left: float | None = 60.0) -> events.Event:
-    return events.TrialStarted(
-        number=3, origin=AskedBy.parse(origin), config=CONFIG, predicted=None, seconds_left=seconds_left
-    )
+    return events.TrialStarted(number=3, origin=AskedBy.parse(origin), config=CONFIG, seconds_left=seconds_left)
 
 
 LONG = " ".join(["of something"] * 10)

@@ -20,7 +20,7 @@ FAILED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.WARM_UP, message="no
 
 
 def _started(number: int, origin: str) -> TrialStarted:
-    return TrialStarted(number=number, origin=AskedBy.parse(origin), config=CONFIG, predicted=None, seconds_left=None)
+    return TrialStarted(number=number, origin=AskedBy.parse(origin), config=CONFIG, seconds_left=None)
 
 
 def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:

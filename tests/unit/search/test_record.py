@@ -32,8 +32,8 @@ def opened(url: str | None, *, fresh: bool = False, **digests: str) -> Record:
     return open_record(url, "tune", sampler=sampler, digests=digests, fresh=fresh)
 
 
-def begun(record: Record, space: Space, origin: str, predicted: float | None = None) -> optuna.Trial:
-    record.enqueue(space, CONFIG, origin=AskedBy.parse(origin), predicted=predicted)
+def begun(record: Record, space: Space, origin: str) -> optuna.Trial:
+    record.enqueue(space, CONFIG, origin=AskedBy.parse(origin))
     return record.study.ask()
 
 
@@ -44,7 +44,7 @@ def fail(record: Record, trial: optuna.Trial) -> None:
 def run_one(record: Record, space: Space, excess: float = -1.0) -> Measurement:
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
-    trial = begun(record, space, "race:rule", predicted=123.0)
+    trial = begun(record, space, "race:rule")
     record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": excess}, seconds=2.0)
     return outcome
 
@@ -54,7 +54,7 @@ def test_a_trial_and_the_ceilings_are_read_back_as_they_were_written(space: Spac
     record.keep_ceilings(ceilings)
     outcome = run_one(record, space)
     (row,) = opened(url).rows()
-    assert (row.origin, row.predicted, row.value) == (AskedBy(Asker.RACE, "rule"), 123.0, 5.0)
+    assert (row.origin, row.value) == (AskedBy(Asker.RACE, "rule"), 5.0)
     assert (row.seconds, row.feasible, row.block) == (2.0, True, None)
     assert (row.config, row.key, row.outcome) == (CONFIG, CONFIG.key(), outcome)
     assert opened(url).ceilings() == ceilings
