@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from autopipe.extensions.hdf5.source import HDF5 as HDF5
     from autopipe.extensions.huggingface.source import HuggingFace as HuggingFace
     from autopipe.extensions.huggingface.source import Parquet as Parquet
+    from autopipe.extensions.raster.windows import Windows as Windows
     from autopipe.extensions.ray.loader import Ray as Ray
     from autopipe.extensions.tfds import TFDS as TFDS
     from autopipe.pipeline.config import PipelineConfig as PipelineConfig

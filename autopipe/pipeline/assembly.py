@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from autopipe.errors import BadSampleError, ConfigError, DataError, ModelError, StorageError, WorkloadError
+from autopipe.errors import BadSampleError, ConfigError, DataError, ModelError, StorageError, WorkloadError, shortened
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
@@ -217,6 +217,11 @@ def evaluation_loader(
 
 def for_evaluation(workload: Workload, data: Source) -> Workload:
     """Return the workload over data to validate or predict, in order: random ops are left out, or replaced."""
+    if getattr(data, "first_op", None) is not None:
+        raise WorkloadError(
+            f"Validation and prediction take the same samples each time, but {shortened(data)} chooses them at random.",
+            hint="Pass a grid: ap.Windows(...) without `random`.",
+        )
     instead = (op.without_chance() for op in workload.ops)
     return dataclasses.replace(
         workload,

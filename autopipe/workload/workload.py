@@ -52,7 +52,7 @@ class Workload:
     validation: Source | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ops", tuple(self.ops))
+        object.__setattr__(self, "ops", _begun(self.data, tuple(self.ops)))
         if "://" not in os.fspath(self.converted):
             object.__setattr__(self, "converted", located(self.converted, warns=False))
         _require_samples("data", self.data)
@@ -80,6 +80,12 @@ class Workload:
                 f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there are {count} samples.",
                 hint=f"Use a batch size of at most {count}.",
             )
+
+
+def _begun(data: Any, ops: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the ops behind the source's own `first_op`, if it has one, in place of another source's."""
+    first = getattr(data, "first_op", None)
+    return ops if first is None else (first, *(op for op in ops if type(op) is not type(first)))
 
 
 def _require_samples(name: str, given: Any) -> None:

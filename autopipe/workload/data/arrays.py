@@ -208,7 +208,7 @@ class _Rows:
         self.shape, self.dtype, self.array = array.shape, array.dtype, view
 
     def _open(self, file: Path) -> None:
-        mapped = _mapped(file)
+        mapped = npy_mapped(file)
         if mapped.ndim < 2 or not mapped.flags.c_contiguous:
             self._hold(np.load(file, allow_pickle=False))
             return
@@ -260,7 +260,8 @@ class _Rows:
         return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
 
 
-def _mapped(file: Path) -> np.memmap[Any, Any]:
+def npy_mapped(file: Path) -> np.memmap[Any, Any]:
+    """Return a .npy file as an array that stays on disk; raise DataError if it is none."""
     try:
         loaded = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError as error:

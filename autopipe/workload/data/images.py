@@ -180,7 +180,8 @@ def _few(names: Sequence[bytes], limit: int) -> str:
 # -------------------- keras split: the same files as Keras's `image_dataset_from_directory` for the same seed
 
 
-def _check_split(validation_split: float | None, subset: str | None) -> None:
+def check_split(validation_split: float | None, subset: str | None) -> None:
+    """Raise DataError for arguments that choose no part of the data."""
     if (validation_split is None) != (subset is None):
         raise DataError(
             "`validation_split` and `subset` must be given together, "
@@ -191,6 +192,20 @@ def _check_split(validation_split: float | None, subset: str | None) -> None:
         raise DataError(f"`validation_split` must be between 0 and 1, but got {validation_split!r}.")
     if subset not in (None, "training", "validation"):
         raise DataError(f'`subset` must be "training" or "validation", but got {subset!r}.')
+
+
+def part_of(count: int, what: str, validation_split: float, subset: str, seed: int | None) -> list[int]:
+    """Return the numbers that belong to the part, of `count` in Keras's order; raise DataError if a part is empty."""
+    places = np.arange(count)
+    if seed is not None:
+        np.random.RandomState(seed).shuffle(places)
+    held = int(validation_split * count)
+    if not 0 < held < count:
+        raise DataError(
+            f"validation_split={validation_split!r} of {count} {what} leaves none for training or for validation."
+        )
+    found: list[int] = (places[:-held] if subset == "training" else places[-held:]).tolist()
+    return found
 
 
 def _part_of(
@@ -206,16 +221,8 @@ def _part_of(
         for label, found in enumerate(classes)
         for number in sorted(range(len(found)), key=lambda number: found[number][:2])
     ]
-    places = np.arange(len(order))
-    if seed is not None:
-        np.random.RandomState(seed).shuffle(places)
-    count = int(validation_split * len(order))
-    if not 0 < count < len(order):
-        raise DataError(
-            f"validation_split={validation_split!r} of {len(order)} images leaves none for training or for validation."
-        )
     kept: list[list[int]] = [[] for _ in classes]
-    for place in (places[:-count] if subset == "training" else places[-count:]).tolist():
+    for place in part_of(len(order), "images", validation_split, subset, seed):
         label, number = order[place]
         kept[label].append(number)
     return [sorted(numbers) for numbers in kept]
@@ -300,7 +307,7 @@ class ImageFolder:
         subset: Literal["training", "validation"] | None = None,
         seed: int | None = None,
     ) -> None:
-        _check_split(validation_split, subset)
+        check_split(validation_split, subset)
         if label_mode not in ("int", "categorical", "binary", None):
             raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
         is_inferred = isinstance(labels, str)

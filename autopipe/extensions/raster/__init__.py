@@ -1,0 +1,1 @@
+"""Windows of rasters: satellite scenes, microscope slides."""

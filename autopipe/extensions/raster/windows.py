@@ -1,0 +1,491 @@
+"""`Windows`: samples that are parts of large rasters, in a grid or at random positions.
+
+Only the tiles of a file that a window needs are read and unpacked. How a file is read is the business of `rasters`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import AutopipeError, BadSampleError, DataError, PlainCodeError, shortened
+from autopipe.extensions.raster import rasters
+from autopipe.extensions.raster.rasters import Kept, Raster
+from autopipe.workload.data.images import check_split, part_of
+from autopipe.workload.data.paths import RULE, PathList, Place, is_url, located, located_pattern, short_digest, shown
+from autopipe.workload.op import Op, Step, Target
+from autopipe.workload.plain_code import Library, Lines, PlainSource
+from autopipe.workload.sample import SLOTS, FieldKind, Sample, SampleSpec, label, leaves, mapped
+
+Part: TypeAlias = Place | Sequence[Place]
+Parts: TypeAlias = Part | Mapping[str, Part]
+
+_TILE_BYTES: Final = 64 << 20  # of unpacked tiles that a process keeps
+_MOST_OPEN: Final = 64  # rasters that a process keeps open
+_WILD: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]")
+_HINTS: Final = {
+    "bands": "Choose `bands` that all have.",
+    "dtype": "Convert one of them, say by `gdal_translate -ot`.",
+    "nodata": "nodata=0 replaces the value of each file by one.",
+}
+_MATCHES: Final = {"**/": "(.*/|)", "**": "(.*)", "*": "([^/]*)", "?": "([^/])"}
+
+
+class Windows:
+    """Windows of rasters, such as satellite scenes and microscope slides: arrays (height, width, bands).
+
+    A raster is a .npy file, which stays on disk, an .npz archive of one array, which is unpacked as a whole, a TIFF
+    (GeoTIFF, COG, BigTIFF; tiles or strips) or a Zarr array. Each has a scene's pixels; parts of x and y are other
+    rasters of the same scenes, with the same height and width. Geometric ops act on all of them alike.
+
+    TIFF and Zarr need the extra `raster`. Each process keeps up to 64 MiB of unpacked tiles, for windows that share
+    them.
+
+    Args:
+        x: a folder, a pattern such as "scenes/*.tif", or a list of paths; a dictionary of them by the names of the
+            model's inputs. A relative path starts at the folder of the script that writes it.
+        y: the same for the masks, or other targets of each pixel; None for x alone. Scenes are matched by the text for
+            which the wildcards of a pattern stand, by the file's name without ending in a folder, and in lists by
+            their order. A target of one band has the shape (height, width).
+        size: height and width of a window in pixels; one number for both.
+        stride: from one window of the grid to the next, as `size`; None for `size`, so that none overlap.
+        edge: where the grid does not end with the scene, "moved" has a last window that is moved inwards to the edge,
+            and "dropped" leaves the rest of the scene out.
+        random: windows of each scene in an epoch, at positions that each window's own random numbers choose, anew in
+            each epoch; None for the grid. For validation take a grid.
+        bands: numbers of bands of x, from 1 as GDAL counts them, in the order wanted; a dictionary by the names of
+            parts, also of y.
+        nodata: put in place of the value that a file declares for pixels without data: in the tag of GDAL, in
+            `_FillValue` of a Zarr array. None leaves pixels as they are.
+        bands_first: whether arrays of NumPy and Zarr are (bands, height, width). TIFF files say it themselves.
+        validation_split: share of the scenes, or windows, that are for validation.
+        subset: "training" or "validation": which part this source has.
+        split_by: "scene", or "window" for a grid in which no window overlaps another.
+        seed: of the split; None takes the last ones for validation.
+
+    Raises:
+        DataError: no scenes are found; one is smaller than a window; rasters of a part differ in bands, dtype or
+            declared nodata, or those of a scene in size; or a file is damaged or needs another package.
+        MissingExtraError: the library of a format is not installed.
+
+    Example:
+        >>> data = ap.Windows("scenes/*.tif", "masks/*.tif", size=256)   # doctest: +SKIP
+        >>> image, mask = data.read(3)                                   # doctest: +SKIP
+    """
+
+    def __init__(  # noqa: PLR0913  # what a window is
+        self,
+        x: Parts,
+        y: Parts | None = None,
+        *,
+        size: int | tuple[int, int],
+        stride: int | tuple[int, int] | None = None,
+        edge: Literal["moved", "dropped"] = "moved",
+        random: int | None = None,
+        bands: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
+        nodata: float | None = None,
+        bands_first: bool = False,
+        validation_split: float | None = None,
+        subset: Literal["training", "validation"] | None = None,
+        split_by: Literal["scene", "window"] = "scene",
+        seed: int | None = None,
+    ) -> None:
+        check_split(validation_split, subset)
+        self._size = _pair("size", size)
+        self._stride = self._size if stride is None else _pair("stride", stride)
+        self._edge, self._random = edge, random
+        self._nodata, self._bands_first = nodata, bands_first
+        if edge not in ("moved", "dropped"):
+            raise DataError(f'`edge` must be "moved" or "dropped", but got {edge!r}.')
+        if random is not None and (isinstance(random, bool) or not isinstance(random, int) or random < 1):
+            raise DataError(f"`random` must be the number of windows of a scene, >= 1, but got {random!r}.")
+        if split_by not in ("scene", "window") or (split_by == "window" and random is not None):
+            raise DataError(
+                f'`split_by` must be "scene", or "window" for a grid, but got {split_by!r} with random={random!r}.'
+            )
+        slots = [slot if isinstance(slot, Mapping) else {None: slot} for slot in (x, y) if slot is not None]
+        self._names = [label((SLOTS[at], key)) for at, slot in enumerate(slots) for key in slot]
+        self._kept: tuple[int, Kept, Kept] | None = None
+        numbers = iter(range(len(self._names)))
+        self._slots = tuple(
+            {key: next(numbers) for key in slot} if isinstance(given, Mapping) else next(numbers)
+            for given, slot in zip((x, y), slots, strict=False)
+        )
+        self._bands = _bands(bands, self._names)
+        scenes = _scenes(dict(zip(self._names, (part for slot in slots for part in slot.values()), strict=True)))
+        if subset is not None and split_by == "scene" and validation_split is not None:
+            scenes = [scenes[at] for at in sorted(part_of(len(scenes), "scenes", validation_split, subset, seed))]
+        self._paths = [PathList("/", [_entry(path) for path in part]) for part in zip(*scenes, strict=True)]
+        self._chosen: NDArray[np.int64] | None = None
+        self._look(scenes)
+        if subset is not None and split_by == "window" and validation_split is not None:
+            self._require_apart()
+            self._chosen = np.array(sorted(part_of(len(self), "windows", validation_split, subset, seed)))
+
+    def _look(self, scenes: Sequence[Sequence[str]]) -> None:
+        """Look at every raster's header, and count the windows."""
+        self._parts: list[_Alike] = []
+        sizes = np.empty((len(scenes), 2), np.int64)
+        for number, paths in enumerate(scenes):
+            found = [rasters.opened(path, bands_first=self._bands_first) for path in paths]
+            sizes[number] = height, width = found[0].shape[:2]
+            for name, raster in zip(self._names, found, strict=True):
+                if raster.shape[:2] != (height, width):
+                    raise DataError(
+                        f"`{name}` must have the height and width of the scene, {height}x{width} as `{paths[0]}`, but "
+                        f"`{raster.path}` has {raster.shape[0]}x{raster.shape[1]}.",
+                        hint="Bring it to the same grid, say by `gdalwarp -te ... -ts ...`.",
+                    )
+            if height < self._size[0] or width < self._size[1]:
+                raise DataError(
+                    f"A window must fit in its scene, but size={self._size}, and `{paths[0]}` has {height}x{width}.",
+                    hint="Take smaller windows, or leave the scene out.",
+                )
+            self._require_alike(found)
+        self._sizes = sizes
+        self._across = np.array([self._steps(int(width), 1) for _, width in sizes])
+        down = np.array([self._steps(int(height), 0) for height, _ in sizes])
+        counts = down * self._across if self._random is None else np.full(len(sizes), self._random)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        kinds = iter([FieldKind.IMAGE if name.partition(".")[0] == "x" else FieldKind.MASK for name in self._names])
+        found_kinds = [mapped(lambda _: next(kinds), slot) for slot in self._slots]
+        self.x_kind: Any = found_kinds[0]
+        self.y_kind: Any = found_kinds[1] if len(found_kinds) > 1 else None
+        self.first_op = None if self._random is None else RandomWindow.of(self)
+
+    def _require_alike(self, found: Sequence[Raster]) -> None:
+        """Take the first raster of each part as its pattern, and compare the others with it."""
+        if not self._parts:
+            self._parts = [_Alike.of(raster) for raster in found]
+            self._require_values(found)
+        for number, (alike, raster) in enumerate(zip(self._parts, found, strict=True)):
+            name, chosen = self._names[number], self._bands[number]
+            if chosen is not None and max(chosen) >= raster.shape[2]:
+                raise DataError(
+                    f"`bands` of `{name}` must be from 1 to {raster.shape[2]} in `{raster.path}`, but got "
+                    f"{max(chosen) + 1}.",
+                    hint="Leave the file out, or take bands that all files have.",
+                )
+            is_free = {"bands": chosen is not None, "dtype": False, "nodata": self._nodata is not None}
+            for what, hint in _HINTS.items():
+                wanted, has = getattr(alike, what), getattr(_Alike.of(raster), what)
+                if repr(wanted) != repr(has) and not is_free[what]:
+                    raise DataError(
+                        f"All rasters of `{name}` must have the same {what}, but `{alike.path}` has {wanted}, and "
+                        f"`{raster.path}` has {has}.",
+                        hint=f"{hint} Or leave the file out.",
+                    )
+
+    def _require_values(self, found: Sequence[Raster]) -> None:
+        for raster in found if self._nodata is not None else ():
+            with np.errstate(all="ignore"):
+                is_held = raster.dtype.kind == "f" or float(np.array(self._nodata).astype(raster.dtype)) == self._nodata
+            if not is_held:
+                raise DataError(
+                    f"`nodata` must be a value of {raster.dtype}, the dtype of `{raster.path}`, but got {self._nodata}."
+                )
+
+    def _require_apart(self) -> None:
+        for scene, (height, width) in enumerate(self._sizes.tolist()):
+            moved = self._edge == "moved" and any(
+                (whole - size) % step
+                for whole, size, step in zip((height, width), self._size, self._stride, strict=True)
+            )
+            if moved or any(step < size for step, size in zip(self._stride, self._size, strict=True)):
+                raise DataError(
+                    'split_by="window" needs windows that do not overlap, or pixels of the training are validated on, '
+                    f"but size={self._size}, stride={self._stride}, edge={self._edge!r}, and "
+                    f"`{self._path(0, scene)}` has {height}x{width}.",
+                    hint='Take split_by="scene"; or edge="dropped" and a stride of at least the size.',
+                )
+
+    def _steps(self, whole: int, axis: int) -> int:
+        steps, rest = divmod(whole - self._size[axis], self._stride[axis])
+        return steps + 1 + (rest > 0 and self._edge == "moved")
+
+    def __len__(self) -> int:
+        return int(self._starts[-1]) if self._chosen is None else len(self._chosen)
+
+    def __repr__(self) -> str:
+        what = "a grid" if self._random is None else "random positions"
+        return f"Windows({len(self)} in {what} of {len(self._sizes)} scenes, {self._path(0, 0)!r} the first)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": None}
+
+    def read(self, index: int) -> Any:
+        scene, inside = self._place(index)
+        if self._random is not None:
+            return self._packed([np.array([index, number]) for number in range(len(self._names))])
+        rows, columns = self._grid(scene, inside)
+        return self._packed([self.part(number, scene, rows, columns) for number in range(len(self._names))])
+
+    def part(self, number: int, scene: int, top: int, left: int) -> NDArray[Any]:
+        """Return a window of a part by the numbers of the part and of the scene; raise BadSampleError if that fails."""
+        rows, columns = (slice(at, at + size) for at, size in zip((top, left), self._size, strict=True))
+        path, alike = self._path(number, scene), self._parts[number]
+        opened, tiles = self._open_here()
+        try:
+            raster = opened.get(path, lambda: self._again(path, alike, scene), lambda _: 1)
+            found = raster.window(rows, columns, self._bands[number], tiles)
+        except AutopipeError as error:
+            raise BadSampleError(
+                f"{error.message} It was read for {_named(rows, columns)}.", hint=error.hint
+            ) from error
+        except Exception as error:  # libraries raise many errors for damaged files
+            raise BadSampleError(
+                f"{_named(rows, columns)} of `{path}` cannot be read: {type(error).__name__}: {error}"
+            ) from error
+        if self._nodata is not None and raster.nodata is not None:
+            found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata
+        return found[:, :, 0] if number >= len(leaves(self._slots[0])) and found.shape[2] == 1 else found
+
+    def _again(self, path: str, alike: _Alike, scene: int) -> Raster:
+        raster = rasters.opened(path, bands_first=self._bands_first)
+        if raster.shape[:2] != tuple(self._sizes[scene]) or raster.dtype != alike.dtype:
+            raise BadSampleError(
+                f"`{path}` was replaced: it has {raster.shape[0]}x{raster.shape[1]} pixels of {raster.dtype}, and had "
+                f"{self._sizes[scene][0]}x{self._sizes[scene][1]} of {alike.dtype}.",
+                hint="Open the source again.",
+            )
+        return raster
+
+    def _open_here(self) -> tuple[Kept, Kept]:
+        """Return the rasters and the tiles that this process keeps: those from before a fork are the parent's."""
+        kept = self._kept
+        if kept is None or kept[0] != os.getpid():
+            self._kept = kept = (os.getpid(), Kept(_MOST_OPEN), Kept(_TILE_BYTES))
+        return kept[1], kept[2]
+
+    def _path(self, number: int, scene: int) -> str:
+        return os.fsdecode(self._paths[number].path(scene))
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Return the scene of a window, and its number in there."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = index if self._chosen is None else int(self._chosen[index])
+        scene = int(np.searchsorted(self._starts, number, "right")) - 1
+        return scene, number - int(self._starts[scene])
+
+    def _grid(self, scene: int, inside: int) -> tuple[int, int]:
+        places = divmod(inside, int(self._across[scene]))
+        lasts = self._sizes[scene] - self._size
+        top, left = (min(at * step, int(last)) for at, step, last in zip(places, self._stride, lasts, strict=True))
+        return top, left
+
+    def _packed(self, parts: Sequence[Any]) -> Any:
+        slots = tuple(mapped(parts.__getitem__, slot) for slot in self._slots)
+        return slots if len(slots) > 1 else slots[0]
+
+    def at_random(self, index: int, number: int, random: NDArray[np.float64]) -> NDArray[Any]:
+        """Return a part, by its number, of the window of a scene that two random numbers choose."""
+        scene, _ = self._place(index)
+        spare = self._sizes[scene] - self._size + 1
+        top, left = (int(share * count) for share, count in zip(random, spare, strict=True))
+        return self.part(number, scene, top, left)
+
+    def name(self, index: int) -> str:
+        scene, inside = self._place(index)
+        path = self._path(0, scene)
+        if self._random is not None:
+            return f"random window {inside} of {path}"
+        rows, columns = (slice(at, at + size) for at, size in zip(self._grid(scene, inside), self._size, strict=True))
+        return f"{_named(rows, columns)} of {path}"
+
+    def files(self, indices: Iterable[int] | None = None) -> list[str]:
+        scenes = range(len(self._sizes)) if indices is None else sorted({self._place(index)[0] for index in indices})
+        return [
+            rasters.metadata_file(self._path(number, scene)) for number in range(len(self._names)) for scene in scenes
+        ]
+
+    def mean_bytes(self) -> float:
+        if self._random is not None:
+            return 16.0 * len(self._names)  # which window of which part
+        bands = (
+            alike.bands if chosen is None else len(chosen)
+            for alike, chosen in zip(self._parts, self._bands, strict=True)
+        )
+        sizes = (alike.dtype.itemsize * count for alike, count in zip(self._parts, bands, strict=True))
+        return float(math.prod(self._size) * sum(sizes))
+
+    def digest(self) -> str:
+        """Describe the files (names, sizes, times; of Zarr those of its metadata) and how windows are cut."""
+        files = self.files()
+        root = os.path.commonpath([Path(file).parent for file in files])
+        entries = [(b"", os.fsencode(os.path.relpath(file, root))) for file in files]
+        names = (self._size, self._stride, self._edge, self._random, self._bands, self._nodata, self._bands_first)
+        said = repr((names, self._names, None if self._chosen is None else self._chosen.tolist()))
+        return f"{PathList(root, entries).digest()} windows={short_digest(said.encode())} count={len(self)}"
+
+    def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
+        return None
+
+
+# -------------------- at random positions
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomWindow(Op):
+    """Read a window at a random position of its scene. `Windows(random=...)` puts it in front of the ops.
+
+    Windows that a grid of validation has read already pass unchanged.
+    """
+
+    draws: ClassVar[int] = 2
+
+    size: tuple[int, int]
+
+    @classmethod
+    def of(cls, windows: Windows) -> RandomWindow:
+        made = cls(windows._size)
+        object.__setattr__(made, "_windows", windows)  # no field: a digest of ops holds no paths
+        return made
+
+    @property
+    def target(self) -> Target:
+        return "both"
+
+    def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
+        x, y = sample
+        return self._read(x, random), None if y is None else self._read(y, random)
+
+    def _read(self, part: Any, random: NDArray[np.float64]) -> NDArray[Any]:
+        windows: Windows = vars(self)["_windows"]
+        index, number = part.tolist()
+        return windows.at_random(index, number, random)
+
+    def plain(self, step: Step, library: Library) -> Lines:
+        raise PlainCodeError("windows at random positions are read by autopipe alone; those of a grid can")
+
+
+# -------------------- arguments
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Alike:
+    """What all rasters of a part have, by the first one."""
+
+    path: str
+    bands: int
+    dtype: np.dtype[Any]
+    nodata: float | None
+
+    @classmethod
+    def of(cls, raster: Raster) -> _Alike:
+        return cls(raster.path, raster.shape[2], raster.dtype, raster.nodata)
+
+
+def _entry(path: str) -> tuple[bytes, bytes]:
+    folder, _, name = os.fsencode(os.path.abspath(path)).rpartition(b"/")  # noqa: PTH100
+    return folder or b"/", name
+
+
+def _named(rows: slice, columns: slice) -> str:
+    return f"window of rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}"
+
+
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    pair = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
+    if len(pair) != 2 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in pair):
+        raise DataError(f"`{name}` must be a whole number of pixels >= 1, or (height, width), but got {value!r}.")
+    return pair[0], pair[1]
+
+
+def _bands(given: Any, names: Sequence[str]) -> list[tuple[int, ...] | None]:
+    """Return the chosen bands of each part, from 0; None for all."""
+    if given is not None and not isinstance(given, Mapping):
+        if "x" not in names:
+            raise DataError(f"`bands` must name a part of {', '.join(names)}, as in {{{names[0]!r}: (3, 2, 1)}}.")
+        given = {"x": given}
+    found: list[tuple[int, ...] | None] = [None] * len(names)
+    for key, numbers in (given or {}).items():
+        places = [at for at, name in enumerate(names) if key in (name, name.partition(".")[2])]
+        if len(places) != 1:
+            raise DataError(f"`bands` must name parts, which are {', '.join(names)}, but got {key!r}.")
+        chosen = tuple(numbers) if isinstance(numbers, Sequence) and not isinstance(numbers, str) else ()
+        if not chosen or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in chosen):
+            raise DataError(f"`bands` must be numbers from 1, but got {shortened(numbers)}.")
+        found[places[0]] = tuple(each - 1 for each in chosen)
+    return found
+
+
+def _scenes(parts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the paths of the parts of each scene."""
+    found = {name: _listed(name, part) for name, part in parts.items()}
+    (first, scenes), *others = found.items()
+    for name, files in others:
+        if isinstance(parts[first], list | tuple) or isinstance(parts[name], list | tuple):
+            if len(files) != len(scenes):
+                raise DataError(
+                    f"Lists of paths are matched by their order, and `{first}` and `{name}` must be equally long, but "
+                    f"have {len(scenes)} and {len(files)} scenes."
+                )
+            found[name] = dict(zip(scenes, files.values(), strict=True))
+        elif missing := [key for key in scenes if key not in files]:
+            raise DataError(
+                f"Each scene of `{first}` needs its `{name}`, but {len(missing)} have none, such as "
+                f"`{scenes[missing[0]]}`, whose name is {missing[0]!r}; there are {shortened(sorted(files))}.",
+                hint="What wildcards stand for must be the same in both patterns: images/*.tif, masks/*_mask.tif.",
+            )
+    return [tuple(files[key] for files in found.values()) for key in scenes]
+
+
+def _listed(name: str, part: Any) -> dict[str, str]:
+    """Return the paths of a part by the names of their scenes, in order."""
+    if isinstance(part, list | tuple):
+        found = {str(number): located(path) for number, path in enumerate(part)}
+    elif isinstance(part, str | os.PathLike):
+        found = _matches(part)
+    else:
+        raise DataError(f"`{name}` must be a folder, a pattern or a list of paths, but got {shortened(part)}.")
+    if not found:
+        raise DataError(
+            f"No scenes were found for `{name}`: nothing with the ending {', '.join(rasters.ENDINGS)} is in "
+            f"{shortened(os.fspath(part) if not isinstance(part, list | tuple) else part)}.",
+            hint=RULE,
+        )
+    return found
+
+
+def _matches(place: Place) -> dict[str, str]:
+    is_pattern = glob.has_magic(os.fspath(place)) and not os.path.lexists(located(place, warns=False))
+    text = located_pattern(place) if is_pattern else located(place)
+    if is_url(text):
+        raise DataError(f"Rasters must be files on a disk, but got `{shown(text)}`.", hint="Copy them to a disk.")
+    if not is_pattern and (not os.path.isdir(text) or rasters.is_zarr(text)):  # noqa: PTH112
+        return {"": text}
+    if is_pattern:
+        rule = _rule(text)
+        matching = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
+        named = [("/".join(found.groups()), file) for file in matching if (found := rule.fullmatch(file))]
+    else:
+        files = [os.path.join(text, name) for name in sorted(os.listdir(text))]  # noqa: PTH118, PTH208
+        named = [(Path(file).stem, file) for file in files if file.lower().endswith(rasters.ENDINGS)]
+    by_name = dict(reversed(named))
+    for key, file in named:
+        if by_name[key] != file:
+            raise DataError(
+                f"A part must have one raster of each scene, but `{by_name[key]}` and `{file}` are both {key!r}.",
+                hint="Give a pattern that takes one of them.",
+            )
+    return dict(named)
+
+
+def _rule(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of a glob, whose groups are what its wildcards stand for."""
+    rule, at = "", 0
+    for wild in _WILD.finditer(pattern):
+        token = wild[0]
+        known = _MATCHES.get(token, re.escape(token[1:-1]) if len(token) == 3 else f"({token.replace('[!', '[^')})")
+        rule, at = rule + re.escape(pattern[at : wild.start()]) + known, wild.end()
+    return re.compile(rule + re.escape(pattern[at:]), re.DOTALL)

@@ -1,0 +1,107 @@
+"""The contract of sources, on windows of rasters."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tifffile
+import zarr
+from numpy.typing import NDArray
+
+from autopipe.extensions.raster.windows import Windows
+from autopipe.workload.sample import Source
+from tests.contract.test_sources import *  # noqa: F403  # the contract itself
+from tests.contract.test_sources import Case, Parts
+
+del test_every_source_of_the_core_is_here  # noqa: F821
+
+HEIGHT, WIDTH = 2, 3
+
+
+def pixels(count: int, bands: int = 2) -> NDArray[Any]:
+    """Return a scene that holds `count` windows, one beside the other."""
+    return np.arange(HEIGHT * WIDTH * count * bands, dtype=np.uint16).reshape(HEIGHT, WIDTH * count, bands)
+
+
+def masked(count: int) -> NDArray[Any]:
+    return pixels(count, 1).astype(np.uint8)[:, :, 0]
+
+
+def saved(path: Path, array: NDArray[Any], **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, array)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, array)
+    elif path.suffix == ".zarr":
+        zarr.create_array(path, data=array, chunks=(2, 300, 1)[: array.ndim], **options)
+    else:
+        separate = array.ndim == 3 and options.get("planarconfig") == "separate"
+        tifffile.imwrite(path, np.moveaxis(array, 2, 0) if separate else array, photometric="minisblack", **options)
+    return path
+
+
+def windows(root: Path, count: int, ending: str = ".npy", **options: Any) -> Source:
+    return Windows(saved(root / f"scene{ending}", pixels(count), **options), size=(HEIGHT, WIDTH))
+
+
+def in_pairs(root: Path, count: int) -> Source:
+    """The first of two scenes holds most windows."""
+    for name, first, end in (("a", 0, count - 2), ("b", count - 2, count)):
+        columns = slice(first * WIDTH, end * WIDTH)
+        saved(root / "images" / f"{name}.npy", np.ascontiguousarray(pixels(count)[:, columns]))
+        saved(root / "masks" / f"{name}_mask.npy", np.ascontiguousarray(masked(count)[:, columns]))
+    return Windows(root / "images", root / "masks" / "*_mask.npy", size=(HEIGHT, WIDTH))
+
+
+def several(root: Path, count: int) -> Source:
+    image = saved(root / "image.npy", pixels(count))
+    height = saved(root / "height.npy", masked(count).astype(np.float32))
+    target = saved(root / "mask.npy", masked(count))
+    return Windows({"image": image, "height": height}, {"kind": target}, size=(HEIGHT, WIDTH), bands={"image": (2, 1)})
+
+
+def random(root: Path, count: int) -> Source:
+    return Windows(saved(root / "scene.npy", pixels(50)), size=(HEIGHT, WIDTH), random=count)
+
+
+def image_of(number: int) -> NDArray[Any]:
+    return pixels(11)[:, number * WIDTH : (number + 1) * WIDTH]
+
+
+def mask_of(number: int) -> NDArray[Any]:
+    return masked(11)[:, number * WIDTH : (number + 1) * WIDTH]
+
+
+def several_of(number: int) -> Parts:
+    return {
+        "image": image_of(number)[:, :, ::-1],
+        "height": mask_of(number).astype(np.float32)[:, :, None],
+    }, {"kind": mask_of(number)}
+
+
+def one(number: int) -> Parts:
+    return (image_of(number),)
+
+
+def tiff(**options: Any) -> Any:
+    return functools.partial(windows, ending=".tif", **options)
+
+
+CASES = {
+    "npy": Case(windows, one, "scene.npy", None),
+    "npz": Case(functools.partial(windows, ending=".npz"), one, "scene.npz", None),
+    "TIFF as it is": Case(tiff(planarconfig="contig"), one, "scene.tif", None),
+    "TIFF in tiles": Case(tiff(planarconfig="contig", tile=(16, 16), compression="zlib"), one, "scene.tif", None),
+    "TIFF in strips of planes": Case(
+        tiff(planarconfig="separate", rowsperstrip=1, compression="lzw"), one, "scene.tif", None
+    ),
+    "Zarr": Case(functools.partial(windows, ending=".zarr"), one, "scene.zarr/zarr.json", None),
+    "images and masks": Case(in_pairs, lambda number: (image_of(number), mask_of(number)), "images/a.npy", os.remove),
+    "several parts": Case(several, several_of, "height.npy", None),
+    "at random positions": Case(random, lambda number: (np.array([number, 0]),), "scene.npy", None),
+}
