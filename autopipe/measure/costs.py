@@ -435,7 +435,7 @@ def reads_at_once(costs: Costs) -> int:
     return max(1, min(_MOST_AT_ONCE, math.ceil(1.25 * target * reads.latency_seconds)))
 
 
-def workers_at_once(costs: Costs, *, reading: bool) -> int:
+def workers_at_once(costs: Costs, *, reading: bool = True) -> int:
     """Compute how many workers keep all cores busy although they wait; one a core if nothing waits.
 
     `reading` is True if the workers do their own reads.
@@ -448,14 +448,11 @@ def workers_at_once(costs: Costs, *, reading: bool) -> int:
 
 def useful(costs: Costs, facts: Facts) -> Facts:
     """Return the facts with the useful parallelism, and the accelerator's memory in use, by the measured costs."""
-    there = dataclasses.replace(costs, cores=costs.cores_elsewhere)
     return dataclasses.replace(
         facts,
         model_device_bytes=costs.model_device_bytes,
         reads_at_once=reads_at_once(costs),
-        workers_at_once=workers_at_once(costs, reading=True),
-        workers_beside_reads=workers_at_once(costs, reading=False),
-        workers_elsewhere=None if costs.cores_elsewhere is None else workers_at_once(there, reading=True),
+        workers_at_once=workers_at_once(costs),
     )
 
 

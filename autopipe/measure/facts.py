@@ -304,8 +304,6 @@ class Facts:
     accelerator: bool = True  # the model trains on a device to which batches are sent, and not on the cores
     reads_at_once: int | None = None  # useful reads at a time, by measurement; 1 if reads do not wait
     workers_at_once: int | None = None  # useful workers, by measurement: more than the cores if they wait
-    workers_beside_reads: int | None = None  # the same if others read for them
-    workers_elsewhere: int | None = None  # the same of workers that run on other cores than the training
     # settings that can run without any gain, with the reason, such as {("channels", "first"): "there is no
     # accelerator"}; tried if the user names them
     pointless: Mapping[tuple[str, config.Value], str] = field(default_factory=dict)
@@ -315,13 +313,6 @@ class Facts:
         return replace(self, limits=replace(self.limits, convert=True))
 
     @property
-    def unmeasured(self) -> Facts:
-        """Return a copy without the exclusions that follow from measurements."""
-        return replace(
-            self,
-            reads_at_once=None,
-            workers_at_once=None,
-            workers_beside_reads=None,
-            workers_elsewhere=None,
-            pointless={},
-        )
+    def with_pointless(self) -> Facts:
+        """Return a copy that rules out only what cannot run or is not allowed."""
+        return replace(self, pointless={})

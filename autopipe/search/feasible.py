@@ -29,7 +29,6 @@ from autopipe.pipeline.config import (
 from autopipe.pipeline.space import Parameter, Space
 
 _MOST_LOOKED_AT = 20_000  # combinations, until one can run
-_FEW = 4  # times the useful number, by measurement: a search does not try more
 _LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
 
 
@@ -147,22 +146,6 @@ def _of_device(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         )
 
 
-def _of_workers(config: PipelineConfig, facts: Facts) -> Iterator[str]:
-    loader, at_once, reads = config.loader, config.loader.reads_at_once(), facts.reads_at_once
-    if loader.reads_ahead() and at_once is not None and reads is not None:
-        if reads == 1:
-            yield "read_ahead: reads do not wait here"
-        if at_once >= _FEW * reads:
-            yield f"read_ahead {at_once}: more than {reads} reads at a time bring nothing"
-    count, elsewhere = loader.worker_count(), loader.works_elsewhere
-    here = facts.workers_beside_reads if loader.reads_ahead() else facts.workers_at_once
-    useful = facts.workers_elsewhere if elsewhere else here
-    if useful is not None and count is not None:
-        most = 2 * (useful if elsewhere else max(facts.cores, useful))
-        if count > most:
-            yield f"more than {most} workers: reads wait too little for so many to help"
-
-
 def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     most, count, memory = facts.limits.workers, config.loader.worker_count(), facts.limits.memory_bytes
     if most is not None and count is None:
@@ -174,7 +157,7 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield f"cache and queue{whose} need more than `--max-memory` {size_text(memory)}"
 
 
-_RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_workers, _of_limits)
+_RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_limits)
 _TWIN = "device_prefetch: makes no difference without an accelerator"
 
 
@@ -251,12 +234,12 @@ def _useless_alone(space: Space, parameter: Parameter, value: Value, facts: Fact
     """Return the reason against a value whatever the other settings are, or None."""
     name = parameter.name
     kind, is_knob, _ = name.partition(".")
-    if is_knob and kind in space["loader"].values:  # with the fewest workers and reads
+    if is_knob and kind in space["loader"].values:
         try:
             config = to_config({**next(space.only("loader", [kind]).grid()), name: value})
         except ConfigError as error:
             return error.message
-        if (reason := why_not(config, facts, (_of_workers, _of_limits))) is not None:
+        if (reason := why_not(config, facts, (_of_limits,))) is not None:
             return reason
     if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
         return _TWIN

@@ -105,7 +105,7 @@ class Look:
         return Race(
             space=_space(facts),
             cores=facts.cores,
-            reads=facts.reads_at_once or 1,
+            reads=facts.reads_at_once,
             allowed=may_run,
             measure=lambda config: measure(settled(config, now)),
             cost=lambda config: _cost(config, facts),

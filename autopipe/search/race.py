@@ -66,7 +66,7 @@ class Race:
 
     space: Space
     cores: int
-    reads: int = 1  # at a time, that were measured to be of use
+    reads: int | None = None  # at a time, that were measured to be of use; 1: they do not wait
     allowed: Callable[[PipelineConfig], bool]  # it can run, and its settings may bring something
     measure: Measure
     cost: Callable[[PipelineConfig], tuple[float, ...]]
@@ -197,6 +197,8 @@ class Race:
     def _reads(self, best: PipelineConfig) -> None:
         """Compare numbers of reads ahead, beginning above what the workers read by themselves."""
         now = best.loader.reads_at_once() or self.cores
+        if self.reads == 1:  # they do not wait
+            return
         for name in self._knobs(best, (_READS,)):
             self._climb(best, name, [each for each in self.space[name].values if _number(each) > now])
 
@@ -287,7 +289,7 @@ class Race:
     def _made(self, chosen: Mapping[str, Value]) -> list[PipelineConfig]:
         """Return the configuration of these parameters, if there is one and it is allowed."""
         try:
-            config = to_config(usual(self.space, self.cores, chosen, self.reads))
+            config = to_config(usual(self.space, self.cores, chosen, self.reads or 1))
         except ConfigError:
             return []
         return [config] if self.allowed(config) else []

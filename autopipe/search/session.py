@@ -208,7 +208,7 @@ class Session:
 
     def allowed(self, config: PipelineConfig) -> bool:
         """True if the user's limits allow it; a configuration not worth a trial may still win if it had one."""
-        return feasible.why_not(config, self.facts.unmeasured) is None
+        return feasible.why_not(config, self.facts.with_pointless) is None
 
     def kept_limits(self, row: Row) -> bool:
         """True if a trial kept the limits of this search; it may have been told under other ones."""

@@ -227,14 +227,14 @@ class _Search:
         race = Race(
             space=session.trimmed.space,
             cores=session.facts.cores,
-            reads=session.facts.reads_at_once or 1,
+            reads=session.facts.reads_at_once,
             allowed=lambda config: session.why_not(config) is None,
             measure=session.raced_by_trial if by_trial else session.loader_alone,
             cost=lambda config: _planned_cost(session, config),
             over=budget.race_over if by_trial else budget.race_of_loaders_over,
         )
-        if not race.can_begin():  # what was measured rules out all that was asked for: it is tried anyway
-            session.facts = session.facts.unmeasured
+        if not race.can_begin():  # all that was asked for brings nothing: it is tried anyway
+            session.facts = session.facts.with_pointless
         return race
 
     def _race_loaders(self) -> Stop:

@@ -253,11 +253,11 @@ def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
 
 
 def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
-    assert cost_model.workers_at_once(COSTS, reading=True) == 2
-    assert cost_model.workers_at_once(WAITING, reading=True) == 51
+    assert cost_model.workers_at_once(COSTS) == 2
+    assert cost_model.workers_at_once(WAITING) == 51
     assert cost_model.workers_at_once(WAITING, reading=False) == 2
     known = cost_model.useful(WAITING, facts())
-    assert (known.reads_at_once, known.workers_at_once, known.workers_beside_reads) == (26, 51, 2)
+    assert (known.reads_at_once, known.workers_at_once) == (26, 51)
 
 
 def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do(
@@ -268,8 +268,6 @@ def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do(
     assert rate(sixteen, costs) < 1.2 * rate(two, costs)
     unknown = dataclasses.replace(costs, cores_elsewhere=None)
     assert rate(sixteen, unknown) > 4 * rate(two, unknown)
-    assert cost_model.useful(costs, facts()).workers_elsewhere == 2
-    assert cost_model.useful(unknown, facts()).workers_elsewhere is None
 
 
 def rate_of(limit: Bounds, kind: Kind) -> float | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Facts, Impossible, Limits
-from autopipe.pipeline.config import Params, PipelineConfig, to_config
+from autopipe.pipeline.config import Params, to_config
 from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.feasible import candidates, trim, why_not
@@ -191,16 +190,6 @@ def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_wh
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
     with pytest.raises(SpaceError, match="--max-workers"):
         trim(space, dataclasses.replace(FACTS, limits=Limits(workers=0)))
-
-
-def test_workers_elsewhere_are_tried_up_to_twice_as_many_as_are_of_use_there(
-    elsewhere: Callable[[int], PipelineConfig],
-) -> None:
-    configs = {count: elsewhere(count) for count in (2, 4, 5, 16)}
-    known = facts(workers_elsewhere=2)
-    assert [count for count, config in configs.items() if why_not(config, known) is None] == [2, 4]
-    assert why_not(configs[16], facts(workers_at_once=2)) is None
-    assert why_not(configs[16], known.unmeasured) is None
 
 
 def test_knobs_without_effect_here_have_one_value(space: Space) -> None:
