@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -19,9 +18,8 @@ import numpy as np
 from autopipe import native
 from autopipe.errors import LoaderError
 from autopipe.hardware import disk, machine
-from autopipe.measure import costs as cost_model
 from autopipe.measure import op_costs, stats
-from autopipe.measure.costs import Costs
+from autopipe.measure.costs import READ
 from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.feed import PageCache, existing
 from autopipe.measure.op_costs import Clock
@@ -40,15 +38,6 @@ from autopipe.workload.workload import Workload
 _ROUND_SECONDS = 2.0  # predicted; about four of them run
 _EDGE_SECONDS = 0.05
 _PATIENCE_SECONDS = 10.0  # with a round that takes far longer than was predicted: a part of it has to do
-
-
-def round_batch_size(wanted: int, config: PipelineConfig, costs: Costs) -> int:
-    """Return the batch size for timing: the wanted one, or less if a round of such batches would take long.
-
-    Rounds are long only if an image takes milliseconds, and then it costs the same in a smaller batch.
-    """
-    workers = config.loader.worker_count() or 1
-    return max(1, min(wanted, int(_ROUND_SECONDS * cost_model.predict(config, costs) / workers)))
 
 
 def timed(
@@ -116,7 +105,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     ops = op_costs.with_lock(single, part, plan, order, lambda: report.progress(0, 0.0))
     report.progress(0, 0.0)
     loader = _loader(workload, plan, reading)
-    part = dataclasses.replace(part, batch_size=_batch_size(part, loader, ops, reading))
+    part = dataclasses.replace(part, batch_size=batch_size(part.batch_size, loader, ops, reading))
     if reading is not None:  # reads wait as they do in the state of the page cache in which trials find the files
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
     rate, whole = run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
@@ -171,17 +160,18 @@ def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Thread
     return Threads(workers=max(1, min(cores, room - queue_size)), queue_size=queue_size, read_ahead=read_ahead)
 
 
-def _batch_size(workload: Workload, loader: Threads, ops: Sequence[OpCost], reading: ReadCosts | None) -> int:
-    """Choose the batch size of the loader alone; reads count as waiting only if they waited when ops were timed."""
-    config = PipelineConfig(loader=loader)
-    waiting = reading if ops[0].wait_seconds_per_image > 0 else None
-    costs = dataclasses.replace(_costs_alone(config, ops), reads=waiting)
-    return round_batch_size(workload.batch_size, config, costs)
+def batch_size(wanted: int, loader: Threads, ops: Sequence[OpCost], reading: ReadCosts | None) -> int:
+    """Return the batch size of the loader alone: the wanted one, or less if a round of such batches would take long.
 
-
-def _costs_alone(config: PipelineConfig, ops: Sequence[OpCost]) -> Costs:
-    """Return the costs of a loader without a model."""
-    return Costs(ops=tuple(ops), model_rates={config.model_setup: math.inf}, cores=machine.core_time())
+    Rounds are long only if an image takes milliseconds, and then it costs the same in a smaller batch. Reads count as
+    waiting only if they waited when ops were timed.
+    """
+    ahead = loader.reads_ahead()
+    made = [op.seconds_per_image if ahead and op.name == READ else op.wall_seconds_per_image for op in ops]
+    rate = loader.workers / max(sum(made), 1e-9)
+    if reading is not None and ops[0].wait_seconds_per_image > 0:
+        rate = min(rate, reading.images_per_second(loader.reads_at_once() or loader.workers))
+    return max(1, min(wanted, int(_ROUND_SECONDS * rate / loader.workers)))
 
 
 def few(workload: Workload, config: PipelineConfig, pages: PageCache, rate: float | None) -> Workload:

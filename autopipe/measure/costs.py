@@ -1,10 +1,9 @@
 """The cost model: from measured costs and a configuration to the rate that each part of the machine allows. Pure.
 
-`rates` computes the parts. `predict` joins them into one rate, which orders the candidates of a training that tunes
-itself and stands beside each trial, but is never a result. `bounds` lists the limits that nothing can exceed, for
-`autopipe.measure.bottleneck` to word. Three costs of an op are kept apart: processor time, waiting, and processor time
-under Python's lock (GIL), of which an op of the native library has none. The last section compares the one-time costs
-of other sample forms with their savings in each epoch.
+`bounds` lists the limits that nothing can exceed, for `autopipe.measure.bottleneck` to word; no rate is predicted.
+Three costs of an op are kept apart: processor time, waiting, and processor time under Python's lock (GIL), of which an
+op of the native library has none. The last section compares the one-time costs of other sample forms with their savings
+in each epoch.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ import pydantic
 from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import student_t_95
-from autopipe.pipeline.config import STORAGES, LoaderConfig, ModelSetup, PipelineConfig
+from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
 from autopipe.values import Estimate, Value
 
-_COPY = 1 / 4e9  # seconds to move one byte in memory, once
-_SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest part: with and without a queue
+COPY_SECONDS = 1 / 4e9
+"""Seconds to move one byte in memory, once."""
 _MUCH = 0.25  # of the processor time: workers that wait for less keep the cores busy, apart from errors of measurement
 _MAKING_SECONDS = 1.5  # of a trial, for filling a cache or writing another form
 _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
@@ -39,7 +38,7 @@ class Costs:
     """The measured costs of a workload on a machine."""
 
     ops: tuple[OpCost, ...]  # reading first, then each op in order
-    model_rates: Mapping[ModelSetup, float]  # the model alone, by its setup, in images/s
+    model_images_per_second: float = math.inf  # the model alone, in its fastest setup
     model_core_seconds: float = 0.0  # of an image while the model trains
     model_device_bytes: int = 0  # memory of the accelerator that is in use while the model trains; 0 if not known
     cores: float | None = None  # usable ones; None if not known
@@ -50,8 +49,6 @@ class Costs:
     depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
     compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
     finished_bytes: int = 0  # the same with `finish="host"`
-    # seconds an image to the device, by the setup of the model; empty if a batch is used in place
-    transfer_seconds: Mapping[ModelSetup, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
@@ -62,7 +59,7 @@ class Costs:
         depths = measured.depths if facts is None else facts.workload.depths
         return cls(
             ops=measured.op_costs,
-            model_rates={each.setup: each.model_images_per_second.value for each in ceilings},
+            model_images_per_second=max(each.model_images_per_second.value for each in ceilings),
             model_core_seconds=measured.model_core_seconds_per_image,
             model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
             cores=measured.cores or (None if facts is None else facts.cores),
@@ -73,7 +70,6 @@ class Costs:
             depths=depths,
             compact_bytes=compact,
             finished_bytes=known.finished_bytes or compact,
-            transfer_seconds={each.setup: each.transfer_seconds_per_image or 0.0 for each in ceilings},
         )
 
     def cores_of_workers(self, config: PipelineConfig) -> float:
@@ -87,28 +83,8 @@ class Costs:
         """Return the read and the deterministic first ops."""
         return [op for op in self.ops if op.part == "fixed"]
 
-    def model_rate(self, config: PipelineConfig) -> float:
-        """Return images/s of the model alone in this setup; if not measured, in the fastest one on as many devices.
-
-        If none on as many was, it is scaled linearly: the user has asked for a number that was not measured.
-        """
-        known = self.model_rates.get(config.model_setup)
-        if known is not None:
-            return known
-        if alike := [rate for setup, rate in self.model_rates.items() if setup.devices == config.devices]:
-            return max(alike)
-        return max(rate / setup.devices for setup, rate in self.model_rates.items()) * config.devices
-
     def sent_bytes(self, finish: str) -> int:
         return self.finished_bytes if finish == "host" else self.compact_bytes
-
-    def transfer(self, config: PipelineConfig) -> float:
-        """Return seconds to send an image to the device; in proportion to its bytes if the setup was not measured."""
-        known = 0.0 if config.loader.keeps_on_device else self.transfer_seconds.get(config.model_setup)
-        if known is not None:
-            return known
-        each = (took / max(1, self.sent_bytes(setup.finish)) for setup, took in self.transfer_seconds.items())
-        return max(each, default=0.0) * self.sent_bytes(config.finish)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +131,8 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     keeps = config.kept
     cached = keeps.part if filled and keeps.in_memory else 0.0
     missed, converted = 1.0 - cached, keeps.converts
-    depth = _depth(config, costs)
-    kept = costs.fixed if depth == 0 else costs.fixed[1 + depth :]
+    done = depth(config, costs)
+    kept = costs.fixed if done == 0 else costs.fixed[1 + done :]
     prefix = [_kept_read(op) if converted else op for op in kept]
     spared = 1 if config.kept.encoded else len(prefix)  # a sample in memory spares the read, and the first ops
     paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
@@ -175,7 +151,8 @@ def _kept_read(op: OpCost) -> OpCost:
     return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
 
 
-def _depth(config: PipelineConfig, costs: Costs) -> int:
+def depth(config: PipelineConfig, costs: Costs) -> int:
+    """Return how many ops are done before samples are converted; 0 if they are not."""
     keeps = config.kept
     if not keeps.converts:
         return 0
@@ -185,84 +162,9 @@ def _depth(config: PipelineConfig, costs: Costs) -> int:
     return costs.depths.get(keeps.form, deepest)
 
 
-# ---------------------------------------------------------------- rates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
-    """The images/s that each part of the machine allows a configuration; None: the part is no limit."""
-
-    work: Work
-    busy: float  # processor seconds of the loader for an image
-    waits: float  # seconds that a worker waits for an image
-    model: float  # the model alone
-    cores: float  # the model and the loader, on the same cores
-    loader: float  # the loader alone on these cores
-    workers: float  # the workers, if they had a core each
-    worker_cores: float  # the cores that the workers share
-    reads: float | None
-    lock: float | None
-
-
-def rates(config: PipelineConfig, costs: Costs, *, bound: bool = False) -> Rates:
-    """Compute the rate of each part: as a prediction, or as a `bound` that nothing can exceed.
-
-    A prediction includes the loader's overhead over its ops, and no gain from more reads at a time than were measured.
-    """
-    does, loader = work(config, costs), config.loader
-    least = 0.0 if bound else 1e-9
-    busy = max(does.core_seconds if bound else _loader_core_seconds(config, costs, does), least)
-    here = max(received_core_seconds(does), least) if loader.works_elsewhere else busy
-    waits = does.op_wait_seconds + worker_read_seconds(config, does)
-    cores, count = costs.cores or 1.0, loader.worker_count()
-    held = lock_seconds(does.paid, turns(config.loader, costs.cores or 1.0))
-    return Rates(
-        work=does,
-        busy=busy,
-        waits=waits,
-        model=costs.model_rate(config),
-        cores=_rate(cores, here + costs.model_core_seconds),
-        loader=_rate(cores, here),
-        workers=_rate(cores if count is None else max(1, count), busy + waits),
-        worker_cores=_rate(costs.cores_of_workers(config), busy),
-        reads=_reads_rate(config, does, costs, bound=bound),
-        lock=1 / held if held > 0 and loader.shares_lock() else None,
-    )
-
-
-def predict(config: PipelineConfig, costs: Costs) -> float:
-    """Predict the steady images/s from the slowest of model, workers, lock, reads and cores.
-
-    The times of the parts are joined by a p-norm: a queue hides all but the slowest, without one they add up.
-    """
-    each, loader = rates(config, costs), config.loader
-    made = min(each.workers, each.worker_cores)
-    if each.reads is not None and not loader.reads_ahead():
-        made = min(made, each.reads)  # the workers' own reads are in their time already
-    ahead = each.reads if loader.reads_ahead() else None
-    joined = [rate for rate in (each.model, each.cores, ahead, made, each.lock) if rate is not None]
-    # With a queue, core time and model time are separate limits; without one, the two wait for each other.
-    buffered = loader.buffered_batches()
-    sharpness = _SHARPNESS[buffered is None or buffered - (loader.worker_count() or 0) > 1]
-    slowness = sum(math.pow(rate, -sharpness) for rate in joined)
-    slowest = math.pow(slowness, -1 / sharpness)
-    if config.device_prefetch == 0:  # the step waits for its batch to arrive
-        slowest = 1 / (1 / slowest + costs.transfer(config))
-    return slowest
-
-
-def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
-    if config.loader.keeps_on_device:
-        return 0.0
-    spared = _depth(config, costs) > 0 and does.cached < 1
-    copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
-    busy = does.core_seconds + copied * _COPY
-    return busy * config.loader.work_factor + does.sent_bytes * _COPY
-
-
 def received_core_seconds(does: Work) -> float:
     """Compute the processor time here for an image that was made elsewhere: it is received and copied once."""
-    return 2 * does.sent_bytes * _COPY
+    return 2 * does.sent_bytes * COPY_SECONDS
 
 
 def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
@@ -270,8 +172,10 @@ def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
     return 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
 
 
-def _reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool) -> float | None:
-    """Compute the images/s of the storage with this many reads at a time; None if it is no limit."""
+def reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool = False) -> float | None:
+    """Compute the images/s of the storage with this many reads at a time; None if it is no limit. A `bound` is not
+    lowered if as many were not measured.
+    """
     limits = []
     if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
         rate = costs.reads.bound_images_per_second if bound else costs.reads.images_per_second
@@ -344,44 +248,48 @@ class Bounds:
 
 def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Bounds:
     """Compute the limits of a configuration from the measured ceiling of its setup."""
-    costs = Costs.of([ceiling], facts)
-    each = rates(config, costs, bound=True)
+    costs, loader = Costs.of([ceiling], facts), config.loader
+    does = work(config, costs)
     found = [Limit(kind=Kind.MODEL, images_per_second=ceiling.model_images_per_second.value)]
     if costs.ops and costs.cores is not None:
-        found += _core_limits(config, each, costs.cores)
-    if each.reads is not None:
-        found.append(Limit(kind=_storage_kind(config, each, costs), images_per_second=each.reads))
-    if ceiling.transfer_seconds_per_image and not config.loader.keeps_on_device:
+        found += _core_limits(config, does, costs, costs.cores)
+    if (reads := reads_rate(config, does, costs, bound=True)) is not None:
+        found.append(Limit(kind=_storage_kind(config, does, costs, reads), images_per_second=reads))
+    if ceiling.transfer_seconds_per_image and not loader.keeps_on_device:
         found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
-    if each.lock is not None:
-        most = max(python_ops(each.work.paid), key=lambda op: op.lock_seconds_per_image)
-        found.append(Limit(kind=Kind.PYTHON_LOCK, images_per_second=each.lock, op=most.name))
+    held = lock_seconds(does.paid, turns(loader, costs.cores or 1.0)) if loader.shares_lock() else 0.0
+    if held > 0:
+        most = max(python_ops(does.paid), key=lambda op: op.lock_seconds_per_image)
+        found.append(Limit(kind=Kind.PYTHON_LOCK, images_per_second=1 / held, op=most.name))
     found.sort(key=lambda limit: limit.images_per_second)
-    return Bounds(limits=tuple(found), work=each.work, costs=costs, config=config)
+    return Bounds(limits=tuple(found), work=does, costs=costs, config=config)
 
 
-def _core_limits(config: PipelineConfig, each: Rates, cores: float) -> list[Limit]:
-    does, loader = each.work, config.loader
+def _core_limits(config: PipelineConfig, does: Work, costs: Costs, cores: float) -> list[Limit]:
+    loader, busy = config.loader, does.core_seconds
+    here = received_core_seconds(does) if loader.works_elsewhere else busy
     op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
     kind = Kind.HAND_OVER if loader.works_elsewhere or loader.keeps_on_device else Kind.OP
-    found = [Limit(kind=kind, images_per_second=each.cores, op=op, without_model=each.loader)]
-    workers = loader.worker_count()
-    if workers is not None and (workers < cores or each.waits > _MUCH * each.busy or loader.works_elsewhere):
-        if loader.works_elsewhere and each.worker_cores < each.workers:
-            return [*found, Limit(kind=Kind.OP, images_per_second=each.worker_cores, op=op, elsewhere=True)]
-        by_reads = worker_read_seconds(config, does) > each.busy + does.op_wait_seconds
+    together = _rate(cores, here + costs.model_core_seconds)
+    found = [Limit(kind=kind, images_per_second=together, op=op, without_model=_rate(cores, here))]
+    workers, waits = loader.worker_count(), does.op_wait_seconds + worker_read_seconds(config, does)
+    if workers is not None and (workers < cores or waits > _MUCH * busy or loader.works_elsewhere):
+        allowed, there = _rate(max(1, workers), busy + waits), _rate(costs.cores_of_workers(config), busy)
+        if loader.works_elsewhere and there < allowed:
+            return [*found, Limit(kind=Kind.OP, images_per_second=there, op=op, elsewhere=True)]
+        by_reads = worker_read_seconds(config, does) > busy + does.op_wait_seconds
         kind = Kind.STORAGE_LATENCY if by_reads else Kind.OP
         waited_for = [cost for cost in does.paid if cost.name != READ or not loader.reads_ahead()]
         op = max(waited_for, key=lambda op: op.wall_seconds_per_image).name if waited_for else op
-        found.append(Limit(kind=kind, images_per_second=each.workers, op=None if by_reads else op, workers=True))
+        found.append(Limit(kind=kind, images_per_second=allowed, op=None if by_reads else op, workers=True))
     return found
 
 
-def _storage_kind(config: PipelineConfig, each: Rates, costs: Costs) -> Kind:
+def _storage_kind(config: PipelineConfig, does: Work, costs: Costs, rate: float) -> Kind:
     reads, at_once = costs.reads, _reads_at_once(config, costs)
     by_latency = (
         reads is not None
-        and (each.reads or 0.0) >= 0.99 * at_once / reads.latency_seconds / each.work.from_source
+        and rate >= 0.99 * at_once / reads.latency_seconds / does.from_source
         and not (reads.saturated and reads.at_once <= at_once)  # more at a time were seen to bring nothing
     )
     return Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH
@@ -395,7 +303,7 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     cores = costs.cores or 1.0
     convert = 0.0
     if config.kept.converts:
-        before = costs.fixed[: 1 + _depth(config, costs)]
+        before = costs.fixed[: 1 + depth(config, costs)]
         busy = sum(op.seconds_per_image for op in before) / cores
         convert = samples * max(busy, sum(op.wall_seconds_per_image for op in before) / cores)
     if not config.kept.in_memory and not config.loader.keeps_on_device:
@@ -404,11 +312,11 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     fixed = [op for op in made.paid if op.part == "fixed"][: 1 if config.kept.encoded else None]
     workers = config.loader.worker_count() or cores
     busy = sum(op.seconds_per_image for op in fixed)
-    if _depth(config, costs) > 0:
-        busy += costs.compact_bytes * _COPY
+    if depth(config, costs) > 0:
+        busy += costs.compact_bytes * COPY_SECONDS
     waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
     fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
-    reads = _reads_rate(config, made, costs, bound=False)
+    reads = reads_rate(config, made, costs)
     return convert, samples * config.kept.part * max(fill, 1 / reads if reads else 0.0)
 
 
@@ -429,7 +337,7 @@ def reads_at_once(costs: Costs) -> int:
     if reads is None or not reads.waits:
         return 1
     busy = sum(op.seconds_per_image for op in costs.ops if op.part != "finish")
-    target = min((costs.cores or 1) / max(busy, 1e-9), max(costs.model_rates.values()))
+    target = min((costs.cores or 1) / max(busy, 1e-9), costs.model_images_per_second)
     if reads.saturated:
         target = min(target, reads.best_images_per_second)
     return max(1, min(_MOST_AT_ONCE, math.ceil(1.25 * target * reads.latency_seconds)))

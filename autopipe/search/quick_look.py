@@ -21,7 +21,7 @@ from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
+from autopipe.pipeline.config import Kept, PipelineConfig
 from autopipe.pipeline.space import Space
 from autopipe.search import feasible, library
 from autopipe.search.race import Measure, Race
@@ -133,7 +133,7 @@ class Look:
         described = self.facts.workload
         return Costs(
             ops=self.ops,
-            model_rates={ModelSetup(): _FAST},
+            model_images_per_second=_FAST,
             cores=machine.core_time(),
             reads=self.reads,
             bytes_per_image=described.mean_bytes,

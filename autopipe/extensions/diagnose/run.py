@@ -347,7 +347,7 @@ def _python(trainer: Any) -> dict[str, Any]:
         ops = op_costs.with_lock(op_costs.as_made(ops, workload, plan, indices), workload, plan, indices)
     except AutopipeError:
         return {}
-    paid = costs.work(config, costs.Costs(ops=ops, model_rates={})).paid
+    paid = costs.work(config, costs.Costs(ops=ops)).paid
     threads = costs.turns(config.loader, machine.core_time())
     return {"ops": paid, "threads": threads, "not_native": native.why_not()}
 

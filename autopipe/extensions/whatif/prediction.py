@@ -24,6 +24,7 @@ from autopipe import again
 from autopipe.artifact import artifact as files
 from autopipe.artifact import pick
 from autopipe.errors import ArtifactError
+from autopipe.extensions.whatif.expected import model_rate, predict
 from autopipe.hardware.machine import size_text
 from autopipe.measure import bottleneck as bottlenecks
 from autopipe.measure import costs as cost_model
@@ -107,11 +108,10 @@ def _way(config: PipelineConfig) -> Hashable:
 
 def correction(measured: Measured) -> Correction:
     """Return the correction of predictions, from measurements beside them."""
-    costs = Costs.of([measured.ceiling])
     logs: dict[Hashable, list[float]] = {}
     for config, rate in measured.pairs:
         if rate > 0:
-            logs.setdefault(_way(config), []).append(math.log(rate / cost_model.predict(config, costs)))
+            logs.setdefault(_way(config), []).append(math.log(rate / predict(config, measured.ceiling)))
     centres = {way: fmean(each) for way, each in logs.items()}
     off = [each - centres[way] for way, those in logs.items() if len(those) > 1 for each in those]
     error = math.expm1(math.sqrt(fmean([each**2 for each in off]))) if off else 0.0
@@ -350,7 +350,7 @@ def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Corr
     for config in _candidates(measured, costs, machine):
         factor = corrected.of(config)
         most = cost_model.bounds(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
-        rates[config] = min(factor * cost_model.predict(config, costs), most, costs.model_rate(config))
+        rates[config] = min(factor * predict(config, ceiling), most, model_rate(config, ceiling))
     most = max(rates.values())
     cheapest = min((config for config, rate in rates.items() if rate >= (1 - _TIE) * most), key=_price)
     return cheapest, rates[cheapest]

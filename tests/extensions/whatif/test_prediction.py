@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from autopipe.extensions.whatif.expected import predict
 from autopipe.extensions.whatif.prediction import INTERCONNECTS, Machine, Measured, WhatIf, correction, what_if
-from autopipe.measure.costs import Costs, predict
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -37,7 +37,7 @@ def ceiling(model: float = 10_000.0, **other: Any) -> Ceiling:
 
 
 def measured(of: Ceiling, *, wrong_by: float = 1.0, config: PipelineConfig = CONFIG, more: Any = ()) -> Measured:
-    rate = wrong_by * predict(config, Costs.of([of]))
+    rate = wrong_by * predict(config, of)
     return Measured(ceiling=of, batch_size=32, winner=config, pairs=[(config, rate), *more])
 
 
@@ -168,7 +168,7 @@ def test_nothing_is_predicted_beyond_the_limit(wrong_by: float) -> None:
 def test_the_range_is_as_wide_as_predictions_were_wrong() -> None:
     of = ceiling()
     configs = [PipelineConfig(loader=Threads(workers=2, queue_size=size)) for size in (4, 6, 10, 12)]
-    right = [(each, predict(each, Costs.of([of]))) for each in configs]
+    right = [(each, predict(each, of)) for each in configs]
     wrong = [(each, guess * (1.5 if number % 2 else 0.7)) for number, (each, guess) in enumerate(right)]
     assert correction(measured(of, more=right)).error == 0.05
     assert correction(measured(of, more=wrong)).error > 0.25
@@ -179,7 +179,7 @@ def test_each_way_of_feeding_is_corrected_by_what_was_measured_of_it() -> None:
     cached = CONFIG.model_copy(update={"keep": "memory"})
     found = correction(measured(ceiling(), wrong_by=0.8, more=[(cached, 500.0)]))
     assert found.of(CONFIG) == pytest.approx(0.8)
-    assert found.of(cached) == pytest.approx(500.0 / predict(cached, Costs.of([ceiling()])))
+    assert found.of(cached) == pytest.approx(500.0 / predict(cached, ceiling()))
     assert found.of(CONFIG.model_copy(update={"finish": "host"})) == pytest.approx(0.8)
 
 
@@ -210,11 +210,11 @@ def test_all_samples_are_held_in_a_memory_that_has_room_for_their_sizes() -> Non
 
 def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -> None:
     cached = CONFIG.model_copy(update={"keep": "memory"})
-    study = with_sizes(10 * GIB, 64 * GIB, (cached, predict(cached, Costs.of([ceiling()]))))
+    study = with_sizes(10 * GIB, 64 * GIB, (cached, predict(cached, ceiling())))
     assert cache_there(study) == "memory"
     assert cache_there(study, memory_bytes=8 * GIB) == "none"
     half = CONFIG.model_copy(update={"keep": "memory:50%"})
-    part = with_sizes(10 * GIB, 64 * GIB, (half, predict(half, Costs.of([ceiling()]))))
+    part = with_sizes(10 * GIB, 64 * GIB, (half, predict(half, ceiling())))
     assert cache_there(part, memory_bytes=8 * GIB) == "memory:50%"
 
 

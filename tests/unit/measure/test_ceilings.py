@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -9,10 +8,9 @@ import numpy as np
 import pytest
 
 from autopipe.measure import ceilings
-from autopipe.measure.costs import Costs
 from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.measure.feed import PageCache
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
@@ -49,32 +47,26 @@ class Loader:
         return found.value
 
 
-def costs(op_seconds: float, cores: float, found: ReadCosts | None = None) -> Costs:
+def size(op_seconds: float, workers: int, found: ReadCosts | None = None, read_ahead: int = 0) -> int:
     waits = 0.0 if found is None else found.wait_seconds
     ops = (
         OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
         OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
     )
-    return Costs(ops=ops, model_rates={ModelSetup(): math.inf}, cores=cores, reads=found)
-
-
-def threads(workers: int, read_ahead: int = 0) -> PipelineConfig:
-    return PipelineConfig(loader=Threads(workers=workers, read_ahead=read_ahead))
+    return ceilings.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
 
 
 def test_a_storage_that_waits_is_timed_in_seconds_on_many_cores() -> None:
     """In batches of 256 it would be 78 s: 66 of them at first, and then 64 twice, of 640 images a second."""
-    size = ceilings.round_batch_size(256, threads(64, read_ahead=64), costs(0.002, 64.0, S3))
-    loader = Loader(size, itertools.repeat(size / 640))
+    few = size(0.002, 64, S3, read_ahead=64)
+    loader = Loader(few, itertools.repeat(few / 640))
     assert loader.rate(64) == pytest.approx(640)
     assert 3 < loader.now < 8
 
 
 def test_slow_ops_are_timed_in_smaller_batches_too() -> None:
-    size = ceilings.round_batch_size(256, threads(64), costs(0.1, 64.0))
-    assert 15 < size < 21
-    assert ceilings.round_batch_size(256, threads(2), costs(0.001, 2.0)) == 256
-    assert ceilings.round_batch_size(256, threads(2), costs(60.0, 2.0)) == 1
+    assert 15 < size(0.1, 64) < 21
+    assert (size(0.001, 2), size(60.0, 2)) == (256, 1)
 
 
 def test_a_loader_that_is_fast_goes_through_the_same_batches_as_ever() -> None:
