@@ -18,7 +18,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import Verification
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.storage.convert import Converted
-from autopipe.reports import tables
+from autopipe.reports import tables, terminal
 from autopipe.reports.answer import Answer
 from autopipe.values import count_text
 
@@ -54,7 +54,7 @@ def convert(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
         shard: "I/N" writes one part only, 0/N to N-1/N, for a job array.
         by: "NAME=ADDRESS" has the cluster at an address write, by the extension of that name.
         verify: then check the files, and compare samples with the source.
-        on_progress: is called with the number of samples done and the total.
+        on_progress: is called with the number of samples done and the total; None: a notebook shows both.
 
     Raises:
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
@@ -69,7 +69,8 @@ def convert(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
         raise ConfigError("`by` writes all parts, but `shard` asks for one.", hint="Leave one of them out.")
     writer, target = None if by is None else _writer(by), request.target(workload)
     job = converting.job(target.workload, to, out, cut="deepest" if cut is None else cut)
-    done = job.run(workers=workers, part=part, by=writer, on_progress=on_progress)
+    told = on_progress or terminal.counted("converting", "samples")
+    done = job.run(workers=workers, part=part, by=writer, on_progress=told)
     lines = []
     for depth, size in job.sizes.items():
         label, other = ("keeps", "") if depth == job.conversion.cut else ("or", f"  (--cut {depth})")
@@ -123,7 +124,7 @@ def verify(
         space: the search space whose loaders are compared: a name, or a YAML file.
         files: read and decode every sample, and list those that are damaged; no loader is run.
         workers: threads that read the files; None: one on each core.
-        on_progress: is called with the number of files done and the total.
+        on_progress: is called with the number of files done and the total; None: a notebook shows both.
 
     Raises:
         WorkloadError: the workload cannot be imported or run.
@@ -136,7 +137,8 @@ def verify(
         raise ConfigError(f"`samples` must be a whole number of 1 or more, but got {samples!r}.")
     target = request.target(workload)
     if files:
-        found = verifying.verify_files(target.workload, workers=workers, on_progress=on_progress)
+        told = on_progress or terminal.counted("checking", "samples")
+        found = verifying.verify_files(target.workload, workers=workers, on_progress=told)
         return Answer(found, Text("\n".join(tables.file_lines(found))))
     from autopipe.search import searching, settings  # imports Optuna
 

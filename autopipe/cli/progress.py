@@ -1,4 +1,6 @@
-"""Shows a tune on the terminal: a live line while trials run, and plain lines that stay. Writes to stderr only."""
+"""Shows a tune on the terminal: a live line while trials run, and plain lines that stay. In a file, the live line is a
+plain one, twice a minute. Writes to stderr only.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from autopipe.search.trials import Asker
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns
+_SILENT_SECONDS = 30.0  # in a log
 
 
 class Progress:
@@ -42,7 +45,7 @@ class Progress:
         self._console = console = console or terminal.Console(stderr=True)
         self._verbose = verbose
         self._clock = clock
-        self._began = clock()
+        self._began = self._said = clock()
         self._ends = None if budget_seconds is None else self._began + budget_seconds
         self._best: float | None = None
         self._doing = "importing the workload and its framework"
@@ -77,6 +80,7 @@ class Progress:
 
     def say(self, label: str, text: str, *, one_line: bool = False) -> None:
         """Print a line that stays; on a terminal long ones are wrapped below the text, or cut."""
+        self._said = self._clock()
         line = f"{label:<{_LABEL}}{text}"
         if self._console.is_terminal and not one_line:
             line = textwrap.fill(line, self._console.width, subsequent_indent=" " * _LABEL, break_on_hyphens=False)
@@ -161,6 +165,8 @@ class Progress:
             self._confirming = (others, done + 1)
             what = f"confirmation, round {done // others + 1}, {done % others + 1} of {others}"
         self._doing, self._detail = f"{what}: {event.config.short()}", ""
+        if not self._console.is_terminal and self._clock() - self._said >= _SILENT_SECONDS:
+            self.say("so far", self.__rich__().plain)
 
     def _finished(self, event: events.TrialFinished) -> None:
         outcome, config = event.outcome, event.config.short()

@@ -66,15 +66,20 @@ def working(on: str) -> Status:
 
 @contextmanager
 def bar(what: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while the block runs. Yields a function that takes the number done and the total."""
+    """Show a bar on stderr while the block runs, or if that is no terminal a line in half a minute. Yields a function
+    that takes the number done and the total.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from autopipe.reports.terminal import Console
+    from autopipe.reports.terminal import Console, Count
 
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Count(lambda line: say(f"{what:<10}{line}"), unit, every_seconds=30)
+        return
     rate = TextColumn("{task.fields[rate]}", style="progress.data.speed")
     columns = (TextColumn(f"{what:<10}"), BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task(what, total=None, rate="")
 
         def told(done: int, total: int) -> None:

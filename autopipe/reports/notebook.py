@@ -6,14 +6,13 @@ It holds the time and the current step, the best so far, and every trial. The co
 from __future__ import annotations
 
 import html
-import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from autopipe.measure.facts import Ceiling
 from autopipe.reports import page, plots
 from autopipe.reports.drawing import WIDE
+from autopipe.reports.terminal import cell
 from autopipe.search.conclusion import trial
 from autopipe.search.result import Trial
 from autopipe.search.trials import (
@@ -33,15 +32,8 @@ Show = Callable[[dict[str, str]], None]
 
 def progress(budget_seconds: float | None = None) -> OnEvent | None:
     """Return the listener that shows the progress in the running cell; None outside of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too
-        return None
-    import IPython.display
-
-    display: Any = IPython.display.display  # without types
-    handle = display({"text/plain": "tuning"}, raw=True, display_id=True)
-    return Live(lambda shown: handle.update(shown, raw=True), budget_seconds)
+    show = cell("tuning")
+    return None if show is None else Live(show, budget_seconds)
 
 
 class Live:
@@ -86,12 +78,14 @@ class Live:
 
     def _line(self, seconds: float) -> str:
         best = "" if self._best is None else f", best so far {self._best:,.0f} images/s"
-        return f"{self._doing} ({seconds:.0f} s{best})"
+        return f"{self._doing} ({seconds:.0f} s{self._whole()}{best})"
+
+    def _whole(self) -> str:
+        return "" if self._budget is None else f" of {self._budget:.0f} s"
 
     def _html(self, seconds: float) -> str:
-        left = "" if self._budget is None else f" of {self._budget:.0f} s"
         best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
         drawn = ""
         if self._trials:
             drawn = plots.draw_history(self._trials, self._ceiling, WIDE).render()
-        return page.framed(f"<p>{best}{seconds:.0f} s{left}. {html.escape(self._doing)}</p>{drawn}")
+        return page.framed(f"<p>{best}{seconds:.0f} s{self._whole()}. {html.escape(self._doing)}</p>{drawn}")

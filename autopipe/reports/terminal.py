@@ -1,11 +1,12 @@
-"""The console, and lines behind labels. The text is made elsewhere."""
+"""The console, the output of a notebook's cell, lines behind labels and of counts. Other text is made elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import rich.console
@@ -64,3 +65,55 @@ def figures(*titles: str, words: Collection[str] = ()) -> Table:
         of_words = title in words
         shown.add_column(title, justify="left" if of_words else "right", no_wrap=not of_words, overflow="fold")
     return shown
+
+
+class Count:
+    """Says in a line how far some work is, its rate and the seconds left, at most once in `every_seconds`. It is called
+    with the number done and the total; what was done before the first call does not count into the rate.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        unit: str,
+        *,
+        every_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._say, self._unit, self._every, self._clock = say, unit, every_seconds, clock
+        self._began: tuple[float, int] | None = None
+        self._said, self._has_said = clock(), False
+
+    def __call__(self, done: int, total: int) -> None:
+        now = self._clock()
+        if self._began is None:
+            self._began = now, done
+        if now - self._said < self._every and not (self._has_said and done == total):
+            return
+        self._said, self._has_said = now, True
+        rate = (done - self._began[1]) / max(1e-9, now - self._began[0])
+        left = f", {rate:,.0f} {self._unit}/s, {(total - done) / rate:,.0f} s left" if rate and done < total else ""
+        self._say(f"{done:,} of {total:,} {self._unit}{left}")
+
+
+def cell(first: str) -> Callable[[dict[str, str]], None] | None:
+    """Begin an output of the running cell, and return what replaces it, by the text of each kind; None outside of a
+    notebook.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too
+        return None
+    import IPython.display
+
+    display: Any = IPython.display.display  # without types
+    handle = display({"text/plain": first}, raw=True, display_id=True)
+    return lambda shown: handle.update(shown, raw=True)
+
+
+def counted(what: str, unit: str) -> Count | None:
+    """Return what shows in the running cell how much of some work is done; None outside of a notebook."""
+    show = cell(what)
+    return (
+        None if show is None else Count(lambda line: show({"text/plain": f"{what}: {line}"}), unit, every_seconds=0.5)
+    )

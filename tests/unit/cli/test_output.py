@@ -131,7 +131,9 @@ def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytes
     assert capsys.readouterr() == ("the result\n", f"wrote     {name}\n")
 
 
-def test_a_bar_is_for_a_terminal_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_is_for_a_terminal_alone_and_a_short_work_says_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with screen.bar("looking", unit="samples") as told:
         told(40, 40)
     assert capsys.readouterr() == ("", "")

@@ -205,3 +205,13 @@ def test_in_a_proof_the_live_line_counts() -> None:
     screen.tell(events.ConfirmationStarted(configs=(CONFIG, CONFIG), blocks=(2, 3)))
     screen.tell(*[started("proof:0")] * 3)
     assert "confirmation, round 2, 1 of 2: threads(workers=2)" in screen.live()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_log_has_a_line_of_what_runs_if_nothing_else_was_said(terminal: bool) -> None:
+    screen = Screen(terminal=terminal, budget_seconds=100.0)
+    screen.now = 20.0
+    assert screen.tell(started()) == []
+    screen.now = 40.0
+    expected = [] if terminal else ["so far    40 s, 60 s left | trial 4: threads(workers=2) keep=memory"]
+    assert screen.tell(started()) == expected

@@ -34,8 +34,8 @@ def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
     )
     live(_started(4, "proof:1"))
     lines = [each["text/plain"] for each in shown]
-    assert lines[0] == "trial 4: threads(workers=2) (2 s)"  # as the command line counts
-    assert lines[2] == "confirmation: threads(workers=2) (7 s, best so far 1,465 images/s)"
+    assert lines[0] == "trial 4: threads(workers=2) (2 s of 120 s)"  # as the command line counts
+    assert lines[2] == "confirmation: threads(workers=2) (7 s of 120 s, best so far 1,465 images/s)"
 
 
 def test_the_picture_has_every_trial_the_time_and_the_best_and_is_drawn_in_place() -> None:

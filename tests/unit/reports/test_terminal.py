@@ -10,7 +10,7 @@ from typing import TextIO
 import pytest
 from rich.table import Table
 
-from autopipe.reports.terminal import Console
+from autopipe.reports.terminal import Console, Count
 
 FOREIGN = "it failed: 'photos[final]' [/data] [bold]a:dog:b"
 
@@ -48,3 +48,12 @@ def test_what_is_told_beside_a_result_is_lost_where_stderr_takes_no_more_and_the
         sys.stderr.write("a line of somebody else's\n")
         Console().print("the result")
     assert capsys.readouterr().out == "the result\n"
+
+
+def test_a_count_tells_its_rate_and_the_time_left_now_and_then_and_the_end() -> None:
+    said: list[str] = []
+    clock = iter([0.0, 1.0, 20.0, 31.0, 32.0, 33.0]).__next__
+    count = Count(said.append, "samples", every_seconds=30, clock=clock)
+    for done in (100, 500, 3_100, 3_500, 10_100):
+        count(done, 10_100)
+    assert said == ["3,100 of 10,100 samples, 100 samples/s, 70 s left", "10,100 of 10,100 samples"]
