@@ -71,8 +71,9 @@ def refusing_unknown(function: Callable[_Passed, _Made]) -> Callable[_Passed, _M
         for name, value in named.items():
             if name not in known:
                 said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
-                if f"--{name}" in REMOVED:
-                    raise ConfigError(f"`{name}` was removed.", hint=REMOVED[f"--{name}"])
+                if (option := f"--{name.replace('_', '-')}") in REMOVED:
+                    hint = re.sub(r"`--([a-z-]+)`", lambda match: f"`{match[1].replace('-', '_')}`", REMOVED[option])
+                    raise ConfigError(f"`{name}` was removed.", hint=hint)
                 hint = 'What it returns is written by `.save("autopipe.json")`.'
                 raise ConfigError(f"{said}{near(name, known)}", hint=hint)
         return function(*arguments, **named)
@@ -327,7 +328,7 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
             both = ",".join(dict.fromkeys([*known, *values]))
             raise ConfigError(
                 f"A setting is fixed once, but got {key}={','.join(known)} and {key}={','.join(values)}.",
-                hint=f"To try all of these values: --only {key}={both}",
+                hint=f"To try all of these values: {key}={both}",
             )
     return {key: tuple(_value_of_any(_names(key), each) for each in values) for key, values in said.items()}
 
@@ -340,7 +341,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             several = f"{key}={','.join(values)}"
             raise ConfigError(
                 f"One configuration takes one value of each setting, but got {several}.",
-                hint=f"Measure them one by one, or let `autopipe tune` try them: --only {several}",
+                hint=f"Measure them one by one, or let a tune try them: --only {several}, or only=[{several!r}].",
             )
     params = dict(configs.from_config(config))
     for key, values in split:
@@ -397,9 +398,7 @@ def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Seq
 def _split(pair: str) -> tuple[str, list[str]]:
     key, equals, text = pair.partition("=")
     if not equals or not key.strip() or not text.strip():
-        raise ConfigError(
-            f"A setting must be written key=value, but got {pair!r}.", hint="For example: --set keep=memory"
-        )
+        raise ConfigError(f"A setting must be written key=value, but got {pair!r}.", hint="For example: keep=memory")
     return key.strip(), [part.strip() for part in text.split(",")]
 
 

@@ -212,8 +212,8 @@ def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
     if sides:
         said = "; ".join(f"{name}: {each}" for name, each in sides.items())
         raise TrialError(
-            f"The study `{study.study_name}` belongs to another {', '.join(sides)} ({said}).",
-            hint="Use --fresh to start a new one, or another --out or --storage to keep both.",
+            f"The study `{study.study_name}` was recorded for something else: {said}.",
+            hint="`--fresh`, in Python fresh=True, begins a new one; another --out or --storage keeps both.",
         )
 
 

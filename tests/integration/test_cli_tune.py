@@ -198,7 +198,7 @@ def test_other_ops_are_another_study_and_refused_with_both_sides(home: Path, res
     (home / "other.py").write_text(TRAIN.replace("batch_size=8", "batch_size=4"))
     refused = autopipe("tune", "other.py:workload", *TUNE[2:], cwd=home)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "belongs to another workload" in refused.stderr
+    assert "was recorded for something else: workload: " in refused.stderr
     assert "Use --fresh to start a new one" in refused.stderr
 
 

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
-from autopipe import errors
+from autopipe import again, errors
 from autopipe.errors import ConfigError, users_lines
 from autopipe.hardware.machine import size_text
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
@@ -197,7 +197,7 @@ _KIND_HINTS = {
     FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
     FailureKind.BUILD: "Call the workload's `model` by hand and train it on one batch.",
     FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in a workload's file. "
-    "`autopipe verify --files`, of the same workload, lists all samples that cannot be used.",
+    "`{verify}` lists all samples that cannot be used.",
     FailureKind.OUT_OF_MEMORY: MEMORY_HINT,
     FailureKind.CRASHED: "The end of the trial's log shows where.",
 }
@@ -206,8 +206,8 @@ _KIND_HINTS = {
 _OF_AN_OP = "Mend the op's function; or, if only this sample is odd, remove the sample."  # no op's failure is skipped
 
 
-def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
-    """Return the failure for an exception in `phase`."""
+def failure_of(error: BaseException, phase: Phase, workload: str | None = None) -> TrialFailure:
+    """Return the failure for an exception in `phase`; `workload`: its name, if it was imported by one."""
     kind = kind_of(error, phase)
     if isinstance(error, errors.AutopipeError):
         message, hint = error.message, error.hint
@@ -222,7 +222,9 @@ def failure_of(error: BaseException, phase: Phase) -> TrialFailure:
             hint = "Give the model's last layer an output for each class, and number the classes from 0."
     if len(message) > _MESSAGE_LIMIT:
         message = f"{message[: _MESSAGE_LIMIT - 1]}…"
-    return TrialFailure(kind=kind, phase=phase, message=message, hint=hint or _KIND_HINTS.get(kind))
+    verify = "ap.verify_files(workload)" if workload is None else again.autopipe("verify", "--files", workload)
+    hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
+    return TrialFailure(kind=kind, phase=phase, message=message, hint=hint)
 
 
 def _told(text: str) -> str:

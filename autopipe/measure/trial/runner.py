@@ -78,6 +78,7 @@ class _Server:
         self._channel = channel
         self._report = _Reporter(channel)
         self._session: Session | None = None
+        self._name: str | None = None  # of the workload
 
     def serve(self, inbox: _Inbox) -> None:
         try:
@@ -98,7 +99,7 @@ class _Server:
             return None if isinstance(request, protocol.Close) else self._dispatch(request)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a workload raises is an outcome
             traceback.print_exc()  # to the log, whose tail goes with the failure
-            return failure_of(error, self._report.current)
+            return failure_of(error, self._report.current, self._name)
 
     def _dispatch(self, request: protocol.Load | protocol.Ask) -> protocol.Answer:
         if isinstance(request, protocol.Load):
@@ -121,6 +122,7 @@ class _Server:
 
     def _load(self, request: protocol.Load) -> protocol.Ready:
         terms = request.terms
+        self._name = request.workload.text if isinstance(request.workload, protocol.Reference) else None
         self._report.phase(Phase.IMPORT)
         gpu.require_installed()  # before Keras, which names no extra
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]

@@ -287,7 +287,7 @@ class BadSampleLedger:
             raise DataError(
                 f"{len(indices)} samples of epoch {epoch} are bad, "
                 f"more than the {self._tolerated} (1 %) that are skipped; the last: {bad[-1].message}",
-                hint="`autopipe verify --files` lists all." if self._unwritten else f"They are listed in {self._path}.",
+                hint="`ap.verify_files(workload).bad` lists all." if self._unwritten else f"They are in {self._path}.",
             )
 
     def _list(self, samples: Sequence[BadSample]) -> None:

@@ -128,7 +128,9 @@ def test_a_configuration_takes_changes() -> None:
 def test_a_configuration_takes_one_value_of_each_setting() -> None:
     with pytest.raises(ConfigError, match=r"takes one value of each setting, but got loader\.workers=2,4") as raised:
         request.changed(THREADS, ["loader.workers=2,4"])
-    assert raised.value.hint == "Measure them one by one, or let `autopipe tune` try them: --only loader.workers=2,4"
+    assert raised.value.hint == (
+        "Measure them one by one, or let a tune try them: --only loader.workers=2,4, or only=['loader.workers=2,4']."
+    )
 
 
 def test_another_loader_keeps_the_workers_where_it_must_have_some() -> None:
@@ -180,7 +182,7 @@ def test_parameters_that_a_wrapped_dataset_has_not_are_refused(pair: str, said: 
 def test_a_setting_that_is_held_twice_is_refused_with_all_its_values() -> None:
     with pytest.raises(ConfigError, match="fixed once, but got loader=threads and loader=tfdata,threads") as raised:
         request.allowed(["loader=threads", "keep=none", "loader=tfdata,threads"])
-    assert raised.value.hint == "To try all of these values: --only loader=threads,tfdata"
+    assert raised.value.hint == "To try all of these values: loader=threads,tfdata"
     assert request.allowed(["keep=none", "keep=none"]) == {"keep": ("none",)}
 
 

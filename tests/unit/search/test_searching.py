@@ -266,13 +266,13 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"mode": Mode.PREDICT}, "mode (mode: nothing there, 'predict' here)"),
-        ({"simulate": SimulatedAccelerator(0.005)}, "simulated step (simulated step: '15ms' there, '5ms' her"),
+        ({"mode": Mode.PREDICT}, "mode: nothing there, 'predict' here."),
+        ({"simulate": SimulatedAccelerator(0.005)}, "simulated step: '15ms' there, '5ms' here."),
         (
             {"simulate": SimulatedAccelerator(0.015, 400)},
-            "simulated step (simulated step: '15ms' there, '15ms/400' here",
+            "simulated step: '15ms' there, '15ms/400' here",
         ),
-        ({"page_cache": "cold"}, "page cache (page cache: nothing there, 'cold' here)"),
+        ({"page_cache": "cold"}, "page cache: nothing there, 'cold' here."),
         ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
     ],
     ids=["mode", "step", "step of a batch", "page cache", "what measures nothing else"],
@@ -283,7 +283,9 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     first: dict[str, Any] = {"storage": f"sqlite:///{tmp_path}/study.db", "simulate": SimulatedAccelerator(0.015)}
     search(Started(), **first)
     refusal = (
-        pytest.raises(TrialError, match=f"belongs to another {re.escape(said)}") if said else contextlib.nullcontext()
+        pytest.raises(TrialError, match=f"recorded for something else: {re.escape(said)}")
+        if said
+        else contextlib.nullcontext()
     )
     with refusal:
         search(Started(), **(first | change))

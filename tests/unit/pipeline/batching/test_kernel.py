@@ -220,7 +220,7 @@ def test_a_list_that_cannot_be_written_warns_once_and_stops_nothing(tmp_path: Pa
         ledger.record(0, [BadSample(3, 9, "broken")])
     ledger.record(0, [BadSample(4, 9, "broken")])  # another warning would be an error here
     assert ledger.counts == {0: 2}
-    with pytest.raises(DataError, match=r"11 samples .* are bad.*`autopipe verify --files`"):
+    with pytest.raises(DataError, match=r"11 samples .* are bad.*`ap.verify_files"):
         ledger.record(0, [BadSample(number, 99, "broken") for number in range(11)])
 
 
