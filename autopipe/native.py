@@ -176,18 +176,45 @@ _SIZES: Final = (
 )  # fmt: skip
 
 
+_FLAGS: Final = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA}
+_DEEP_CHANNELS: Final = {"bilinear": (1, 2, 5), "area": (1, 2, 3, 4)}  # of which OpenCV and IPP have code of their own
+_MOST_CHANNELS: Final = 128  # of which OpenCV makes one image
+
+
 def _difference() -> str | None:
     """Return where the library resizes to other pixels than OpenCV on this machine; None if nowhere."""
-    numbers = np.random.default_rng(0)
-    for how, flag in (("bilinear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)):
-        for before, after in _SIZES:
-            image = numbers.integers(0, 256, (*before, 3), np.uint8)
-            program = Program([(Instruction("RESIZE", (*after, HOW[how])), 0)], (*after, 3), np.dtype(np.uint8))
-            made = np.empty((1, *after, 3), np.uint8)
-            program.fill(pixels_at([image]), np.empty((1, 0)), made)
-            if not np.array_equal(made[0], cv2.resize(image, after[::-1], interpolation=flag)):
-                return f"OpenCV {cv2.__version__} resizes to other pixels ({how})"
+    for how in _FLAGS:
+        if not _is_alike("uint8", how, 3):
+            return f"OpenCV {cv2.__version__} resizes to other pixels ({how})"
     return None
+
+
+def resizes(dtype: str, how: str, channels: int | None) -> bool:
+    """Return True if images of a dtype are resized to OpenCV's bits, "bilinear" or by "area", on this machine.
+
+    What is not known of the channels is left to the library, which tells what it does not do.
+    """
+    if dtype == "uint8":
+        return True  # or nothing is made by the library
+    known, is_code = _DEEP_CHANNELS[how], dtype in ("uint16", "float32") and not isinstance(_loaded(), str)
+    is_done = how == "area" or channels is None or (channels not in (3, 4) and channels <= _MOST_CHANNELS)
+    return is_code and is_done and all(_is_alike(dtype, how, each) for each in known)
+
+
+@functools.cache
+def _is_alike(dtype: str, how: str, channels: int) -> bool:
+    """Return True if the library resizes some images of random numbers to the bits of OpenCV."""
+    numbers, of = np.random.default_rng(0), np.dtype(dtype)
+    for before, after in _SIZES:
+        shape = (*before, channels)
+        image: NDArray[Any] = (numbers.random(shape) * (np.iinfo(of).max if of.kind == "u" else 1)).astype(of)
+        program = Program([(Instruction("RESIZE", (*after, HOW[how], of.itemsize)), 0)], (*after, channels), of)
+        made = np.empty((1, *after, channels), of)
+        verdicts = program.fill(pixels_at([image]), np.empty((1, 0)), made)
+        wanted = cv2.resize(image, after[::-1], interpolation=_FLAGS[how]).reshape(made[0].shape)
+        if verdicts.any() or not np.array_equal(made[0], wanted):
+            return False
+    return True
 
 
 # -------------------- program

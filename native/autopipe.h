@@ -157,8 +157,8 @@ int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t siz
 int turned_pixels(struct autopipe_scratch *scratch, int orientation, struct image *image);
 int orientation_in(const uint8_t *tiff, size_t size);
 
-int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored, int upside_down,
-                 struct image *image);
+int resize_image(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, int64_t height, int64_t width,
+                 int mirrored, int upside_down, struct image *image);
 int run_pixels(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, const double *draws,
                struct image *image);
 const char *name_of_pixels(int32_t code); /* NULL if there is no such instruction */

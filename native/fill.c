@@ -160,7 +160,7 @@ static void flips(const struct autopipe_instruction *flip, const double *draws, 
   *down = flip->whole[1] && draws[flip->draw + 1] < 0.5;
 }
 
-/* FIT: whole = {height, width, how}: the largest size of the image's shape in it. */
+/* FIT: whole = {height, width, how, bytes of a value}: the largest size of the image's shape in it. */
 static void fitted(const struct autopipe_instruction *fit, const struct image *image, int64_t *height, int64_t *width) {
   int64_t down = image->height, across = image->width;
   *height = fit->whole[0];
@@ -181,6 +181,7 @@ static int decode(struct autopipe_scratch *scratch, const struct autopipe_span *
   size_t size = (size_t)span->size;
   int verdict = data != NULL ? FINE : read_span(&scratch->file, 0, span, &data, &size);
   if (verdict != FINE) return verdict;
+  if (size > 3 && data[0] == 0xFF && data[1] == 0xD8 && each->whole[5] == 2) return UNKNOWN;
   if (size > 3 && data[0] == 0xFF && data[1] == 0xD8)
     return decode_jpeg(scratch, data, size, each, crop, draws, image);
   verdict = decode_png(scratch, data, size, each, image);
@@ -240,11 +241,11 @@ static int make_image(const struct autopipe_program *program, const struct autop
     } else if (is_crop(each)) {
       verdict = cut(each, draws, &image);
     } else if (each->code == RESIZE || each->code == FIT) {
-      int how = (int)each->whole[2];
+      const struct autopipe_instruction *resize = each;
       if (each->code == FIT) fitted(each, &image, &height, &width);
       if (each + 1 < end && each[1].code == FLIP) flips(++each, draws, &across, &down);
       scratch->row = each + 1 >= last ? out : NULL;
-      verdict = resize_image(scratch, height, width, how, across, down, &image);
+      verdict = resize_image(scratch, resize, height, width, across, down, &image);
     } else if (each->code == FLIP) {
       flips(each, draws, &across, &down);
       if (across || down) verdict = mirror(scratch, across, down, &image);

@@ -234,7 +234,8 @@ static int decode(struct autopipe_scratch *scratch, const uint8_t *data, size_t 
   return turned_pixels(scratch, turned, image);
 }
 
-/* DECODE: whole = {channels (0: a mask, as its file has it), most pixels, least height and width or 0, EXIF}.
+/* DECODE: whole = {channels (0: a mask, as its file has it), most pixels, least height and width or 0, EXIF, bytes of a
+ * value (0: as the file has it)}.
  * `crop` is the crop that follows, or NULL. */
 int decode_jpeg(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
                 const struct autopipe_instruction *instruction, const struct autopipe_instruction *crop,

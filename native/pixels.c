@@ -33,14 +33,23 @@ static void put_colours_mirrored(const uint8_t *from, int64_t width, uint8_t *to
   memcpy(to + 3 * (width - 1), from, 3);
 }
 
+#define MIRRORED(size) \
+  for (int64_t column = 0; column < width; column++) memcpy(to + size * column, from + size * (width - 1 - column), size);
+
 /* Put the pixels of a row in the opposite order. */
 void put_mirrored(const uint8_t *from, int64_t width, int64_t channels, uint8_t *to) {
   if (channels == 1) {
     put_bytes_mirrored(from, width, to);
   } else if (channels == 3 && width > 0) {
     put_colours_mirrored(from, width, to);
+  } else if (channels == 2) {
+    MIRRORED(2)
+  } else if (channels == 4) {
+    MIRRORED(4)
+  } else if (channels == 6) {
+    MIRRORED(6)
   } else if (channels == 12) {
-    for (int64_t column = 0; column < width; column++) memcpy(to + 12 * column, from + 12 * (width - 1 - column), 12);
+    MIRRORED(12)
   } else {
     size_t size = (size_t)channels;
     for (int64_t column = width - 1; column >= 0; column--, from += channels) memcpy(to + column * channels, from, size);
@@ -274,6 +283,10 @@ WIDE static void linear_run(const void *from, int64_t size, const float *const l
     LINE(uint8_t, 1)
   } else if (size == 1) {
     LINE(uint8_t, 0)
+  } else if (size == 2 && of_row) {
+    LINE(uint16_t, 1)
+  } else if (size == 2) {
+    LINE(uint16_t, 0)
   } else if (of_row) {
     LINE(float, 1)
   } else {
@@ -282,11 +295,11 @@ WIDE static void linear_run(const void *from, int64_t size, const float *const l
 }
 
 /* LINEAR: table = what is added to each value first, the factor, and what is added behind, all floats; whole = {bytes of
- * a value: 1, or 4 of floats; how many of these floats there are of each: one, or as many as values in a row}. */
+ * a value: 1, 2, or 4 of floats; how many of these floats there are of each: one, or as many as values in a row}. */
 static int linear(INSTRUCTION) {
   int64_t size = each->whole[0], count = each->whole[1], channels = image->channels / size * 4;
   int64_t values = image->width * image->channels / size, rows = image->height;
-  if (count > 1 && values != count) return OTHER_SHAPE;
+  if (image->channels % size != 0 || (count > 1 && values != count)) return OTHER_SHAPE;
   uint8_t *out = room_for(scratch, image->height, image->width, channels);
   if (out == NULL) return NO_MEMORY;
   const float *table = each->table, *line[3] = {table, table + count, table + 2 * count};

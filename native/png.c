@@ -1,6 +1,6 @@
-/* PNG by libdeflate: grey, RGB and palettes of up to 8 bits, without their alpha, to the pixels of every decoder.
+/* PNG by libdeflate: grey and RGB of up to 16 bits and palettes, without their alpha, to the pixels of every decoder.
  *
- * What is not: 16 bits, interlaced files, colours that become grey, chunks that are not known here, whatever is damaged.
+ * What is not: 16 bits that become 8, interlaced files, colours that become grey, chunks that are not known here, whatever is damaged.
  * They are UNKNOWN, and Python decodes them, or says what is wrong. The chunks are read here; libdeflate has checksums and
  * decompression, which takes a whole image at a time: its size is known from the header. */
 #include "autopipe.h"
@@ -69,7 +69,7 @@ static int nearest_of(int left, int up, int corner) {
  * left are held in registers. */
 static inline __attribute__((always_inline)) void along(int filter, uint8_t *row, const uint8_t *above, size_t count,
                                                         size_t step) {
-  uint8_t left[4] = {0}, corner[4] = {0};
+  uint8_t left[8] = {0}, corner[8] = {0};
   for (size_t at = 0; at + step <= count; at += step)
     for (size_t level = 0; level < step; level++) {
       int up = above[at + level], guess = left[level];
@@ -87,6 +87,11 @@ static inline __m128i four_at(const uint8_t *from) {
   return _mm_unpacklo_epi8(_mm_cvtsi32_si128(bytes), _mm_setzero_si128());
 }
 
+static inline __m128i bytes_at(const uint8_t *from, size_t step) {
+  if (step <= 4) return four_at(from);
+  return _mm_unpacklo_epi8(_mm_loadl_epi64((const __m128i *)(const void *)from), _mm_setzero_si128());
+}
+
 static inline __m128i chosen(__m128i is_first, __m128i first, __m128i second) {
   return _mm_or_si128(_mm_and_si128(is_first, first), _mm_andnot_si128(is_first, second));
 }
@@ -97,17 +102,18 @@ static inline __attribute__((always_inline)) void nearest_along(uint8_t *row, co
   const __m128i zero = _mm_setzero_si128(), byte = _mm_set1_epi16(255);
   __m128i left = zero, corner = zero;
   for (size_t at = 0; at + step <= count; at += step) {
-    __m128i up = four_at(above + at), a = _mm_sub_epi16(up, corner), b = _mm_sub_epi16(left, corner);
+    __m128i up = bytes_at(above + at, step), a = _mm_sub_epi16(up, corner), b = _mm_sub_epi16(left, corner);
     __m128i c = _mm_add_epi16(a, b);
     a = _mm_max_epi16(a, _mm_sub_epi16(zero, a));
     b = _mm_max_epi16(b, _mm_sub_epi16(zero, b));
     c = _mm_max_epi16(c, _mm_sub_epi16(zero, c));
     __m128i near = chosen(_mm_cmplt_epi16(b, a), up, left);
     near = chosen(_mm_cmplt_epi16(c, _mm_min_epi16(a, b)), corner, near);
-    left = _mm_and_si128(_mm_add_epi16(four_at(row + at), near), byte);
+    left = _mm_and_si128(_mm_add_epi16(bytes_at(row + at, step), near), byte);
     corner = up;
-    int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(left, left));
-    memcpy(row + at, &bytes, step);
+    uint8_t bytes[16];
+    _mm_storeu_si128((__m128i *)(void *)bytes, _mm_packus_epi16(left, left));
+    memcpy(row + at, bytes, step);
   }
 }
 #else
@@ -126,7 +132,7 @@ static inline __attribute__((always_inline)) void of_pixels(int filter, uint8_t 
     along(4, row, above, count, step);
 }
 
-/* Undo the filter of a row, in place; `above` is the row before it, or zeros. A pixel has `step` bytes, at most four. */
+/* Undo the filter of a row, in place; `above` is the row before it, or zeros. A pixel has `step` bytes, at most eight. */
 static int unfiltered(int filter, uint8_t *row, const uint8_t *above, size_t count, size_t step, int simd) {
   if (filter > 4) return 0;
   for (size_t at = 0; filter == 2 && at < count; at++) row[at] = (uint8_t)(row[at] + above[at]);
@@ -135,7 +141,9 @@ static int unfiltered(int filter, uint8_t *row, const uint8_t *above, size_t cou
     case 1: of_pixels(filter, row, above, count, 1, simd); break;
     case 2: of_pixels(filter, row, above, count, 2, simd); break;
     case 3: of_pixels(filter, row, above, count, 3, simd); break;
-    default: of_pixels(filter, row, above, count, 4, simd);
+    case 4: of_pixels(filter, row, above, count, 4, simd); break;
+    case 6: of_pixels(filter, row, above, count, 6, simd); break;
+    default: of_pixels(filter, row, above, count, 8, simd);
   }
   return 1;
 }
@@ -162,15 +170,17 @@ static int inflated(struct autopipe_scratch *scratch, const uint8_t *data, size_
   return result == LIBDEFLATE_SUCCESS ? FINE : UNKNOWN;
 }
 
-/* Look at the header; return how many channels the pixels come to have, 0 if they are left to Python. */
+/* Look at the header; return how many values the pixels come to have, 0 if they are left to Python. */
 static size_t channels_of(const uint8_t *rest, const struct autopipe_instruction *decode, struct png *png) {
   png->bits = rest[0];
   png->kind = rest[1] == 4 || rest[1] == 6 ? rest[1] - 4 : rest[1];
-  int is_whole = png->bits == 8, is_less = png->bits == 1 || png->bits == 2 || png->bits == 4;
+  int is_deep = png->bits == 16 && decode->whole[5] != 1;
+  int is_whole = is_deep || (png->bits == 8 && decode->whole[5] != 2), is_less = png->bits == 1 || png->bits == 2 || png->bits == 4;
   if (png->kind != GREYS && png->kind != COLOURS && png->kind != PALETTE) return 0;
-  if (!is_whole && !(is_less && (rest[1] == GREYS || rest[1] == PALETTE))) return 0;
+  if (decode->whole[5] == 2 && !is_deep) return 0;
+  if ((is_deep && png->kind == PALETTE) || (!is_whole && !(is_less && (rest[1] == GREYS || rest[1] == PALETTE)))) return 0;
   if (rest[2] || rest[3] || rest[4]) return 0; /* compression, filter, interlace */
-  if (png->kind == GREYS) png->entries = (size_t)1 << png->bits;
+  if (png->kind == GREYS && !is_deep) png->entries = (size_t)1 << png->bits;
   for (size_t level = 0; level < png->entries; level++)
     memset(png->levels[level], (int)(level * 255 / (png->entries - 1)), sizeof *png->levels);
   png->samples = (size_t)(png->kind == COLOURS ? 3 : 1) + (rest[1] >= 4);
@@ -198,6 +208,16 @@ static int expanded(const struct png *png, const uint8_t *line, size_t width, si
   return largest < png->entries || png->kind == COLOURS;
 }
 
+/* Write a row of 16 bits, which lie in a file with the upper ones first. */
+static void expanded_deep(const struct png *png, const uint8_t *line, size_t width, size_t channels, uint8_t *to) {
+  for (size_t at = 0; at < width; at++, line += 2 * png->samples)
+    for (size_t channel = 0; channel < channels; channel++, to += 2) {
+      const uint8_t *from = line + (png->kind == COLOURS ? 2 * channel : 0);
+      uint16_t value = (uint16_t)(from[0] << 8 | from[1]);
+      memcpy(to, &value, sizeof value);
+    }
+}
+
 /* DECODE: see `decode_jpeg`. */
 int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t size,
                const struct autopipe_instruction *decode, struct image *image) {
@@ -207,7 +227,7 @@ int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t siz
   uint32_t width = number(data + 16), height = number(data + 20);
   if (width == 0 || height == 0 || width > 0xFFFFFF || height > 0xFFFFFF) return UNKNOWN;
   if ((int64_t)width * (int64_t)height > decode->whole[1]) return TOO_LARGE; /* before anything is allocated for it */
-  size_t channels = channels_of(data + 24, decode, &png);
+  size_t values = channels_of(data + 24, decode, &png), channels = values * (png.bits == 16 ? 2 : 1);
   if (channels == 0 || !is_plain(data, size, &png, &first, &packed)) return UNKNOWN;
   if (png.kind == PALETTE && png.entries == 0) return UNKNOWN;
   size_t count = (width * png.samples * png.bits + 7) / 8, step = (png.samples * png.bits + 7) / 8;
@@ -216,7 +236,7 @@ int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t siz
   if (pixels == NULL) return NO_MEMORY;
   int verdict = inflated(scratch, data, first, packed, pixels, (count + 1) * height);
   if (verdict != FINE) return verdict;
-  int as_stored = png.bits == 8 && png.kind != PALETTE && channels == png.samples;
+  int as_stored = png.bits == 8 && png.kind != PALETTE && values == png.samples;
   uint8_t *out = as_stored ? NULL : next_pixels(scratch, (size_t)width * height * channels);
   if (!as_stored && out == NULL) return NO_MEMORY;
   const uint8_t *above = pixels + (count + 1) * height;
@@ -225,7 +245,9 @@ int decode_png(struct autopipe_scratch *scratch, const uint8_t *data, size_t siz
     uint8_t *line = pixels + row * (count + 1);
     if (!unfiltered(line[0], line + 1, above, count, step, scratch->simd)) return UNKNOWN;
     above = line + 1;
-    if (!as_stored && !expanded(&png, above, width, channels, out + (size_t)row * width * channels)) return UNKNOWN;
+    if (png.bits == 16)
+      expanded_deep(&png, above, width, values, out + (size_t)row * width * channels);
+    else if (!as_stored && !expanded(&png, above, width, channels, out + (size_t)row * width * channels)) return UNKNOWN;
   }
   *image = as_stored ? (struct image){pixels + 1, (ptrdiff_t)count + 1, height, width, (int64_t)channels, 1}
                      : (struct image){out, (ptrdiff_t)(width * channels), height, width, (int64_t)channels, 1};

@@ -1,9 +1,11 @@
-/* Resizing, to the bits of OpenCV's `cv2.resize` on 8-bit images (4.11 to 5.0).
+/* Resizing, to the bits of OpenCV's `cv2.resize` (4.11 to 5.0).
  *
- * What is reproduced: INTER_LINEAR in fixed point of 11 bits; INTER_AREA by sums of 32-bit floats, by means of whole
- * cells if both ratios are whole numbers, and by linear interpolation with its own places where it enlarges. Nearest is
- * this project's own (`_nearest` of ops/sizes.py). What is not: bicubic, other dtypes. `autopipe/native.py` compares at
- * load. Flips behind a resize cost nothing: they turn the tables of rows and columns round. */
+ * What is reproduced of 8 bits: INTER_LINEAR in fixed point of 11 bits; INTER_AREA by sums of 32-bit floats, by means of
+ * whole cells if both ratios are whole numbers, and by linear interpolation with its own places where it enlarges. Nearest
+ * is this project's own (`_nearest` of ops/sizes.py). Of 16 bits and of floats both are sums of 32-bit floats; INTER_LINEAR
+ * of one, three and four channels is IPP's, of which that of one is reproduced: the others round some columns at the edges
+ * differently. What is not: bicubic, other dtypes. `autopipe/native.py` compares at load. Flips behind a resize cost
+ * nothing: they turn the tables of rows and columns round. */
 #include "autopipe.h"
 
 #include <float.h>
@@ -21,23 +23,35 @@ struct taps { /* of each new row or column: the first source one, and the weight
 
 static int16_t weight(float share) { return (int16_t)lrintf(share * 2048.0f); }
 
-/* `is_area`: the places of INTER_AREA where it enlarges. `clamps`: columns at the edges take one source column only. */
-static void linear_taps(struct taps taps, int64_t before, int64_t after, int is_area, int clamps) {
+enum { OPENCV, ENLARGING, IPP }; /* whose places: ENLARGING are those of INTER_AREA where it enlarges */
+
+/* Return the share of the second source row or column of a new one, and write the number of the first.
+ * `clamps`: those at the edges take one only. */
+static float tap_of(int64_t at, int64_t before, int64_t after, int whose, int clamps, int64_t *first) {
   double inverse = (double)after / (double)before, scale = 1.0 / inverse;
+  float share;
+  if (whose == IPP) {
+    double place = ((double)at + 0.5) * ((double)before / (double)after) - 0.5, below = floor(place);
+    share = (float)(place - below);
+    *first = (int64_t)below;
+  } else if (whose == ENLARGING) {
+    *first = (int64_t)floor((double)at * scale);
+    share = (float)((double)(at + 1) - (double)(*first + 1) * inverse);
+    share = share <= 0 ? 0.0f : share - floorf(share);
+  } else {
+    share = (float)(((double)at + 0.5) * scale - 0.5);
+    *first = (int64_t)floorf(share);
+    share -= (float)*first;
+  }
+  if (clamps && *first < 0) *first = 0, share = 0;
+  if (clamps && *first >= before - 1) *first = before - 1, share = 0;
+  return share;
+}
+
+static void linear_taps(struct taps taps, int64_t before, int64_t after, int whose, int clamps) {
   for (int64_t at = 0; at < after; at++) {
     int64_t first;
-    float share;
-    if (is_area) {
-      first = (int64_t)floor((double)at * scale);
-      share = (float)((double)(at + 1) - (double)(first + 1) * inverse);
-      share = share <= 0 ? 0.0f : share - floorf(share);
-    } else {
-      share = (float)(((double)at + 0.5) * scale - 0.5);
-      first = (int64_t)floorf(share);
-      share -= (float)first;
-    }
-    if (clamps && first < 0) first = 0, share = 0;
-    if (clamps && first >= before - 1) first = before - 1, share = 0;
+    float share = tap_of(at, before, after, whose, clamps, &first);
     taps.first[at] = first;
     taps.weights[2 * at] = weight(1.0f - share);
     taps.weights[2 * at + 1] = weight(share);
@@ -170,9 +184,12 @@ struct job {
   int64_t height, width;
   int mirrored, upside_down;
   uint8_t *out;
+  int64_t value, channels; /* bytes of a value: 2 of 16 bits, 4 of floats; values of a pixel */
 };
 
-static int linear(const struct job *job, int is_area) {
+static int64_t row_of(const struct job *job, int64_t row) { return job->upside_down ? job->height - 1 - row : row; }
+
+static int linear(const struct job *job, int whose) {
   const struct image *image = job->image;
   int simd = simd_of(job->scratch->simd);
   size_t most = (size_t)(job->height + job->width), count = (size_t)(job->width * image->channels);
@@ -185,8 +202,8 @@ static int linear(const struct job *job, int is_area) {
   rows.weights = columns.weights + 2 * job->width;
   int16_t *lines[2] = {rows.weights + 2 * job->height, rows.weights + 2 * job->height + count + 8};
   int64_t held[2] = {-1, -1};
-  linear_taps(columns, image->width, job->width, is_area, 1);
-  linear_taps(rows, image->height, job->height, is_area, 0);
+  linear_taps(columns, image->width, job->width, whose, 1);
+  linear_taps(rows, image->height, job->height, whose, 0);
   if (job->mirrored) reverse(columns, job->width);
   for (int64_t at = 0; at < job->height; at++) {
     int64_t wanted[2];
@@ -204,7 +221,7 @@ static int linear(const struct job *job, int is_area) {
       across(image, wanted[each], columns, job->width, simd, lines[each]);
       held[each] = wanted[each];
     }
-    uint8_t *out = job->out + (size_t)(job->upside_down ? job->height - 1 - at : at) * count;
+    uint8_t *out = job->out + (size_t)row_of(job, at) * count;
 #if defined(__x86_64__)
     if (simd) {
       down_eight(lines[0], lines[1], rows.weights[2 * at], rows.weights[2 * at + 1], (int64_t)count, out);
@@ -216,20 +233,186 @@ static int linear(const struct job *job, int is_area) {
   return FINE;
 }
 
+/* -------------------- values of 16 bits and floats */
+
+static inline __attribute__((always_inline)) float value_at(const uint8_t *from, int64_t value) {
+  uint16_t deep;
+  float number;
+  if (value == 2) {
+    memcpy(&deep, from, sizeof deep);
+    return (float)deep;
+  }
+  memcpy(&number, from, sizeof number);
+  return number;
+}
+
+static inline __attribute__((always_inline)) void put_value(uint8_t *to, int64_t value, float number) {
+  if (value == 2) {
+    number = number > 65535 ? 65535 : number > 0 ? number : 0;
+    uint16_t deep = (uint16_t)(int)((number + 12582912.0f) - 12582912.0f); /* as in `level_of` */
+    memcpy(to, &deep, sizeof deep);
+  } else {
+    memcpy(to, &number, sizeof number);
+  }
+}
+
+WIDE static void widen(const uint8_t *from, int64_t value, size_t count, float *to) {
+  if (value == 2)
+    for (size_t at = 0; at < count; at++) to[at] = value_at(from + 2 * at, 2);
+  else
+    memcpy(to, from, 4 * count);
+}
+
+WIDE static int is_finite(const float *row, size_t count) {
+  uint32_t bits, largest = 0;
+  for (size_t at = 0; at < count; at++) {
+    memcpy(&bits, row + at, sizeof bits);
+    largest = (bits & 0x7F800000) > largest ? bits & 0x7F800000 : largest;
+  }
+  return largest < 0x7F800000;
+}
+
+WIDE static void put_values(const float *from, int64_t value, size_t count, uint8_t *to) {
+  if (value == 2)
+    for (size_t at = 0; at < count; at++) put_value(to + 2 * at, 2, from[at]);
+  else
+    memcpy(to, from, 4 * count);
+}
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FUSED __attribute__((target_clones("arch=haswell", "default")))
+#else
+#define FUSED
+#endif
+
+/* Both rows come to a third one: IPP rounds once a step, and OpenCV thrice. */
+FUSED static void between_rows(const float *a, const float *b, float share, int whose, size_t count, float *to) {
+  float rest = 1.0f - share;
+  if (whose == IPP)
+    for (size_t at = 0; at < count; at++) to[at] = fmaf(b[at] - a[at], share, a[at]);
+  else
+    for (size_t at = 0; at < count; at++) to[at] = a[at] * rest + b[at] * share;
+}
+
+/* A share below 0 takes the first column alone, also if the next one is no number. */
+FUSED static void between_columns(const float *row, const int64_t *first, const float *shares, int whose, size_t count,
+                                  size_t channels, float *to) {
+  for (size_t at = 0; at < count; at++) {
+    float share = shares[at], rest = 1.0f - share;
+    const float *a = row + (size_t)first[at] * channels, *b = share < 0 ? a : a + channels;
+    for (size_t channel = 0; channel < channels; channel++, to++)
+      *to = share < 0      ? a[channel]
+            : whose == IPP ? fmaf(b[channel] - a[channel], share, a[channel])
+                           : a[channel] * rest + b[channel] * share;
+  }
+}
+
+static int linear_deep(const struct job *job, int whose) {
+  const struct image *image = job->image;
+  size_t channels = (size_t)job->channels, count = (size_t)job->width * channels, source = (size_t)image->width * channels;
+  size_t width = (size_t)job->width, bytes = width * (sizeof(int64_t) + sizeof(float)) + sizeof(float) * (3 * count + source);
+  int64_t *first = (int64_t *)(void *)room_of(&job->scratch->table, bytes), held[2] = {-1, -1};
+  if (first == NULL) return NO_MEMORY;
+  float *shares = (float *)(void *)(first + width), *lines[2] = {shares + width, shares + width + count};
+  float *made = lines[1] + count, *row = made + count;
+  for (int64_t at = 0; at < job->width; at++) {
+    int64_t to = job->mirrored ? job->width - 1 - at : at;
+    shares[to] = tap_of(at, image->width, job->width, whose, 1, first + to);
+    if (first[to] >= image->width - 1) shares[to] = -1;
+  }
+  for (int64_t at = 0; at < job->height; at++) {
+    int64_t upper;
+    float share = tap_of(at, image->height, job->height, whose, 0, &upper);
+    for (int each = 0; each < 2; each++) {
+      int64_t wanted = upper + each < 0 ? 0 : upper + each >= image->height ? image->height - 1 : upper + each;
+      if (each == 0 && held[1] == wanted) {
+        float *line = lines[0];
+        lines[0] = lines[1], lines[1] = line;
+        held[1] = held[0], held[0] = wanted;
+      }
+      if (held[each] == wanted) continue;
+      widen(image->pixels + wanted * image->stride, job->value, source, row);
+      if (whose == IPP && !is_finite(row, source)) return UNKNOWN; /* at the edges, IPP makes other numbers of these */
+      between_columns(row, first, shares, whose, width, channels, lines[each]);
+      held[each] = wanted;
+    }
+    between_rows(lines[0], lines[1], share, whose, count, made);
+    put_values(made, job->value, count, job->out + (size_t)row_of(job, at) * count * (size_t)job->value);
+  }
+  return FINE;
+}
+
 /* -------------------- means of whole cells */
 
-static int cells(const struct job *job, int64_t down, int64_t across) {
+/* The channels of a channel's group, which is resized at once: AREA takes four (`resized` of ops/sizes.py). */
+static int64_t group_of(int64_t channel, int64_t channels, int how) {
+  return how != AREA ? channels : channel < channels / 4 * 4 ? 4 : channels % 4;
+}
+
+/* The mean of a cell of 16 bits or floats, whose halves OpenCV adds up in other orders. */
+static inline __attribute__((always_inline)) float mean_of(const uint8_t *from, const struct job *job, int64_t down,
+                                                           int64_t across, int64_t value, int64_t group, int is_in_four) {
+  int64_t step = job->channels * value, stride = job->image->stride, left = down * across;
+  float total = 0, four = 0;
+  if (left == 4 && down == 2 && value == 2 && group != 2) {
+    float sum = value_at(from, 2) + value_at(from + step, 2) + value_at(from + stride, 2) + value_at(from + stride + step, 2);
+    return (float)((int)(sum + 2) >> 2);
+  }
+  if (left == 4 && down == 2 && value == 4 && (group == 4 || (group == 1 && is_in_four))) {
+    float upper = value_at(from, 4) + value_at(from + step, 4);
+    return (upper + (value_at(from + stride, 4) + value_at(from + stride + step, 4))) * 0.25f;
+  }
+  int64_t taken = 0, fours = left / 4 * 4;
+  for (int64_t y = 0; y < down; y++)
+    for (int64_t x = 0; x < across; x++, taken++) {
+      float number = value_at(from + y * stride + x * step, value);
+      if (taken >= fours)
+        total += number;
+      else if (taken % 4 == 0)
+        four = number;
+      else
+        four += number;
+      if (taken < fours && taken % 4 == 3) total += four;
+    }
+  return total * (1.0f / (float)left);
+}
+
+static inline __attribute__((always_inline)) void cells_of(const struct job *job, int64_t down, int64_t across, int how,
+                                                           int64_t value) {
+  int64_t size = job->channels * value;
+  for (int64_t row = 0; row < job->height; row++)
+    for (int64_t column = 0; column < job->width; column++) {
+      const uint8_t *from = job->image->pixels + row * down * job->image->stride + column * across * size;
+      uint8_t *to = job->out + (row_of(job, row) * job->width + (job->mirrored ? job->width - 1 - column : column)) * size;
+      for (int64_t channel = 0; channel < job->channels; channel++) {
+        int64_t group = group_of(channel, job->channels, how);
+        float mean = mean_of(from + channel * value, job, down, across, value, how == AREA ? group : 2,
+                             column < job->width / 4 * 4);
+        put_value(to + channel * value, value, mean);
+      }
+    }
+}
+
+static int cells_deep(const struct job *job, int64_t down, int64_t across, int how) {
+  if (job->value == 2)
+    cells_of(job, down, across, how, 2);
+  else
+    cells_of(job, down, across, how, 4);
+  return FINE;
+}
+
+static int cells(const struct job *job, int64_t down, int64_t across, int how) {
   const struct image *image = job->image;
   int64_t channels = image->channels;
   float share = 1.0f / (float)(down * across);
-  int is_half = down == 2 && across == 2;
   for (int64_t row = 0; row < job->height; row++)
     for (int64_t column = 0; column < job->width; column++) {
       const uint8_t *from = image->pixels + row * down * image->stride + column * across * channels;
-      uint8_t *to = job->out + (job->upside_down ? job->height - 1 - row : row) * job->width * channels +
+      uint8_t *to = job->out + row_of(job, row) * job->width * channels +
                     (job->mirrored ? job->width - 1 - column : column) * channels;
       for (int64_t channel = 0; channel < channels; channel++) {
-        int64_t sum = 0;
+        int64_t sum = 0, group = group_of(channel, channels, how);
+        int is_half = down == 2 && across == 2 && (group == 1 || group == 3 || group == 4);
         for (int64_t y = 0; y < down; y++)
           for (int64_t x = 0; x < across; x++) sum += from[y * image->stride + x * channels + channel];
         to[channel] = is_half ? (uint8_t)((sum + 2) >> 2) : level_of((float)(int32_t)sum * share);
@@ -290,9 +473,27 @@ __attribute__((target("ssse3"))) static void summed_three(const uint8_t *pixels,
 }
 #endif
 
+/* Sum the columns of a source row of 16 bits or floats, which come to `source`. */
+static void summed_deep(const struct job *job, int64_t row, const struct cell *columns, float *source, float *line) {
+  size_t channels = (size_t)job->channels;
+  widen(job->image->pixels + row * job->image->stride, job->value, (size_t)job->image->width * channels, source);
+  for (int64_t column = 0; column < job->width; column++) {
+    const float *from = source + (size_t)columns[column].first * channels, *weights = columns[column].weights;
+    for (size_t channel = 0; channel < channels; channel++, from++) {
+      float total = 0;
+      for (int64_t x = 0; x < columns[column].count; x++) total += from[(size_t)x * channels] * weights[x];
+      *line++ = total;
+    }
+  }
+}
+
 /* Sum the columns of a source row. */
-static void summed(const struct job *job, int64_t row, const struct cell *columns, float *line) {
+static void summed(const struct job *job, int64_t row, const struct cell *columns, float *source, float *line) {
   const uint8_t *pixels = job->image->pixels + row * job->image->stride;
+  if (job->value > 1) {
+    summed_deep(job, row, columns, source, line);
+    return;
+  }
   size_t channels = (size_t)job->image->channels;
   int64_t wide = 0;
 #if defined(__x86_64__)
@@ -307,11 +508,13 @@ static void summed(const struct job *job, int64_t row, const struct cell *column
 
 static int area(const struct job *job, double scale_down, double scale_across) {
   const struct image *image = job->image;
-  size_t count = (size_t)(job->width * image->channels), most = (size_t)(image->height + image->width + 3 * job->width + 3);
-  size_t bytes = sizeof(struct cell) * (size_t)job->width + sizeof(float) * (most + 2 * count + 8) + count;
+  size_t count = (size_t)(job->width * job->channels), most = (size_t)(image->height + image->width + 3 * job->width + 3);
+  size_t source = job->value > 1 ? (size_t)(image->width * job->channels) : 0, row_bytes = count * (size_t)job->value;
+  size_t bytes = sizeof(struct cell) * (size_t)job->width + sizeof(float) * (most + 2 * count + 8 + source) + row_bytes;
   struct cell *columns = (struct cell *)(void *)room_of(&job->scratch->table, bytes);
   if (columns == NULL) return NO_MEMORY;
-  float *line = (float *)(void *)(columns + job->width), *sum = line + count + 4, *weights = sum + count;
+  float *line = (float *)(void *)(columns + job->width), *sum = line + count + 4, *wide = sum + count;
+  float *weights = wide + source;
   uint8_t *levels = (uint8_t *)(weights + most);
   int64_t held = -1;
   for (int64_t column = 0; column < job->width; column++) {
@@ -322,16 +525,19 @@ static int area(const struct job *job, double scale_down, double scale_across) {
     struct cell rows = cell_of(row, image->height, scale_down, weights);
     for (int64_t each = 0; each < rows.count; each++) {
       float down = rows.weights[each];
-      if (held != rows.first + each) summed(job, rows.first + each, columns, line);
+      if (held != rows.first + each) summed(job, rows.first + each, columns, wide, line);
       held = rows.first + each;
       if (each == 0)
         for (size_t at = 0; at < count; at++) sum[at] = line[at] * down;
       else
         for (size_t at = 0; at < count; at++) sum[at] = sum[at] + line[at] * down;
     }
-    uint8_t *out = job->out + (size_t)(job->upside_down ? job->height - 1 - row : row) * count;
+    uint8_t *out = job->out + (size_t)row_of(job, row) * row_bytes;
     uint8_t *to = job->mirrored ? levels : out;
-    for (size_t at = 0; at < count; at++) to[at] = level_of(sum[at]);
+    if (job->value > 1)
+      put_values(sum, job->value, count, to);
+    else
+      for (size_t at = 0; at < count; at++) to[at] = level_of(sum[at]);
     if (job->mirrored) put_mirrored(levels, job->width, image->channels, out);
   }
   return FINE;
@@ -350,7 +556,7 @@ static int nearest(const struct job *job) {
         (2 * column + 1) * image->width / (2 * job->width) * (int64_t)channels;
   for (int64_t row = 0; row < job->height; row++) {
     const uint8_t *from = image->pixels + (2 * row + 1) * image->height / (2 * job->height) * image->stride;
-    uint8_t *to = job->out + (size_t)(job->upside_down ? job->height - 1 - row : row) * (size_t)job->width * channels;
+    uint8_t *to = job->out + (size_t)row_of(job, row) * (size_t)job->width * channels;
     if (channels == 1)
       for (int64_t column = 0; column < job->width; column++) to[column] = from[columns[column]];
     else
@@ -367,26 +573,41 @@ static int64_t whole(double scale) {
   return fabs(scale - rounded) < DBL_EPSILON ? (int64_t)rounded : 0;
 }
 
-/* RESIZE: whole = {height, width, how}. */
-int resize_image(struct autopipe_scratch *scratch, int64_t height, int64_t width, int how, int mirrored, int upside_down,
-                 struct image *image) {
-  if (image->height < 1 || image->width < 1) return OTHER_SHAPE;
+/* Of 16 bits and of floats; `rows` and `columns` are how many make one, if these are whole numbers. */
+static int resize_deep(const struct job *job, int how, double down, double across, int64_t rows, int64_t columns) {
+  int is_wide = job->image->height > 1 && job->image->width > 1;
+  int is_ipp = how == BILINEAR && is_wide && (job->channels == 1 || job->channels == 3 || job->channels == 4);
+  if (is_ipp) return job->channels == 1 ? linear_deep(job, IPP) : UNKNOWN;
+  if (how == BILINEAR && job->channels > 128) return UNKNOWN; /* OpenCV makes several images of them */
+  if ((rows == 2 && columns == 2) || (how == AREA && rows > 0 && columns > 0)) return cells_deep(job, rows, columns, how);
+  if (how == AREA && down >= 1 && across >= 1) return area(job, down, across);
+  return linear_deep(job, how == AREA ? ENLARGING : OPENCV);
+}
+
+/* RESIZE: whole = {height, width, how, bytes of a value: 1, 2 of 16 bits, 4 of floats}. */
+int resize_image(struct autopipe_scratch *scratch, const struct autopipe_instruction *each, int64_t height, int64_t width,
+                 int mirrored, int upside_down, struct image *image) {
+  int how = (int)each->whole[2];
+  int64_t value = each->whole[3] > 1 ? each->whole[3] : 1;
+  if (image->height < 1 || image->width < 1 || image->channels % value != 0) return OTHER_SHAPE;
   uint8_t *out = room_for(scratch, height, width, image->channels);
   if (out == NULL) return NO_MEMORY;
-  struct job job = {scratch, image, height, width, mirrored, upside_down, out};
+  struct job job = {scratch, image, height, width, mirrored, upside_down, out, value, image->channels / value};
   double down = 1.0 / ((double)height / (double)image->height), across = 1.0 / ((double)width / (double)image->width);
   int64_t rows = whole(down), columns = whole(across);
   int verdict;
   if (how == NEAREST || (image->height == height && image->width == width))
     verdict = nearest(&job); /* of the same size: a copy */
+  else if (value > 1)
+    verdict = resize_deep(&job, how, down, across, rows, columns);
   else if (rows == 2 && columns == 2)
-    verdict = cells(&job, 2, 2);
+    verdict = cells(&job, 2, 2, how);
   else if (how == AREA && rows > 0 && columns > 0)
-    verdict = cells(&job, rows, columns);
+    verdict = cells(&job, rows, columns, how);
   else if (how == AREA && down >= 1 && across >= 1)
     verdict = area(&job, down, across);
   else
-    verdict = linear(&job, how == AREA);
+    verdict = linear(&job, how == AREA ? ENLARGING : OPENCV);
   if (verdict == FINE) *image = (struct image){out, width * image->channels, height, width, image->channels, 1};
   return verdict;
 }

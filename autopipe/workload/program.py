@@ -243,7 +243,8 @@ class _Part:
         if code is None or not (self._is_bytes or all(each.is_wide for each in code)):
             return None
         makes_floats = code[-1:] and code[-1].name == "LINEAR"
-        is_kept = makes_floats or not self._is_bytes or after is None or after.dtype in (None, np.uint8)
+        is_wide = bool(code) and all(each.is_wide for each in code)
+        is_kept = makes_floats or is_wide or not self._is_bytes or after is None or after.dtype in (None, np.uint8)
         return code if is_kept else None
 
     def add(self, number: int, draw: int, code: Sequence[Instruction]) -> None:

@@ -203,17 +203,26 @@ class FieldKind(enum.StrEnum):
     ARRAY = "array"  # any other array; ops leave its geometry alone
 
 
+_AXES_OF_AN_IMAGE = 3
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
     """One part of a sample. `shape` and `dtype` are None if samples differ, or the part is bytes.
 
-    `rank` is the number of axes, which is known also if samples differ in shape alone.
+    `rank` is the number of axes, which is known also if samples differ in shape alone; so is `channels`, the length of
+    the last of three.
     """
 
     kind: FieldKind
     shape: tuple[int, ...] | None
     dtype: np.dtype[Any] | None
     rank: int | None = dataclasses.field(default=None, compare=False)
+    channels: int | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.shape is not None and len(self.shape) == _AXES_OF_AN_IMAGE:
+            object.__setattr__(self, "channels", self.shape[2])
 
     @property
     def bytes(self) -> int:
@@ -221,9 +230,6 @@ class Field:
         if self.shape is None or self.dtype is None:
             return 0
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-
-_AXES_OF_AN_IMAGE = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -35,13 +35,20 @@ static const struct autopipe_feature features[] = {{"image/encoded", 13, 0}, {"i
 enum { OURS = 64, PAD = OURS, CLASSES, LINEAR, BRIGHTNESS, CONTRAST, SATURATION, HUE, GREY, ERASE };
 static const char *const names[] = {"PAD", "CLASSES", "LINEAR", "BRIGHTNESS", "CONTRAST", "SATURATION", "HUE", "GREY", "ERASE"};
 
-#define DECODED(channels, least) {DECODE, 0, {channels, 1 << 22, least, least, 1}, {0}, NULL}
+#define DECODED(channels, least) {DECODE, 0, {channels, 1 << 22, least, least, 1, (channels) != 0}, {0}, NULL}
 static struct autopipe_instruction cropped[] = {
     DECODED(3, 0), {CROP_RANDOM_SIZE, 0, {0}, {0.08, 1, 0.75, 1.3333}, NULL}, {RESIZE, 0, {SIDE, SIDE, BILINEAR}, {0}, NULL},
     {FLIP, 4, {1, 1}, {0}, NULL}};
 static struct autopipe_instruction reduced[] = {DECODED(3, SIDE), {RESIZE, 0, {SIDE, SIDE, AREA}, {0}, NULL}};
 static struct autopipe_instruction grey[] = {DECODED(1, 0), {CROP, 0, {SIDE, SIDE, 1}, {0}, NULL}};
 static struct autopipe_instruction mask[] = {DECODED(0, 0), {RESIZE, 0, {SIDE, SIDE, NEAREST}, {0}, NULL}};
+static const float line[3 * 3 * 6] = {-1, 2, -3};
+static struct autopipe_instruction deep[] = { /* of 16 bits */
+    {DECODE, 0, {3, 1 << 22, 0, 0, 1, 2}, {0}, NULL}, {CROP_RANDOM_SIZE, 0, {0}, {0.08, 1, 0.75, 1.3333}, NULL},
+    {RESIZE, 0, {SIDE, SIDE, AREA, 2}, {0}, NULL}, {FLIP, 4, {1, 1}, {0}, NULL}, {LINEAR, 0, {2, 1}, {0}, line}};
+static struct autopipe_instruction deep_grey[] = {
+    {DECODE, 0, {1, 1 << 22, 0, 0, 1, 2}, {0}, NULL}, {RESIZE, 0, {SIDE, SIDE, BILINEAR, 2}, {0}, NULL},
+    {FLIP, 4, {1, 1}, {0}, NULL}};
 static struct autopipe_instruction coloured[] = { /* on images of any size */
     DECODED(3, 0), {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.2, 3}, NULL}, {SATURATION, 2, {0}, {0, 4}, NULL},
     {HUE, 3, {0}, {0.5}, NULL}, {ERASE, 0, {1, 2, 3, 0, 0, 1}, {0.02, 0.4, 0.3, 3.3, 0, 1}, NULL}, {GREY, 5, {0}, {0, 0, 0, 0, 0, 0.5}, NULL},
@@ -50,11 +57,11 @@ static struct autopipe_instruction coloured[] = { /* on images of any size */
 static const struct autopipe_program programs[] = {
     {cropped, COUNT(cropped), SIDE, SIDE, 3}, {reduced, COUNT(reduced), SIDE, SIDE, 3},
     {coloured, COUNT(coloured), SIDE, SIDE, 3}, {grey, COUNT(grey), SIDE, SIDE, 1}, {mask, COUNT(mask), SIDE, SIDE, 1},
-    {mask, COUNT(mask), SIDE, SIDE, 3}};
+    {mask, COUNT(mask), SIDE, SIDE, 3}, {mask, COUNT(mask), SIDE, SIDE, 2}, {deep, COUNT(deep), SIDE, SIDE, 12},
+    {deep_grey, COUNT(deep_grey), SIDE, SIDE, 2}};
 
 /* Arrays of bytes and of floats, of one pixel upwards. */
 #define EDGE 6
-static const float line[3 * EDGE * 3] = {-1, 2, -3};
 static struct autopipe_instruction colours[] = {
     {PAD, 0, {EDGE + 2, EDGE + 1, 7, 1}, {0}, NULL}, {CROP, 0, {EDGE, EDGE, 1}, {0}, NULL}, {FLIP, 2, {1, 1}, {0}, NULL},
     {BRIGHTNESS, 0, {0}, {0.5}, NULL}, {CONTRAST, 1, {0}, {0.5, 2}, NULL}, {SATURATION, 2, {0}, {0.5, 2}, NULL},
@@ -83,8 +90,8 @@ static int32_t ours(int32_t code) {
 }
 
 static void prepare(void) {
-  struct autopipe_instruction *tables[] = {cropped, reduced, grey, mask, coloured, colours, floats};
-  const int64_t counts[] = {COUNT(cropped), COUNT(reduced), COUNT(grey), COUNT(mask), COUNT(coloured), COUNT(colours), COUNT(floats)};
+  struct autopipe_instruction *tables[] = {cropped, reduced, grey, mask, coloured, colours, floats, deep};
+  const int64_t counts[] = {COUNT(cropped), COUNT(reduced), COUNT(grey), COUNT(mask), COUNT(coloured), COUNT(colours), COUNT(floats), COUNT(deep)};
   static int is_done;
   for (int64_t table = 0; !is_done && table < COUNT(tables); table++)
     for (int64_t at = 0; at < counts[table]; at++)
@@ -203,6 +210,7 @@ static int next_instruction(struct input *from, struct autopipe_instruction *to,
                             int64_t channels) {
   static uint8_t colours[1 << 24]; /* the class of each colour */
   static float lines[3 * 4 * 65535];
+  static const int64_t values[] = {1, 2, 4}; /* bytes of one */
   if (colours[0] == 0)
     for (size_t at = 0; at < sizeof colours; at++) colours[at] = (uint8_t)(at * 7 + at / 1000 + 1);
   for (size_t at = 0; lines[0] == 0 && at < sizeof lines / sizeof *lines; at++) lines[at] = (float)(at % 257) / 7 - 11;
@@ -219,7 +227,7 @@ static int next_instruction(struct input *from, struct autopipe_instruction *to,
     to->whole[0] = down;
     to->whole[1] = across;
     to->whole[2] = next_of(from, code == PAD ? 256 : 3) % (code == CROP ? 2 : 256);
-    to->whole[3] = code == PAD;
+    to->whole[3] = code == PAD ? 1 : values[next_of(from, COUNT(values))];
   } else if (code == FLIP) {
     to->whole[0] = next_of(from, 2);
     to->whole[1] = next_of(from, 2);
@@ -232,8 +240,8 @@ static int next_instruction(struct input *from, struct autopipe_instruction *to,
     to->whole[0] = next_of(from, 2) ? 254 : -1;
     to->table = colours;
   } else if (code == LINEAR) {
-    to->whole[0] = 1;
-    to->whole[1] = next_of(from, 2) ? *width * channels : 1;
+    to->whole[0] = 1 + (channels % 2 == 0 && next_of(from, 2));
+    to->whole[1] = next_of(from, 2) ? *width * channels / to->whole[0] : 1;
     to->table = lines;
   } else { /* colours */
     to->whole[0] = next_of(from, 2);
@@ -258,7 +266,7 @@ static void run_pixels_of(struct input from) {
     if (!next_instruction(&from, &code[each], &height, &width, channels)) return;
     if (ours(code[each].code) == CLASSES) channels = 1;
     if (ours(code[each].code) == LINEAR) { /* always the last one: it makes floats */
-      channels *= sizeof(float);
+      channels = channels / code[each].whole[0] * (int64_t)sizeof(float);
       count = each + 1;
     }
   }
@@ -267,6 +275,7 @@ static void run_pixels_of(struct input from) {
   uint8_t *pixels = malloc(bytes); /* of this very size, so that a read beyond it is seen */
   if (pixels == NULL) abort();
   memcpy(pixels, noise + 4 * next_of(&from, 64), bytes);
+  for (size_t at = 3; span.channels == 4 && at < bytes; at += 4) pixels[at] &= 0xBF; /* finite, as floats */
   span.data = pixels;
   run_in_each_way(&program, &span, 1, draws);
   free(pixels);

@@ -51,6 +51,10 @@ def main(folder: Path) -> None:
     cv2.imwrite(str(folder / "grey.png"), image(40, 50)[..., 0])
     cv2.imwrite(str(folder / "alpha.png"), np.dstack([image(30, 41), image(30, 41)[..., :1]]))
     cv2.imwrite(str(folder / "bits.png"), image(40, 51)[..., 0], [cv2.IMWRITE_PNG_BILEVEL, 1])
+    deep = image(40, 50).astype(np.uint16) * 257 + 3
+    cv2.imwrite(str(folder / "deep.png"), deep)
+    cv2.imwrite(str(folder / "deep-grey.png"), deep[..., 0])
+    cv2.imwrite(str(folder / "deep-alpha.png"), np.dstack([deep, deep[..., :1]])[:30, :41])
     (folder / "palette.png").write_bytes(palette(40, 50))
     plain = (folder / "plain.jpg").read_bytes()
     (folder / "record").write_bytes(serialise({"image/encoded": plain, "image/class/label": 300}) + bytes(4))

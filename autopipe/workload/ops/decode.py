@@ -156,14 +156,16 @@ class Decode(Op):
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         if field.kind is not FieldKind.ENCODED:
             return ()
-        return None if self.is_deep else self._decoded(self.channels, self._least if self.reduce else (0, 0))
+        if self.dtype == "float32":
+            return None
+        return self._decoded(self.channels, self._least if self.reduce else (0, 0), np.dtype(self.dtype).itemsize)
 
     def mask_instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return self._decoded(0, (0, 0)) if field.kind is FieldKind.ENCODED else ()
+        return self._decoded(0, (0, 0), 0) if field.kind is FieldKind.ENCODED else ()
 
-    def _decoded(self, channels: int, least: tuple[int, int]) -> tuple[native.Instruction, ...]:
-        is_turned = self.orientation == "exif"
-        return (native.Instruction("DECODE", (channels, self.max_pixels, *least, is_turned)),)
+    def _decoded(self, channels: int, least: tuple[int, int], value_bytes: int) -> tuple[native.Instruction, ...]:
+        whole = (channels, self.max_pixels, *least, self.orientation == "exif", value_bytes)
+        return (native.Instruction("DECODE", whole, is_wide=value_bytes != 1),)
 
     @staticmethod
     def is_progressive(data: bytes) -> bool:

@@ -262,8 +262,9 @@ def _merged(column: Sequence[Field]) -> Field:
             hint="Put ap.Cast before they are batched, or convert the data.",
         )
     one_rank = len({field.rank for field in column}) == 1
+    one_depth = len({field.channels for field in column}) == 1
     shape, rank = column[0].shape if alike else None, column[0].rank if one_rank else None
-    return dataclasses.replace(column[0], shape=shape, rank=rank)
+    return dataclasses.replace(column[0], shape=shape, rank=rank, channels=column[0].channels if one_depth else None)
 
 
 def _run(

@@ -77,7 +77,7 @@ class Resize(_Sized):
         return resized(array, (self.height, self.width), how(self.interpolation, kind))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        return _resized_natively(self.height, self.width, how(self.interpolation, field.kind))
+        return _resized_natively(self.height, self.width, how(self.interpolation, field.kind), field)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         """TensorFlow's "area" and "bicubic" place pixels slightly differently."""
@@ -108,11 +108,13 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
 
 
 def _resized_natively(
-    height: int, width: int, interpolation: Interpolation, name: str = "RESIZE"
+    height: int, width: int, interpolation: Interpolation, field: Field, name: str = "RESIZE"
 ) -> tuple[native.Instruction, ...] | None:
-    if interpolation not in native.HOW:
+    dtype, is_nearest = field.dtype or np.dtype(np.uint8), interpolation == "nearest"
+    if interpolation not in native.HOW or not (is_nearest or native.resizes(dtype.name, interpolation, field.channels)):
         return None
-    return (native.Instruction(name, (height, width, native.HOW[interpolation])),)
+    whole = (height, width, native.HOW[interpolation], 1 if is_nearest else dtype.itemsize)
+    return (native.Instruction(name, whole, is_wide=is_nearest or dtype.itemsize > 1),)
 
 
 def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Iterator[str]:
@@ -236,7 +238,7 @@ class ResizeKeepingAspect(_Sized):
         return padded(fitted, (self.height, self.width), filling(self, kind, array.dtype))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        fitted = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), "FIT")
+        fitted = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), field, "FIT")
         return None if fitted is None else (*fitted, _padded_natively(self, field))
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
@@ -352,8 +354,8 @@ class RandomResizedCrop(_Sized):
         return resized(cut, (self.height, self.width), how(self.interpolation, kind))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        resized = _resized_natively(self.height, self.width, how(self.interpolation, field.kind))
-        cut = native.Instruction("CROP_RANDOM_SIZE", real=(*self.area, *self.ratio))
+        resized = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), field)
+        cut = native.Instruction("CROP_RANDOM_SIZE", real=(*self.area, *self.ratio), is_wide=True)
         return None if resized is None else (cut, *resized)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:

@@ -61,14 +61,14 @@ class _ValueOp(Op):
         return made if more is None else made + more
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
-        if self.dtype != "float32" or field.dtype not in (np.uint8, np.float32) or field.shape is None:
+        if self.dtype != "float32" or field.dtype not in (np.uint8, np.uint16, np.float32) or field.shape is None:
             return None
         less, factor, more = self.terms(NUMPY)
         line = (_NONE if less is None else -less, 1 if factor is None else factor, _NONE if more is None else more)
         each = np.broadcast_arrays(*line)
         table = np.array([np.broadcast_to(one, field.shape[1:] if one.ndim else ()) for one in each], np.float32)
         size = field.dtype.itemsize, table[0].size
-        return (native.Instruction("LINEAR", size, table=table, is_wide=field.dtype == np.float32),)
+        return (native.Instruction("LINEAR", size, table=table, is_wide=field.dtype != np.uint8),)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample

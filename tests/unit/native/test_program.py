@@ -7,6 +7,7 @@ Each case runs with all vector instructions, with SSSE3 and in plain C. How load
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import mmap
 import os
@@ -19,18 +20,18 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, strategies
+from hypothesis import example, given, strategies
 from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import AutopipeError
+from autopipe.errors import AutopipeError, BadSampleError
 from autopipe.workload import order
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.decode import _FLAGS, MAX_PIXELS, decode
 from autopipe.workload.ops.planner import make_plan, run
 from autopipe.workload.program import Programs, programs
-from autopipe.workload.sample import Field, FieldKind
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.contract.op_references import CASES
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
@@ -295,6 +296,12 @@ class Pixels(Encoded):
         self.images, self.masks = images, masks  # type: ignore[assignment]  # which are decoded
 
 
+def _bits(pixels: Any) -> bytes:
+    """Return the bytes of pixels, in which NaN is of one kind."""
+    is_nan = pixels != pixels
+    return (np.where(is_nan, np.float32(np.nan), pixels) if is_nan.any() else np.ascontiguousarray(pixels)).tobytes()
+
+
 def compare_arrays(ops: Sequence[Op], source: Pixels) -> Programs:
     """Compare arrays that are made at once with those that the ops make, which stay as they were."""
     steps = make_plan(ap.Workload(data=source, ops=ops, batch_size=1)).steps
@@ -314,7 +321,7 @@ def compare_arrays(ops: Sequence[Op], source: Pixels) -> Programs:
                 sample = run(step, sample, drawn[index], source, index)
             for part, expected in zip(out, sample, strict=True):
                 if expected is not None:
-                    assert part[index].tobytes() == np.ascontiguousarray(expected).tobytes(), f"image {index}"
+                    assert _bits(part[index]) == _bits(expected), f"image {index}"
             np.testing.assert_array_equal(image, before[index])
     return found
 
@@ -343,11 +350,169 @@ def test_arrays_of_any_dtype_are_padded_cut_and_mirrored(
     assert found.has_code == (True, True)
 
 
+def deep_pixels(size: tuple[int, int], channels: int, dtype: str, seed: int = 0) -> NDArray[Any]:
+    """Return an image with edges and noise in all bits."""
+    numbers = np.random.default_rng((seed, *size))
+    noise = numbers.integers(0, 256, (*size, channels), np.uint16)
+    if dtype == "float32":
+        floats: NDArray[Any] = (numbers.standard_normal((*size, channels)) * 1000).astype(np.float32)
+        for level, strange in enumerate((np.nan, np.inf, -np.inf)):  # depths, say, which nobody measured
+            floats[(noise == level) & (channels > 1)] = strange
+        return floats
+    deep: NDArray[Any] = (pixels(size, channels, seed) * np.uint16(257)) ^ noise
+    return deep
+
+
+SIDES = strategies.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 24, 32, 33, 48, 63, 64, 96, 127, 200])
+
+
+@pytest.mark.filterwarnings("ignore:Channels must come last")
+@given(
+    before=strategies.tuples(SIDES, SIDES),
+    after=strategies.tuples(SIDES, SIDES),
+    channels=strategies.sampled_from([1, 2, 3, 4, 5, 6, 7, 9, 16]),
+    dtype=strategies.sampled_from(["uint8", "uint16", "float32"]),
+    how=strategies.sampled_from(["bilinear", "area", "nearest"]),
+    turned=strategies.booleans(),
+)
+@example(before=(64, 48), after=(32, 24), channels=2, dtype="uint8", how="bilinear", turned=False)
+@example(before=(64, 48), after=(32, 24), channels=7, dtype="uint16", how="area", turned=True)
+@example(before=(64, 26), after=(32, 13), channels=1, dtype="float32", how="area", turned=True)
+@example(before=(200, 200), after=(10, 4), channels=1, dtype="uint16", how="area", turned=True)
+def test_images_of_any_channels_and_depth_are_resized_to_the_bits_of_opencv(
+    before: tuple[int, int], after: tuple[int, int], channels: int, dtype: str, how: Any, *, turned: bool
+) -> None:
+    image = pixels(before, channels) if dtype == "uint8" else deep_pixels(before, channels, dtype)
+    ops: list[Op] = [ap.Resize(*after, how), *[ap.RandomFlip(vertical=True)] * turned]
+    is_done = how != "bilinear" or dtype == "uint8" or channels not in (3, 4)  # IPP's edges are not known
+    if is_done:
+        compare_arrays(ops, Pixels([image]))
+    else:
+        steps = make_plan(ap.Workload(data=Pixels([image]), ops=ops, batch_size=1)).steps
+        assert programs(steps[0].before, steps).count == 0
+
+
+@pytest.mark.parametrize("strange", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_left_to_python_where_ipp_resizes(strange: float) -> None:
+    image = deep_pixels((20, 30), 1, "float32")
+    image[7, 9] = strange
+    steps = make_plan(ap.Workload(data=Pixels([image]), ops=[ap.Resize(11, 12)], batch_size=1)).steps
+    found = programs(steps[0].before, steps)
+    assert found.fill([native.pixels_at([image]), None], np.empty((1, 0)), found.after.empty(1)).all()
+    compare_arrays([ap.Resize(11, 12, "area")], Pixels([image]))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+def test_a_row_of_65535_deep_pixels_is_resized(dtype: str) -> None:
+    for size in ((1, 65535), (65535, 1), (2, 65535), (65535, 2)):
+        for how in ("bilinear", "area", "nearest"):
+            op = ap.Resize(3, 300, how)
+            compare_arrays([op, ap.RandomFlip(vertical=True)], Pixels([deep_pixels(size, 1, dtype)]))
+
+
+DEEP: dict[str, list[Op]] = {
+    "area": [ap.Resize(*SMALL, "area"), ap.RandomFlip(), ap.Normalize(2048, 1000.5)],
+    "bilinear": [ap.Resize(*SMALL), ap.RandomFlip(vertical=True), ap.Rescale(1 / 65535)],
+    "crop": [ap.RandomResizedCrop(*SMALL), ap.RandomFlip(), ap.Rescale(1 / 4095, -0.5)],
+    "padded": [ap.Pad(60, 60, value=700), ap.RandomCrop(50, 50), ap.RandomErasing(0.9, value=60000)],
+    "letterbox": [ap.ResizeKeepingAspect(33, 50, value=300)],
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_png_files_of_sixteen_bits_are_made_natively(name: str, channels: Any) -> None:
+    sizes = SIZES[3:9] if name != "padded" else SIZES[:9]
+    images = [png(deep_pixels(size, channels, "uint16")) for size in sizes]
+    alpha = [png(np.dstack([deep_pixels(size, 3, "uint16")] * 2)[..., :4]) for size in sizes]
+    ops = [ap.Resize(*SMALL, "area") if channels == 3 and isinstance(op, ap.Resize) else op for op in DEEP[name]]
+    if channels == 3 and name in ("crop", "letterbox"):
+        by_area: list[Any] = ops
+        ops = [dataclasses.replace(op, interpolation="area") if hasattr(op, "interpolation") else op for op in by_area]
+    compare([ap.Decode(channels, dtype="uint16"), *ops], Encoded(images + alpha * (channels == 3)))
+
+
+@pytest.mark.parametrize("orientation", ["exif", None])
+def test_a_mask_of_sixteen_bits_is_made_natively_beside_its_image(orientation: Any) -> None:
+    masks = [np.random.default_rng(0).integers(0, 900, size, np.uint16) for size in SIZES[4:8]]
+    source = Encoded([jpeg(pixels(size)) for size in SIZES[4:8]], [png(mask) for mask in masks])
+    compare([ap.Decode(orientation=orientation), ap.RandomResizedCrop(*SMALL), ap.RandomFlip()], source)
+
+
+def filtered(image: NDArray[np.uint16], filters: Sequence[int], *, level: int = 6) -> bytes:
+    """Return a PNG of 16 bits whose rows have some filters; they are put on byte by byte, as the format says."""
+    height, width, channels = image.shape
+    lines, step = image.astype(">u2").view(np.uint8).reshape(height, -1).astype(int), 2 * channels
+    above, rows = np.zeros_like(lines[0]), list[bytes]()
+    for line, kind in zip(lines, itertools.cycle(filters), strict=False):
+        left, corner = (np.concatenate([np.zeros(step, int), each[:-step]]) for each in (line, above))
+        guess = left + above - corner
+        away = np.abs(np.stack([guess - left, guess - above, guess - corner]))
+        nearest = np.where(
+            (away[0] <= away[1]) & (away[0] <= away[2]), left, np.where(away[1] <= away[2], above, corner)
+        )
+        less = [0 * line, left, above, (left + above) // 2, nearest][kind]
+        rows.append(bytes([kind]) + (line - less).astype(np.uint8).tobytes())
+        above = line
+    header = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(b"".join(rows), level)), (b"IEND", b""))
+    chunks = (
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+@given(
+    size=strategies.tuples(strategies.integers(1, 20), strategies.integers(1, 40)),
+    samples=strategies.sampled_from([1, 2, 3, 4]),
+    filters=strategies.lists(strategies.integers(0, 4), min_size=1, max_size=6),
+)
+def test_all_filters_of_a_png_of_sixteen_bits_are_undone(
+    size: tuple[int, int], samples: int, filters: list[int]
+) -> None:
+    file = filtered(deep_pixels(size, samples, "uint16"), filters)
+    for channels in (1, 3) if samples < 3 else (3,):
+        compare([ap.Decode(channels, dtype="uint16"), ap.Pad(20, 40)], Encoded([file]), epochs=1)
+
+
+@given(data=strategies.data())
+def test_a_changed_png_of_sixteen_bits_gives_what_python_gives_or_is_left_to_it(data: Any) -> None:
+    """Never anything else than the pixels of Python or a BadSampleError."""
+    samples, side = data.draw(strategies.sampled_from([1, 2, 3, 4])), strategies.integers(1, 12)
+    whole = bytearray(filtered(deep_pixels((data.draw(side), data.draw(side)), samples, "uint16"), [4, 0, 3, 1, 2]))
+    for place in data.draw(strategies.lists(strategies.integers(0, len(whole) - 1), max_size=3)):
+        whole[place] = data.draw(strategies.integers(0, 255))
+    size = data.draw(strategies.sampled_from([None, b"\0\0\0\0", b"\0\0\xff\xff", b"\x7f\xff\xff\xff"]))
+    if size is not None:
+        at = data.draw(strategies.sampled_from([16, 20]))
+        whole[at : at + 4] = size
+        whole[29:33] = struct.pack(">I", zlib.crc32(whole[12:29]))
+    file = bytes(whole[: data.draw(strategies.integers(0, len(whole)) | strategies.just(len(whole)))])
+    op = ap.Decode(3, dtype="uint16", max_pixels=1 << 20)
+    spec = SampleSpec(Field(FieldKind.ENCODED, None, None), None)
+    (instruction,) = op.instructions(spec.x) or ()
+    try:
+        wanted = op.apply((file, None), spec, np.empty(0))[0]
+    except BadSampleError:
+        wanted = np.zeros((1, 1, 3), np.uint16)
+        is_bad = True
+    else:
+        is_bad = False
+    made = np.empty((1, *wanted.shape), np.uint16)
+    for simd in (2, 0):
+        program = native.Program([(instruction, 0)], wanted.shape, wanted.dtype, simd=simd)
+        verdict = program.fill(native.bytes_at([file]), np.empty((1, 0)), made)[0]
+        assert verdict or not is_bad
+        if not verdict:
+            np.testing.assert_array_equal(made[0], wanted)
+
+
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (7, 5), (8, 8), (28, 28), (3, 70)])
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
 def test_the_library_makes_the_bits_of_ops_on_values(size: tuple[int, int], channels: int, dtype: str) -> None:
     images = [(pixels(size, channels, seed) / (255 if dtype == "float32" else 1)).astype(dtype) for seed in range(4)]
+    images = [each * (257 if dtype == "uint16" else 1) for each in images]
     for each in images[1:3] if dtype == "float32" else []:
         each[0, 0] = np.array([-0.0, np.nan, -np.inf])[:channels]
     own: list[list[Op]] = [
@@ -356,8 +521,7 @@ def test_the_library_makes_the_bits_of_ops_on_values(size: tuple[int, int], chan
         [ap.Normalize((0.1, 0.2, 0.3)[:channels], 0.5), ap.Cast("float32")],
         [
             ap.RandomErasing(0.8, value=(1, 2, 3)[:channels]),
-            ap.RandomBrightness(0.4),
-            ap.RandomBrightness(factor=(0.5, 2)),
+            *[ap.RandomBrightness(0.4), ap.RandomBrightness(factor=(0.5, 2))] * (dtype != "uint16"),
         ],
     ]
     for ops in own:
@@ -370,7 +534,7 @@ def test_the_library_makes_the_bits_of_ops_on_values(size: tuple[int, int], chan
 
 
 def test_an_op_on_bytes_does_not_take_other_numbers() -> None:
-    for op in (ap.RandomContrast(), ap.RandomSaturation(), ap.RandomGrayscale(1.0), ap.Resize(3, 3)):
+    for op in (ap.RandomContrast(), ap.RandomSaturation(), ap.RandomGrayscale(1.0), ap.Resize(3, 3, "bicubic")):
         for dtype in ("float32", "uint16", "bool"):
             images = Pixels([np.ones((6, 6, 3), dtype)] * 2)
             steps = make_plan(ap.Workload(data=images, ops=[op], batch_size=1)).steps if dtype != "bool" else None
