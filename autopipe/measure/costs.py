@@ -8,7 +8,6 @@ in each epoch.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import math
 from collections.abc import Mapping, Sequence
@@ -38,9 +37,7 @@ class Costs:
     """The measured costs of a workload on a machine."""
 
     ops: tuple[OpCost, ...]  # reading first, then each op in order
-    model_images_per_second: float = math.inf  # the model alone, in its fastest setup
     model_core_seconds: float = 0.0  # of an image while the model trains
-    model_device_bytes: int = 0  # memory of the accelerator that is in use while the model trains; 0 if not known
     cores: float | None = None  # usable ones; None if not known
     cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
     reads: ReadCosts | None = None  # scaling of reads; None if not measured
@@ -59,9 +56,7 @@ class Costs:
         depths = measured.depths if facts is None else facts.workload.depths
         return cls(
             ops=measured.op_costs,
-            model_images_per_second=max(each.model_images_per_second.value for each in ceilings),
             model_core_seconds=measured.model_core_seconds_per_image,
-            model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
             cores=measured.cores or (None if facts is None else facts.cores),
             cores_elsewhere=measured.cores_elsewhere,
             reads=measured.reads,
@@ -331,37 +326,28 @@ def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
 # ---------------------------------------------------------------- useful parallelism
 
 
-def reads_at_once(costs: Costs) -> int:
-    """Compute how many reads at a time keep the cores or the storage busy; 1 if reads do not wait."""
-    reads = costs.reads
+def reads_at_once(ops: Sequence[OpCost], reads: ReadCosts | None, cores: float | None, model: float = math.inf) -> int:
+    """Compute how many reads at a time keep the cores or the storage busy, for a `model` that takes so many images/s; 1
+    if reads do not wait.
+    """
     if reads is None or not reads.waits:
         return 1
-    busy = sum(op.seconds_per_image for op in costs.ops if op.part != "finish")
-    target = min((costs.cores or 1) / max(busy, 1e-9), costs.model_images_per_second)
+    busy = sum(op.seconds_per_image for op in ops if op.part != "finish")
+    target = min((cores or 1) / max(busy, 1e-9), model)
     if reads.saturated:
         target = min(target, reads.best_images_per_second)
     return max(1, min(_MOST_AT_ONCE, math.ceil(1.25 * target * reads.latency_seconds)))
 
 
-def workers_at_once(costs: Costs, *, reading: bool = True) -> int:
+def workers_at_once(ops: Sequence[OpCost], cores: float | None, *, reading: bool = True) -> int:
     """Compute how many workers keep all cores busy although they wait; one a core if nothing waits.
 
     `reading` is True if the workers do their own reads.
     """
-    cores = math.ceil(costs.cores or 1)
-    busy = sum(op.seconds_per_image for op in costs.ops)
-    waits = sum(op.wait_seconds_per_image for op in costs.ops if reading or op.name != READ)
-    return max(cores, min(_MOST_AT_ONCE, math.ceil(cores * (1 + waits / max(busy, 1e-9)))))
-
-
-def useful(costs: Costs, facts: Facts) -> Facts:
-    """Return the facts with the useful parallelism, and the accelerator's memory in use, by the measured costs."""
-    return dataclasses.replace(
-        facts,
-        model_device_bytes=costs.model_device_bytes,
-        reads_at_once=reads_at_once(costs),
-        workers_at_once=workers_at_once(costs),
-    )
+    there = math.ceil(cores or 1)
+    busy = sum(op.seconds_per_image for op in ops)
+    waits = sum(op.wait_seconds_per_image for op in ops if reading or op.name != READ)
+    return max(there, min(_MOST_AT_ONCE, math.ceil(there * (1 + waits / max(busy, 1e-9)))))
 
 
 class CostProfile(Value):

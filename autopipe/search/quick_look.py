@@ -17,7 +17,6 @@ from typing import Final
 from autopipe.errors import AutopipeError, ConfigError
 from autopipe.hardware import machine
 from autopipe.measure import costs, op_costs
-from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -38,7 +37,6 @@ _ALONE_SECONDS = 0.08  # that a loader runs alone, once its workers have begun
 _ROUND_SECONDS = 0.6  # no further loader begins after these
 _BATCH_SECONDS = 0.01  # of a worker, for a batch of a loader alone
 _FILL_SECONDS = 0.1  # to fill a cache for it
-_FAST: Final = 1e6  # images/s of a model of which nothing is known
 _MAY_CHANGE: Final = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
 _FREE_SHARE = 0.25  # of the memory for caches: no more is taken before it is known whether the model waits
 _ALLOWED = 0.6  # of the rate in proportion to its workers, below which one process allows no more
@@ -92,7 +90,8 @@ class Look:
         settings stay. A cache may take this share of the memory that caches may take.
         """
         free, devices = int(memory_share * _free_bytes(now, self.facts)), 1 if now is None else now.devices
-        facts = costs.useful(self._costs(), dataclasses.replace(self.facts, memory_bytes=free, gpus=devices))
+        reads = costs.reads_at_once(self.ops, self.reads, machine.core_time())
+        facts = dataclasses.replace(self.facts, memory_bytes=free, gpus=devices, reads_at_once=reads)
         kind = None if now is None else now.loader.kind
         is_native = not costs.python_ops(self.ops)
 
@@ -128,18 +127,6 @@ class Look:
         if apart and _is_limited(race):
             return apart[0].model_copy(update={"keep": best.keep})
         return best
-
-    def _costs(self) -> Costs:
-        described = self.facts.workload
-        return Costs(
-            ops=self.ops,
-            model_images_per_second=_FAST,
-            cores=machine.core_time(),
-            reads=self.reads,
-            bytes_per_image=described.mean_bytes,
-            compact_bytes=described.compact_bytes,
-            finished_bytes=described.finished_bytes,
-        )
 
     def _takes_over(self, config: PipelineConfig, facts: Facts) -> bool:
         """Return True if a loader can run here and gives the batches of the others to the bit."""

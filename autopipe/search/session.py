@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import optuna
@@ -80,9 +81,15 @@ class Session:
         self.ceilings = ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
         self._pooled = None
-        self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
-        if self._costs is not None:
-            self.facts = costs.useful(self._costs, self.facts)
+        known = self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
+        if known is not None:
+            model = self.highest_ceiling().model_images_per_second.value
+            self.facts = replace(
+                self.facts,
+                model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
+                reads_at_once=costs.reads_at_once(known.ops, known.reads, known.cores, model),
+                workers_at_once=costs.workers_at_once(known.ops, known.cores),
+            )
 
     # ------------------------------------------------------------ state
 

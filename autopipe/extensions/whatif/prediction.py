@@ -345,9 +345,8 @@ def _reads(was: ReadCosts, latency_seconds: float | None, factor: float) -> Read
 
 def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Correction) -> tuple[PipelineConfig, float]:
     """Return the configuration with the highest predicted images/s, and that rate; of equals the cheapest."""
-    costs = Costs.of([ceiling])
     rates = {}
-    for config in _candidates(measured, costs, machine):
+    for config in _candidates(measured, ceiling, machine):
         factor = corrected.of(config)
         most = cost_model.bounds(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
         rates[config] = min(factor * predict(config, ceiling), most, model_rate(config, ceiling))
@@ -360,10 +359,12 @@ def _price(config: PipelineConfig) -> tuple[bool, int, int]:
     return config.kept.in_memory, config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
 
 
-def _candidates(measured: Measured, costs: Costs, machine: Machine) -> Iterator[PipelineConfig]:
+def _candidates(measured: Measured, ceiling: Ceiling, machine: Machine) -> Iterator[PipelineConfig]:
     """Yield the measured configurations, each with all useful numbers of workers and reads at a time there."""
-    counts = {cost_model.workers_at_once(costs, reading=reading) for reading in (True, False)}
-    ahead = {0, cost_model.reads_at_once(costs)} if costs.reads is not None and costs.reads.waits else {0}
+    costs, model = Costs.of([ceiling]), ceiling.model_images_per_second.value
+    counts = {cost_model.workers_at_once(costs.ops, costs.cores, reading=reading) for reading in (True, False)}
+    waits = costs.reads is not None and costs.reads.waits
+    ahead = {0, cost_model.reads_at_once(costs.ops, costs.reads, costs.cores, model)} if waits else {0}
     seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
     also = {True: {"memory"}, False: {"none"}, None: set[str]()}[_has_room(measured, machine.memory_bytes)]
     in_memory = {config.kept.memory for config in seen} | also  # all that were measured may be cached

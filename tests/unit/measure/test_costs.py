@@ -73,14 +73,12 @@ COSTS = Costs(
     compact_bytes=150_528,
     finished_bytes=602_112,
     cores=2,
-    model_images_per_second=4000.0,
 )
 SLOW_READS = reads(*(count / 0.0201 for count in (1, 4, 16, 64)))
 WAITING = dataclasses.replace(
     COSTS,
     ops=(OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02), *OPS[1:]),
     reads=SLOW_READS,
-    model_images_per_second=1000.0,
 )
 
 
@@ -153,19 +151,17 @@ def test_threads_that_take_turns_in_python_ops_end_the_sooner_the_more_they_are(
 
 
 def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
-    assert cost_model.reads_at_once(WAITING) == 26  # 1,000 images/s x 20.1 ms, and a quarter more
-    quicker = dataclasses.replace(WAITING, model_images_per_second=1e6)
-    assert cost_model.reads_at_once(quicker) == 69  # two cores make 2,740 images/s
-    assert cost_model.reads_at_once(COSTS) == 1
-    assert cost_model.reads_at_once(dataclasses.replace(WAITING, reads=reads(50, 190, 200, latency=0.0201))) == 6
+    ops, narrow = WAITING.ops, reads(50, 190, 200, latency=0.0201)
+    assert cost_model.reads_at_once(ops, SLOW_READS, 2, 1000.0) == 26  # 1,000 images/s x 20.1 ms, and a quarter more
+    assert cost_model.reads_at_once(ops, SLOW_READS, 2) == 69  # two cores make 2,740 images/s
+    assert cost_model.reads_at_once(ops, narrow, 2) == 6
+    assert cost_model.reads_at_once(OPS, None, 2) == 1
 
 
 def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
-    assert cost_model.workers_at_once(COSTS) == 2
-    assert cost_model.workers_at_once(WAITING) == 51
-    assert cost_model.workers_at_once(WAITING, reading=False) == 2
-    known = cost_model.useful(WAITING, facts())
-    assert (known.reads_at_once, known.workers_at_once) == (26, 51)
+    assert cost_model.workers_at_once(OPS, 2) == 2
+    assert cost_model.workers_at_once(WAITING.ops, 2) == 51
+    assert cost_model.workers_at_once(WAITING.ops, 2, reading=False) == 2
 
 
 def rate_of(limit: Bounds, kind: Kind) -> float | None:
