@@ -174,7 +174,7 @@ class Budget:
             and self._read_again < _READINGS
         ):
             self._read_again += 1
-            session.look_again(best.config)
+            session.look_again(best.config.model_setup)
         return self._read_again > before
 
     def used_up(self) -> Stop | None:

@@ -283,7 +283,7 @@ def _winner(
 
 def _ceiling(session: Session, best: Point, proved: Confirmation | None) -> Ceiling | None:
     """Return the ceiling in the setup of the best: in the rounds in which it was measured by turns with it, if any."""
-    ceiling = session.ceiling(best.config)
+    ceiling = session.ceiling(best.config.model_setup)
     if ceiling is None:
         return None
     if (share := _share(best, proved)) is not None:

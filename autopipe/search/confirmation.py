@@ -363,8 +363,8 @@ def run(session: Session, entered: list[Finalist]) -> None:
             session.run_config(config, AskedBy(Asker.PROOF, str(number)))
             if session.seconds_left(proving=True) == 0.0:
                 return
-            if not config.loader.is_foreign:
-                session.know(config)
+            if session.ceilings and not config.loader.is_foreign:
+                session.known_alone(config.model_setup)
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
@@ -372,7 +372,7 @@ def run(session: Session, entered: list[Finalist]) -> None:
             return  # nothing is left to compare baselines with
         first = leader(entered, _measured_blocks(session, entered), session.pooled())
         if first is not None and session.seconds_left(proving=True) > session.trial_seconds():
-            alone = session.look_again(by_key[first].config)
+            alone = session.look_again(by_key[first].config.model_setup)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
 

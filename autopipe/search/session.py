@@ -267,8 +267,8 @@ class Session:
         """Return the highest ceiling of all setups that were measured; requires a ceiling."""
         return max(self.ceilings, key=lambda each: each.model_images_per_second.value)
 
-    def ceiling(self, config: PipelineConfig) -> Ceiling | None:
-        return next((each for each in self.ceilings if each.setup == config.model_setup), None)
+    def ceiling(self, setup: ModelSetup) -> Ceiling | None:
+        return next((each for each in self.ceilings if each.setup == setup), None)
 
     def timed(self, measure: Callable[[], Measured]) -> Measured:
         """Return a measurement beside the trials; its time counts as measuring."""
@@ -277,9 +277,6 @@ class Session:
         measured = measure()
         self.ceiling_seconds += self.settings.clock() - began
         return measured
-
-    def alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        return self.timed(lambda: self.measurer.model_alone(setup, again=again))
 
     def loader_alone(self, config: PipelineConfig) -> float | None:
         """Return what a loader makes without a model, measured now or in an earlier session; None if it failed."""
@@ -293,43 +290,32 @@ class Session:
             self.on_event(LoaderRaced(config=config, images_per_second=rate))
         return self.score(config, (), self.raced[key].images_per_second)
 
-    def know(self, config: PipelineConfig) -> None:
-        """Measure the setup of a configuration that has just run, if there was no time for it at the start."""
-        if self.ceilings and self.ceiling(config) is None:
-            self.look_again(config, again=False)
-
     def known_alone(self, setup: ModelSetup) -> float | None:
         """Return images/s of the model alone in a setup, measured if it was not; None if it cannot run."""
-        known = next((each for each in self.ceilings if each.setup == setup), None)
-        if known is None:
-            known = self.alone(setup, again=False)
-            if known is None:
-                return None
-            known = known.with_loader_of(self.ceilings[0])
-            self.record.keep_ceilings([*self.ceilings, known])
-            self.know_ceilings([*self.ceilings, known])
-            self.on_event(CeilingMeasured(ceiling=known))
-        return known.model_images_per_second.value
+        known = self.ceiling(setup)
+        if known is None and self.look_again(setup, again=False) is not None:
+            known = self.ceiling(setup)
+        return None if known is None else known.model_images_per_second.value
 
-    def look_again(self, config: PipelineConfig, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone once more, in the setup of `config`, and return this reading.
+    def look_again(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
+        """Measure the model alone once more in a setup, and return this reading.
 
-        Other load can only lower a ceiling, so the search uses the highest reading.
+        Other load can only lower a ceiling, so the search uses the highest reading. Without `again`, one that a trial in
+        this setup has made will do.
         """
-        reading = self.alone(config.model_setup, again=again)
+        reading = self.timed(lambda: self.measurer.model_alone(setup, again=again))
         if reading is None:
             return None
-        known = self.ceiling(config)
+        known = self.ceiling(setup)
         found = _higher(known, reading) if known is not None else reading
         if known is None and self.ceilings:
             found = reading.with_loader_of(self.ceilings[0])
-        if found is known:
-            return reading
-        all_of_them = [found if each is known else each for each in self.ceilings]
-        all_of_them += [found] if known is None else []
-        self.record.keep_ceilings(all_of_them)
-        self.know_ceilings(all_of_them)
-        self.on_event(CeilingMeasured(ceiling=found))
+        if found is not known:
+            all_of_them = [found if each is known else each for each in self.ceilings]
+            all_of_them += [found] if known is None else []
+            self.record.keep_ceilings(all_of_them)
+            self.know_ceilings(all_of_them)
+            self.on_event(CeilingMeasured(ceiling=found))
         return reading
 
     # ------------------------------------------------------------ trials

@@ -90,7 +90,7 @@ def _advice(session: Session) -> Iterator[Asked]:
     best, costs_known = session.best(), any(each.op_costs for each in session.ceilings)
     if session.settings.convert is False or session.facts.limits.convert or not costs_known or best is None:
         return
-    ceiling = session.ceiling(best.config) or session.ceilings[0]
+    ceiling = session.ceiling(best.config.model_setup) or session.ceilings[0]
 
     def allows(config: PipelineConfig) -> float:
         return costs.bounds(ceiling, config, session.facts).images_per_second
@@ -339,5 +339,5 @@ class _Search:
             if self._entered:
                 confirmation.run(session, self._entered)
         best = session.best()
-        if best is not None and session.seconds_left() > session.trial_seconds():
-            session.know(best.config)
+        if best is not None and session.ceilings and session.seconds_left() > session.trial_seconds():
+            session.known_alone(best.config.model_setup)
