@@ -320,7 +320,8 @@ def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
     return made
 
 
-_ENDLESS = 10**9  # steps; the probe ends the training
+ENDLESS = 10**9
+"""Steps or epochs of a training that a probe or a watch ends."""
 _FEWEST_EPOCHS = 2  # after the first
 _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 
@@ -359,10 +360,10 @@ class Bench:
         """
         trainer = self.trainer(loader, setup, device_prefetch)
         if self._mode is Mode.TRAIN:
-            trainer.fit(epochs=epochs, steps_per_epoch=steps or _ENDLESS, callbacks=[probe], verbose=0)
+            trainer.fit(epochs=epochs, steps_per_epoch=steps or ENDLESS, callbacks=[probe], verbose=0)
             return
         call: Callable[..., object] = trainer.evaluate if self._mode is Mode.EVALUATE else trainer.predict
-        most = max(1, steps // len(loader)) if steps and epochs == 1 else _ENDLESS
+        most = max(1, steps // len(loader)) if steps and epochs == 1 else ENDLESS
         probe.passes(functools.partial(call, loader), most)
 
     def trainer(

@@ -74,13 +74,11 @@ def timed(
     return stats.estimate(rates), core_seconds
 
 
-_SAMPLES = 400  # that a loader alone goes through, again and again
-_COST_SAMPLES = 400
+_SAMPLES = 400  # that a loader alone goes through, again and again, and that ops and the disk are timed on
 _FEWEST_READERS, _MOST_READERS = 4, 64
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _BATCH_SECONDS = 0.5  # of all workers, each with a batch
-_READ_FILES = 400
 _COLD_READS = 4000  # samples that are read if none may be in memory; 64 at a time take as many in a second
 _QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that their taker holds
 _MEMORY_SHARE = 0.8  # of the free memory, for its batches
@@ -98,9 +96,9 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     reading = _reading(workload, part, order, pages)
     report.progress(0, 0.0)
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
-    single, tail = op_costs.op_costs(part, plan, order[:_COST_SAMPLES])
+    single, tail = op_costs.op_costs(part, plan, order[:_SAMPLES])
     report.progress(0, 0.0)
-    single = op_costs.as_made(single, part, plan, order[:_COST_SAMPLES])
+    single = op_costs.as_made(single, part, plan, order[:_SAMPLES])
     report.progress(0, 0.0)
     ops = op_costs.with_lock(single, part, plan, order, lambda: report.progress(0, 0.0))
     report.progress(0, 0.0)
@@ -146,7 +144,7 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
 
 def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:
     at_once = 0 if reading is None else min(_MOST_READERS, reading.at_once)
-    paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _READ_FILES))))
+    paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _SAMPLES))))
     return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
 
 

@@ -27,7 +27,7 @@ import keras
 from autopipe.errors import DataError, WorkloadError, shortened
 from autopipe.hardware import disk, machine
 from autopipe.hardware.disk import Regime
-from autopipe.measure.bench import Bench, EpochWatch, Probe
+from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe
 from autopipe.measure.costs import samples_to_make
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
 from autopipe.measure.outcome import ConversionCost, MeasureOptions
@@ -45,8 +45,6 @@ from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at, make_plan
 from autopipe.workload.sample import SLOTS, Field, Source, leaves, mapped
 from autopipe.workload.workload import Workload
-
-_ENDLESS: Final = 10**9  # epochs, or steps of a dataset that does not end; the probe ends the training
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +95,7 @@ def loader_feed(config: PipelineConfig, wanted: MeasureOptions, bench: Bench, pa
         loader = TimedLoader(assembly.build_loader(part.workload, config, plan=bench.plan, trace=wanted.trace))
 
         def train(probe: Probe) -> None:
-            steps, epochs = max(1, round(len(loader) / part.share)), _ENDLESS
+            steps, epochs = max(1, round(len(loader) / part.share)), ENDLESS
             if once is not None:
                 steps, epochs = once * len(loader), 1
             setup, ahead = config.model_setup, config.device_prefetch
@@ -322,7 +320,7 @@ class ForeignCode:
         over = assembly.for_evaluation(self._workload, validation)
         filled = cut and self._form == module.CACHED  # a part of it would be decoded anew in each epoch
         data = self._filled(over, make_plan(over)) if filled else self._made(self._form, over)
-        arguments = {**self._fed.arguments, "epochs": _ENDLESS, "validation_data": data}
+        arguments = {**self._fed.arguments, "epochs": ENDLESS, "validation_data": data}
         if cut or "steps_per_epoch" in arguments:
             arguments |= {"steps_per_epoch": steps[0], "validation_steps": steps[1]}
             if _is_dataset(arguments["x"]):
@@ -332,7 +330,7 @@ class ForeignCode:
 
     def feed(self, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime) -> Feed:
         workload, fed, alone = self._workload, self._fed, wanted.model_images_per_second
-        epochs = 1 if regime == "cold" else _ENDLESS
+        epochs = 1 if regime == "cold" else ENDLESS
 
         def train(probe: Probe) -> None:
             with bench.strategy.scope():
@@ -484,10 +482,10 @@ def _without_last(made: Any) -> Any:
 
 def _fed(made: Any, workload: Workload, name: str) -> Fed:
     if isinstance(made, keras.utils.PyDataset):
-        endless = {} if made.num_batches is not None else {"steps_per_epoch": _ENDLESS, "epochs": 1}
+        endless = {} if made.num_batches is not None else {"steps_per_epoch": ENDLESS, "epochs": 1}
         return Fed(arguments={"x": made, **endless}, workers=max(1, made.workers))
     if _is_dataset(made):
-        endless = {"steps_per_epoch": _ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
+        endless = {"steps_per_epoch": ENDLESS, "epochs": 1} if int(made.cardinality()) == -1 else {}
         return Fed(arguments={"x": made, "shuffle": False, **endless}, settle_seconds=AUTOTUNE_SECONDS)
     rows = len(_arrays(made)[0]) // workload.batch_size * workload.batch_size
     arrays = {key: mapped(lambda part: part[:rows], slot) for key, slot in zip(SLOTS, made, strict=False)}

@@ -42,7 +42,6 @@ _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS, _MANY_THREADS = 4, 16
 _LONG_SECONDS = 0.01  # of a call, for which many threads would queue up too long
 _CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than taking turns costs (`costs.TURN_SECONDS`)
-_CONTENDED = 0.5  # of a thread's processor time: if it waits longer than for a core, it waits for the lock
 _SEEN = 0.25  # of the processor time: less waiting is noise
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MANY_THREADS * _FREE_BYTES))
@@ -100,12 +99,6 @@ def taken() -> float:
     """Measure a busy thread's waiting for a core, in seconds for each second that it has one; about 0 when idle."""
     free = _free(1)
     return free.wait / free.cpu if free.cpu > 0 else 0.0
-
-
-def contended() -> bool:
-    """Return True if other threads of this process hold Python's lock for much of the time."""
-    turn = _turn(lambda: sum(range(1000)), 1, _TURN_SECONDS)
-    return turn.wait > (_CONTENDED + taken()) * turn.cpu
 
 
 def _turn(call: Callable[[], object], threads: int, seconds: float) -> Turn:

@@ -24,7 +24,7 @@ from autopipe.hardware import disk, machine, processes
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, verify
-from autopipe.measure.bench import Bench, EpochWatch, Probe, gradient_exchange
+from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
 from autopipe.measure.lines import LineWatch
@@ -66,7 +66,6 @@ from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
 _NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
-_ENDLESS = 10**9  # epochs; a watch ends the training
 _EPOCHS = 3  # that are timed, about
 _FEWEST_STEPS = 16  # of a part of an epoch
 
@@ -188,7 +187,7 @@ class Session:
         with assembly.build_loader(workload, config, plan=bench.plan) as loader:
             over = functools.partial(assembly.evaluation_loader, workload, config, model=bench.model)
             trainer = bench.trainer(loader, config.model_setup, config.device_prefetch, over)
-            trainer.fit(_ENDLESS, validation=Subset(validation, steps[1] * size), callbacks=[watch], verbose=0)
+            trainer.fit(ENDLESS, validation=Subset(validation, steps[1] * size), callbacks=[watch], verbose=0)
             return len(loader)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:

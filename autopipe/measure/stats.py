@@ -18,6 +18,8 @@ from autopipe.values import Estimate, Value
 FEWEST_PAIRS = 3  # with fewer, an interval also rests on other knowledge of the noise
 REPEATABILITY = 2.8
 """Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
+CLEAR = 3.0
+"""Times that limit: one pair decides."""
 
 
 class Ratio(Value):

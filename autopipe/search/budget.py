@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import REPEATABILITY, log_variance
 from autopipe.search import confirmation
 from autopipe.search.measurer import MOST_OF_OTHERS
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
-from autopipe.search.trials import BudgetPlanned, Row
+from autopipe.search.trials import BudgetPlanned, Point
 from autopipe.values import Estimate, rate_text
 
 _LEAST_RACE_SHARE = {True: 0.2, False: 0.5}  # though the proof would need it: nothing good is known without a race
@@ -28,38 +26,23 @@ _READINGS = 3  # of the model alone at most, because a training was faster
 _GIVEN_AWAY = 0.02  # of the ceiling, on an unsteady machine
 
 
-def best_so_far(session: Session) -> list[Estimate | None]:
-    """Return the best estimate of the objective after each trial; None before the first success.
-
-    Interrupted trials are ignored.
-    """
-    best: list[Estimate | None] = []
-    for row in session.ended_rows():
-        here, last = _scored(session, row), best[-1] if best else None
-        best.append(here if last is None or (here is not None and here.value > last.value) else last)
-    return best
-
-
-def _scored(session: Session, row: Row) -> Estimate | None:
-    if not isinstance(row.outcome, Measurement) or not session.kept_limits(row) or not session.allowed(row.config):
-        return None
-    raw = row.outcome.images_per_second
-    low, value, high = (session.score(row.config, [row.outcome], rate) for rate in (raw.low, raw.value, raw.high))
-    return Estimate(value=value, low=low, high=high)
-
-
-def no_gain_stop(best: Sequence[Estimate | None], *, patience: int) -> Stop | None:
-    """Return a stop if none of the last `patience` trials is above the interval of the best before them.
+def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
+    """Return a stop if the best `now` is not above the interval of the best `before` the last `patience` trials.
 
     A best with one window has no interval, and rules out no gain.
     """
-    if len(best) <= patience:
-        return None
-    before, now = best[-patience - 1], best[-1]
-    if before is None or now is None or not before.has_interval or now.value > before.high:
+    if not before.has_interval or now.value > before.high:
         return None
     message = f"The last {patience} trials were not significantly faster than the best."
     return Stop(reason=Reason.NO_GAIN, message=message)
+
+
+def _scored(session: Session, point: Point) -> Estimate:
+    raw = point.estimate
+    low, value, high = (
+        session.score(point.config, point.measurements, rate) for rate in (raw.low, raw.value, raw.high)
+    )
+    return Estimate(value=value, low=low, high=high)
 
 
 def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
@@ -146,7 +129,14 @@ class Budget:
         return self.of_the_best() or self.used_up()
 
     def no_gain(self) -> Stop | None:
-        return no_gain_stop(best_so_far(self._session), patience=self._settings.patience)
+        session, patience = self._session, self._settings.patience
+        earlier = {row.key for row in session.ended_rows()[:-patience]}
+        feasible = [each for each in session.points().values() if each.feasible]
+        before = max((each for each in feasible if each.key in earlier), key=lambda each: each.value, default=None)
+        now = session.best()
+        if before is None or now is None:
+            return None
+        return no_gain_stop(_scored(session, before), _scored(session, now), patience=patience)
 
     def of_the_best(self) -> Stop | None:
         """Return a stop if the best leaves nothing to gain below the model alone; never where one-time costs count,

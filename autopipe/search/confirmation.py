@@ -20,6 +20,7 @@ from autopipe.measure import costs
 from autopipe.measure.facts import OVERTAKEN
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import (
+    CLEAR,
     FEWEST_PAIRS,
     REPEATABILITY,
     Comparison,
@@ -273,7 +274,6 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 
 _ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
 _MAYBE = 0.03  # in log units: a configuration farther behind the best is not tried for being cheap
-_CLEAR = 3.0  # times the repeatability limit: one block decides
 _SHORTEST_SECONDS = 1e-3
 
 
@@ -306,7 +306,7 @@ def expected_seconds(session: Session) -> float:
     took = _block_seconds(session)
     best = max(points[each.key].value for each in entered if each.may_win)
     behind = {each.key: math.log(best / points[each.key].value) for each in entered}
-    far = _CLEAR * repeatability(session.pooled())
+    far = CLEAR * repeatability(session.pooled())
     rivals = {each.key for each in entered if each.required}
     rivals.add(min((each.key for each in entered if each.baseline), key=lambda key: behind[key], default=""))
     return sum((fewest if by < far or key in rivals else 1) * took.get(key, 0.0) for key, by in behind.items())

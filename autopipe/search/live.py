@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autopipe.errors import AutopipeError
 from autopipe.hardware import machine
-from autopipe.measure.stats import FEWEST_PAIRS, REPEATABILITY, estimate, student_t
+from autopipe.measure.stats import CLEAR, FEWEST_PAIRS, REPEATABILITY, estimate, student_t
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
 from autopipe.search.quick_look import Look, OfDataset, changeable
-from autopipe.search.result import Change, Learnt
+from autopipe.search.result import WORTH, Change, Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -46,14 +46,10 @@ _log = logging.getLogger(__name__)
 WAITS: Final = 0.02
 """A model that waits for less of its time has nothing to gain."""
 
-WORTH: Final = 1.05
-"""Times the rate without it, that a cache must make alone to be filled."""
-
 _WINDOW_SECONDS = 0.25
 _FEWEST_BATCHES = 4  # of a window
 _ROUNDS = 2  # of batches that workers begin, and so end, together: of a window
 _LEAST_NOISE = 0.02  # of a window's rate, in log units
-_CLEAR = 3.0  # times the repeatability limit: one pair decides
 _LOOKS = (1, FEWEST_PAIRS, 4, 6, 9, 13)  # pairs after which a trial is judged; more are for what seems to be faster
 _FAIR = 6  # pairs: enough for what does not seem to be
 _WORTH_KEEPING = math.log(1.02)  # a smaller gain is not worth more workers
@@ -106,7 +102,7 @@ def judged(ratios: Sequence[float], noise: float) -> Verdict:
         return Verdict.OPEN
     logs = [math.log(ratio) for ratio in ratios]
     if len(logs) == 1:
-        if abs(fmean(logs)) <= _CLEAR * REPEATABILITY * noise:
+        if abs(fmean(logs)) <= CLEAR * REPEATABILITY * noise:
             return Verdict.OPEN
         return Verdict.FASTER if fmean(logs) > 0 else Verdict.NOT_FASTER
     mean = fmean(logs)

@@ -59,8 +59,6 @@ class Look:
         indices = spread(len(workload.data), _SAMPLES)
         ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_LOOK_SECONDS)
         ops = op_costs.as_made(ops, workload, plan, indices)
-        if op_costs.contended():  # by workers of the training: their lock is what the ops seem to wait for
-            ops = (ops[0], *(op.model_copy(update={"wait_seconds_per_image": 0.0}) for op in ops[1:]))
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)
         reads = ReadCosts(

@@ -26,7 +26,8 @@ Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 _WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
 _READS: Final = "read_ahead"
 _FAR: Final = {"kind": 0.5, "workers": 0.8}  # of the best: a kind that makes less does not race again, or by workers
-_EQUAL: Final = 0.98  # of the best: the cheapest of these is as good
+EQUAL: Final = 0.98
+"""Of a rate: what reaches so much is as good, and the cheapest of such is taken."""
 
 
 def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1) -> Params:
@@ -140,7 +141,7 @@ class Race:
         """Return the cheapest of those that make enough, or else are as good as the fastest, with its rate; None if
         nothing could run.
         """
-        near = (each for each in self.table.values() if each[1] >= min(self.enough, _EQUAL * self._top()))
+        near = (each for each in self.table.values() if each[1] >= min(self.enough, EQUAL * self._top()))
         return min(near, key=lambda each: (*self.cost(each[0]), each[0].loader.rank, -each[1]), default=None)
 
     def ranked(self) -> list[tuple[PipelineConfig, float]]:
@@ -261,7 +262,7 @@ class Race:
             before, entrants = self._top(), self._with(config, name, value)
             self._round(entrants)
             rates = [self.table[each.key()][1] for each in entrants if each.key() in self.table]
-            if not rates or _EQUAL * max(rates) <= before or self._is_over():
+            if not rates or EQUAL * max(rates) <= before or self._is_over():
                 return
 
     def _is_over(self) -> bool:

@@ -24,8 +24,9 @@ from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, from_con
 from autopipe.search import feasible, suggest, trials
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.pooled import Pooled, Reading
+from autopipe.search.race import EQUAL
 from autopipe.search.record import Record
-from autopipe.search.result import Raced
+from autopipe.search.result import WORTH, Raced
 from autopipe.search.settings import Settings
 from autopipe.search.trials import (
     AskedBy,
@@ -300,8 +301,8 @@ class Session:
     def look_again(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         """Measure the model alone once more in a setup, and return this reading.
 
-        Other load can only lower a ceiling, so the search uses the highest reading. Without `again`, one that a trial in
-        this setup has made will do.
+        Other load can only lower a ceiling, so the search uses the highest reading. Without `again`, one that a trial
+        in this setup has made will do.
         """
         reading = self.timed(lambda: self.measurer.model_alone(setup, again=again))
         if reading is None:
@@ -432,10 +433,7 @@ class Session:
 # -------------------- the model alone
 
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
-_PAYS = 1.05  # times the rate of fewer devices: a smaller gain is not worth their cost
 _SHARED = 0.9  # of the ideal, that more devices come to at best: they exchange gradients
-_SAME = 0.98  # of the rate of more devices: fewer are as good
-_FASTER = 1.02  # times the rate of the usual setting: less is noise
 _SHORT_STEP_SECONDS = 0.01  # several steps a call are for short steps: a call takes some tenths of a millisecond
 # The start of a process, so often, must fit into the time that is left, to try a setup that needs another one: more
 # devices, which may gain their number, and another order of channels, which gains little and may have to go back.
@@ -476,13 +474,13 @@ def devices_for(session: Session, wanted: float) -> int:
             break
         if _SHARED * known[best] / best * count < wanted and count != counts[-1]:
             continue
-        if (rate := measured(count)) < _PAYS * known[best]:
+        if (rate := measured(count)) < WORTH * known[best]:
             if rate > 0:
                 session.left_out[f"devices {count}: the model alone is {rate / known[best]:.2f} times as fast"] = 1
             break
         best = count
     for count in sorted((each for each in counts if each < best and each not in known), reverse=True):
-        enough, shared = _SAME * min(wanted, known[best]), _SHARED if known[best] >= wanted else 1.0
+        enough, shared = EQUAL * min(wanted, known[best]), _SHARED if known[best] >= wanted else 1.0
         nearest = max(each for each in known if each < count)
         if shared * known[nearest] / nearest * count < enough or measured(count) < enough:
             break
@@ -506,7 +504,7 @@ def setup_for(session: Session, setup: ModelSetup) -> ModelSetup:
             continue
         change: dict[str, Any] = {name: others[-1]}
         rate = session.known_alone(setup._replace(**change))
-        if rate is not None and rate >= _FASTER * usual:
+        if rate is not None and EQUAL * rate >= usual:
             setup, usual = setup._replace(**change), rate
         elif rate is not None:
             why = f"the model alone is no faster with it: {rate / usual:.2f} times the rate"

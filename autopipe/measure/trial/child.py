@@ -132,7 +132,7 @@ def _locked(path: Path) -> int | None:
 _RUNNER = "autopipe.measure.trial.runner"
 _EXIT_SECONDS = 1.0
 _DUMP_SECONDS = 0.5
-_DUMP_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.01
 
 _LOG = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class Child:
         self._process.send_signal(signal.SIGUSR1)
         give_up = time.monotonic() + _DUMP_SECONDS
         while self.log.size_bytes == before and self.is_alive() and time.monotonic() < give_up:
-            time.sleep(_DUMP_POLL_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def end(self, grace_seconds: float, *, politely: bool = False) -> None:
         """End the process and everything it started, with this much time to clean up. Safe to call twice.
@@ -286,7 +286,6 @@ def _environment(launch: Launch, temporary: str) -> dict[str, str]:
 # -------------------- the processes of a trial, seen from outside: its members, their memory, and their end
 
 _KILL_SECONDS = 2.0
-_POLL_SECONDS = 0.01
 _RESOURCE_TRACKER = "multiprocessing.resource_tracker"
 
 
