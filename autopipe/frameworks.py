@@ -251,9 +251,12 @@ def texts(dataset: Any) -> Iterator[Any]:
                 yield tensor.numpy()
 
 
+_LISTS = ("_ShuffleDataset", "_TensorSliceDataset", "ZipDataset", "_ZipDataset", "_RangeDataset", "RangeDataset")
+
+
 def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
     """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
-    elements are not known; None if it shuffles nothing.
+    elements are not known; None if it shuffles nothing, or lists of paths only.
     """
     found = []
     for each, _ in dataset_ops(dataset):
@@ -263,7 +266,9 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
             known = all(shape.is_fully_defined() and width for shape, width in shapes)
             each_bytes = sum(shape.num_elements() * width for shape, width in shapes) if known else None
             count = int(_attribute("tensorflow", each, "_buffer_size"))
-            found.append((count, None if each_bytes is None else count * each_bytes))
+            is_listed = all(type(one).__name__ in _LISTS for one, _ in dataset_ops(each))
+            if each_bytes is not None or not is_listed:
+                found.append((count, None if each_bytes is None else count * each_bytes))
     return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
 
 

@@ -101,6 +101,13 @@ def test_texts_that_a_dataset_is_made_from_are_found_behind_its_transformations(
     assert [list(frameworks.texts(each)) for each in (tf.data.Dataset.range(2), None, X)] == [[], [], []]
 
 
+def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
+    paths = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2]))
+    assert frameworks.shuffle_buffer(paths.shuffle(2).map(lambda path, number: path)) is None
+    assert frameworks.shuffle_buffer(paths.map(lambda path, number: path).shuffle(3)) == (3, None)
+    assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5)) == (5, 5 * X[0].nbytes)
+
+
 def test_layers_are_found_in_layers() -> None:
     inner = keras.Sequential([keras.layers.Dense(2), keras.layers.Dense(1)])
     outer = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5), inner])

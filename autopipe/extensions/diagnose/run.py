@@ -12,6 +12,7 @@ import inspect
 import itertools
 import math
 import os
+import re
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ from autopipe.extensions.diagnose.steps import (
     Step,
     StepClock,
     doubts,
+    grows,
     rows_of,
     steady,
 )
@@ -80,6 +82,8 @@ class Onlooker(keras.callbacks.Callback):
         self._tests: Any = None  # the model's test function, while it is validated
         self._steps = StepClock()
         self._pages = watched.PageCounts()
+        self._reader: Any = None  # the iterator of this epoch
+        self._epochs_from: list[float] = []  # by the monotonic clock
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
         self._validation_lines: Lines | None = None
@@ -110,6 +114,7 @@ class Onlooker(keras.callbacks.Callback):
             self._lines = None
         self.leave()  # a `fit` before may have had no end
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
+        self._epochs_from = []
         self._pages = watched.PageCounts()
         self._shapes, self._validation_lines = set(), None
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
@@ -133,6 +138,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.waiting_since = time.monotonic()
+        self._epochs_from.append(self.waiting_since)
         self._steps.epoch_began()
         self._pages.restart()
         self._epoch_from = len(self._steps.steps)
@@ -211,6 +217,7 @@ class Onlooker(keras.callbacks.Callback):
             self.model.test_function = self._tests
         self._tests, self._validations = None, None
         self._seen, self._owners, self._sampler, self._lines, self._batch = None, None, None, None, None
+        self._reader = None
 
     def _step(self, *arguments: Any) -> Any:
         """Do a step, and read the clock. Keras does not report the end of a `fit` that ends in here."""
@@ -224,6 +231,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def _timed(self, *arguments: Any) -> Any:
         *state, batches = arguments
+        self._reader = batches
         fetched = isinstance(batches, list)  # by Keras on torch, after the callbacks of the last step
         self._steps.step_began(fetched=fetched)
         known = len(self._shapes)
@@ -306,10 +314,17 @@ class Onlooker(keras.callbacks.Callback):
             compiling_seconds=_compiling(seen),
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
+            autotune=autotuned(self._reader) if hasattr(source, "element_spec") and trainer is None else None,
             begins_anew=begins_anew(source),
             resources=resources,
             lines=lines,
-            warnings=(*resources.warnings, *_warnings(seen, self._seen, source), *unseen, *warnings),
+            warnings=(
+                *resources.warnings,
+                *_warnings(seen, self._seen, source),
+                *grows(usage, self._epochs_from),
+                *unseen,
+                *warnings,
+            ),
         )
         self._batch = None
         self._told(found)
@@ -486,6 +501,26 @@ def begins_anew(data: Any) -> str | None:
         f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {_ONE_ITERATOR}; a shuffle before "
         "the images are read holds only their paths"
     )
+
+
+def autotuned(iterator: Any) -> str | None:
+    """Say what AUTOTUNE has chosen so far for an iterator of tf.data; None if it chooses nothing."""
+    tensorflow = sys.modules["tensorflow"]
+    try:
+        nodes = tensorflow.data.experimental.get_model_proto(iterator).nodes.values()
+    except (tensorflow.errors.OpError, AttributeError):  # it was turned off, or the iterator is a strategy's
+        return None
+    chosen = [
+        f"{_AUTOTUNED[parameter.name].format(re.sub('^Parallel|V[0-9]+$', '', node.name), int(parameter.value))}"
+        for node in nodes
+        for parameter in node.parameters
+        if parameter.tunable and parameter.name in _AUTOTUNED
+    ]
+    held = sum(node.buffered_bytes for node in nodes)
+    return ", ".join(reversed(chosen)) + f"; buffers hold {machine.size_text(held)}" * (held > 0) if chosen else None
+
+
+_AUTOTUNED = {"parallelism": "{0} {1} at once", "buffer_size": "{0} {1} ahead"}
 
 
 # -------------------- the image files that the data name

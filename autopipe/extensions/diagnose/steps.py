@@ -6,10 +6,13 @@ No framework is imported here: a loop without Keras has steps, too. What follows
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from autopipe.hardware.machine import size_text
+from autopipe.hardware.processes import Usage
 from autopipe.values import Value
 
 _FEWEST_STEPS = 4
@@ -233,3 +236,23 @@ class Look:
         if self.steps is not None:
             return rest >= share * self.steps
         return rest >= share * _FEWEST_STEPS and seconds >= share * self.seconds
+
+
+_GROWS_EPOCHS, _GROWS_SHARE, _MANY_EPOCHS = 3, 0.02, 100
+
+
+def grows(usage: Usage, epochs_from: Sequence[float]) -> list[str]:
+    """Say how much more memory each epoch takes than the one before; nothing if it does not, or few were seen."""
+    ends = itertools.pairwise(epochs_from[1:])  # the first one allocates what stays
+    peaks = [
+        max((each.tree.memory_bytes for each in usage.samples if begin <= each.seconds < end), default=0)
+        for begin, end in ends
+    ]
+    steps = [after - before for before, after in itertools.pairwise(peaks)]
+    if len(peaks) < _GROWS_EPOCHS or min(steps) < _GROWS_SHARE * peaks[0]:
+        return []
+    each, later = sum(steps) / len(steps), peaks[-1] + _MANY_EPOCHS * sum(steps) / len(steps)
+    return [
+        f"Memory grows by {size_text(int(each))} an epoch, to {size_text(int(later))} after "
+        f"{_MANY_EPOCHS} more: something that makes the data keeps what it makes."
+    ]

@@ -130,6 +130,7 @@ class Watched(Value):
     shapes: int = 1  # of batches
     validation_lines: Lines | None = None  # as `lines`, of the validation's data
     code: Code | None = None  # what the script gives to `fit`, as its own file names it
+    autotune: str | None = None  # what tf.data's AUTOTUNE has chosen; None: it chooses nothing
     begins_anew: str | None = None  # what an epoch's first batch waits for; None: an iterator, no more is known
     bound: str | None = None  # what bound the process to fewer cores than it had
     warnings: tuple[str, ...] = ()  # doubts about the figures
@@ -257,6 +258,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ),
         ("data", (watched.data or "not seen") + (f" ({watched.backend})" if watched.backend else "")),
     ]
+    found += [("AUTOTUNE", watched.autotune)] if watched.autotune else []
     found += [("loop", watched.loop)] if watched.loop else []
     limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN)
     found += _page_rows(watched.pages) if watched.pages is not None and watched.verdict is not Verdict.OTHERS else []
@@ -269,7 +271,10 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     if said := bottleneck.python_text(watched.ops, watched.threads, watched.not_native):
         found.append(("Python", said))
     if watched.left_out:
-        found.append(("left out", f"{', '.join(watched.left_out)}: may write files; `--callbacks` runs them"))
+        names = ", ".join(watched.left_out)
+        found.append(
+            ("left out", f"{names}: may write files; their time is not in these figures. `--callbacks` runs them")
+        )
     told = watched.resources.warnings if watched.verdict is Verdict.OTHERS else ()
     found += [("note", warning) for warning in watched.warnings if warning not in told]
     return [*found, ("verdict", sentence(watched))]

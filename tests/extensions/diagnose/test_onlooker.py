@@ -22,8 +22,9 @@ from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import run
 from autopipe.extensions.diagnose import steps as steps_
 from autopipe.extensions.diagnose.run import Onlooker
-from autopipe.extensions.diagnose.steps import Epochs, Look, Step
+from autopipe.extensions.diagnose.steps import Epochs, Look, Step, grows
 from autopipe.extensions.diagnose.watched import Watched, rows
+from autopipe.hardware.processes import Sample, TreeReading, Usage
 from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader
@@ -330,10 +331,37 @@ def test_the_ops_of_a_trainers_workload_that_are_python_are_named_if_the_trainin
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[3] / "autopipe" / "extensions" / "diagnose" / "README.md").read_text()
-    code, _ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
+    code, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
     short = code.replace("ap.Diagnose()", "ap.Diagnose(steps=3)")
     exec(short, {"model": model(), "dataset": tf_dataset()})
     assert capsys.readouterr().out.count("verdict") == 1
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Keras hands tf.data's iterator to TensorFlow only")
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+@pytest.mark.parametrize("calls_at_once", [-1, 2])  # -1: tf.data.AUTOTUNE
+def test_what_autotune_has_chosen_is_told(calls_at_once: int) -> None:
+    told = list[Watched]()
+    data = tf_dataset().repeat(20).map(lambda x, y: (x + 1, y), num_parallel_calls=calls_at_once)
+    model().fit(data, callbacks=[Onlooker(told.append, Look(steps=5, alone_seconds=0.01), source=data)], verbose=0)
+    (seen,) = told
+    assert (seen.autotune is None) == (calls_at_once != -1)
+    assert ("AUTOTUNE" in dict(rows(seen))) == (calls_at_once == -1)
+    assert calls_at_once != -1 or re.fullmatch(r"Map \d at once(; buffers hold .+)?", str(seen.autotune))
+
+
+def test_memory_that_grows_with_each_epoch_is_told_with_what_it_comes_to() -> None:
+    def usage(*gigabytes: float) -> Usage:
+        trees = [TreeReading(processes=1, cpu_seconds=0.0, memory_bytes=int(each * 2**30)) for each in gigabytes]
+        looks = [Sample(tree=tree, seconds=at + 0.5, machine_cpu_seconds=0.0, gpus=()) for at, tree in enumerate(trees)]
+        return Usage(samples=tuple(looks))
+
+    begins = [0.0, 1.0, 2.0, 3.0, 4.0]
+    (said,) = grows(usage(1, 2, 2.5, 3), begins)
+    assert "512 MiB an epoch" in said
+    assert "53 GiB" in said
+    assert grows(usage(1, 2, 2.5, 2.5), begins) == []
+    assert grows(usage(1, 2, 3), begins[:4]) == []  # two epochs beside the first tell nothing
 
 
 class Clock:

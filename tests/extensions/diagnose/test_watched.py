@@ -212,7 +212,10 @@ def test_a_long_wait_for_a_first_batch_is_told_of_beside_a_larger_one() -> None:
 
 def test_what_was_left_out_and_warned_of_is_shown() -> None:
     lines = rows(watched(left_out=("CSVLogger",), warnings=("Only 3 steps were timed.",)))
-    assert ("left out", "CSVLogger: may write files; `--callbacks` runs them") in lines
+    assert (
+        "left out",
+        "CSVLogger: may write files; their time is not in these figures. `--callbacks` runs them",
+    ) in lines
     assert ("note", "Only 3 steps were timed.") in lines
 
 
