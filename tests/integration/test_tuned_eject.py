@@ -108,6 +108,14 @@ def cases(root: Path) -> dict[str, Case]:
         (jpegs / f"{number % 2}").mkdir(parents=True, exist_ok=True)
         waves = np.sin(np.arange(40)[:, None] / 9 + number) * np.cos(np.arange(50) / 7)
         cv2.imwrite(str(jpegs / f"{number % 2}" / f"{number}.jpg"), np.repeat(waves[..., None] * 90 + 120, 3, axis=2))
+    for number in range(6):
+        for kind, pixels in (
+            ("png", random.integers(0, 65536, (20, 30, 3), np.uint16)),
+            ("tif", random.random((20, 30))),
+        ):
+            (root / f"deep-{kind}" / f"{number % 2}").mkdir(parents=True, exist_ok=True)
+            path = root / f"deep-{kind}" / f"{number % 2}" / f"{number}.{kind}"
+            cv2.imwrite(str(path), pixels if kind == "png" else pixels.astype(np.float32))
     numbers = np.arange(30) % 2
     solids = np.full((30, 9, 8, 3), 255, np.uint8) * numbers.astype(np.uint8)[:, None, None, None], numbers
     images = Path(masked.files()[0]).parent
@@ -133,6 +141,15 @@ def cases(root: Path) -> dict[str, Case]:
         "read": Case(
             workload(folder, *small), smooth, forms=("directory", "tf.data-cache"),
             trained=("directory", "tf.data-cache"),
+        ),
+        "deep": Case(
+            workload(
+                ap.ImageFolder(root / "deep-png"), ap.Decode(dtype="uint16"), ap.Resize(8, 9), ap.Rescale(1 / 65535)
+            ), 1.01 / 65535, trained=(),
+        ),
+        "floats": Case(
+            workload(ap.ImageFolder(root / "deep-tif"), ap.Decode(1, dtype="float32"), ap.Resize(8, 9, "area")),
+            forms=("keras",), trained=(),
         ),
         "drawn": Case(
             workload(

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -39,9 +40,17 @@ def workload(photos: Path, *ops: Op, **changes: Any) -> Workload:
         (Decode(1, strict=False), r"Decode\(channels=1\) asks for grey"),
         (Decode(strict=False, orientation="exif"), r'Decode\(orientation="exif"\)'),
         (Decode(strict=False, reduce=True), r"Decode\(reduce=\.\.\.\)"),
+        (Decode(strict=False, dtype="uint16"), r"to 8 bits, and Decode\(dtype='uint16'\)"),
     ],
 )
-def test_what_dali_decodes_otherwise_is_left_out_with_a_reason(photos: Path, decode: Decode, why: str) -> None:
+def test_what_dali_decodes_otherwise_is_left_out_with_a_reason(
+    photos: Path, tmp_path: Path, decode: Decode, why: str
+) -> None:
+    if decode.is_deep:
+        photos = tmp_path
+        for number in range(4):
+            cv2.imwrite(str(photos / f"{number}.png"), np.zeros((9, 9, 3), np.uint16))
+        (photos / "labels.csv").write_text("path,label\n" + "".join(f"{number}.png,0\n" for number in range(4)))
     work = workload(photos, decode)
     left_out = Dali.impossible(make_plan(work))["loader", "dali"]
     with pytest.raises(ConfigError, match=why) as caught:

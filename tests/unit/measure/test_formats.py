@@ -84,6 +84,15 @@ def test_masks_are_offered_lossless_forms_only(dtype: Any, channels: int) -> Non
     assert rows(found, "y")["raw pixels"].bytes_per_image == mask.nbytes
 
 
+@pytest.mark.parametrize(("dtype", "others"), [("uint16", ["PNG, fast"]), ("float32", [])])
+def test_images_of_more_bits_are_offered_forms_that_keep_them(dtype: Any, others: list[str]) -> None:
+    image = (np.random.default_rng(0).random((16, 20)) * 65535).astype(dtype)
+    found = rows(asked(Encoded(3, lambda index: encoded(image, ".tiff")), ap.Decode(1, dtype=dtype), ap.Resize(8, 8)))
+    assert list(found) == [AS_THEY_ARE, *others, "raw pixels"]
+    assert {form.mean_error for form in found.values()} == {0.0}
+    assert found["raw pixels"].bytes_per_image == image.nbytes
+
+
 @pytest.mark.parametrize("decode", [ap.Decode(channels=1), ap.Decode(orientation="exif"), ap.Decode(reduce=(8, 8))])
 def test_settings_of_the_decoder_hold_for_every_form(decode: ap.Decode) -> None:
     forms = rows(asked(Encoded(2, lambda index: encoded(smooth(40, 30), ".jpg")), decode, ap.Resize(8, 8)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import struct
 import warnings
@@ -260,6 +261,26 @@ def test_files_of_more_than_eight_bits_are_told_of_and_counted(
     found = verify_files(workload, workers=1)
     assert found.bad == ()
     assert list(found.lost.values()) == [1] * is_deep
+
+
+@pytest.mark.parametrize("extension", [".png", ".tif"])
+def test_all_bits_that_are_asked_for_are_kept_without_a_word_and_a_file_of_fewer_is_named(
+    extension: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(4):
+        cv2.imwrite(str(tmp_path / "a" / f"{number}{extension}"), np.full((8, 8), 300 + number, np.uint16))
+    workload = Workload(data=ImageFolder(tmp_path), ops=[Decode(1, dtype="uint16"), Resize(8, 8)], batch_size=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan = make_plan(workload)
+        assert not verify_files(workload, workers=1).lost
+    assert (plan.compact.x.dtype, plan.compact.x.shape) == (np.uint16, (8, 8, 1))
+    cv2.imwrite(str(tmp_path / "a" / f"3{extension}"), np.full((8, 8), 200, np.uint8))
+    with pytest.raises(BadSampleError, match=rf"3{extension}.* must be of uint16, but its values are of 8 bits"):
+        make_plan(workload)
+    found = verify_files(dataclasses.replace(workload, on_bad_sample="skip"), workers=1)
+    assert [Path(bad.name).name for bad in found.bad] == [f"3{extension}"]
 
 
 def test_all_files_with_turned_photographs_are_counted(tmp_path: Path) -> None:
