@@ -21,7 +21,6 @@ from autopipe import native
 from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
 from autopipe.workload.data import paths, remote, source
 from autopipe.workload.data.paths import (
-    EXTENSIONS,
     PLAIN_ENDINGS,
     PLAIN_IMAGES_IN,
     Found,
@@ -497,9 +496,11 @@ def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
         raise _no_images(root, folders=f", in {len(counts)} folders")
     empty = [folder for folder, count in counts.items() if count == 0]
     if empty:
-        raise DataError(
-            f"Every folder in `{shown}` is a class and must hold an image, but there is none in {_names(empty)}.",
-            hint=f"Remove them, or add images that end in {', '.join(EXTENSIONS)}.",
+        warnings.warn(
+            f"No image is in {_names(empty)} of `{shown}`, which counts as a class nevertheless, as in Keras. "
+            "`class_names=[...]` leaves folders out.",
+            DataWarning,
+            stacklevel=4,
         )
     single = [folder for folder, count in counts.items() if count == 1]
     if single:

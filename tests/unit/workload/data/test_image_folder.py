@@ -167,12 +167,19 @@ def test_files_of_the_same_name_are_pairs_whatever_their_extension(tmp_path: Pat
         (["1.jpg", "2.jpg"], r"the 2 images lie in .* itself.*One folder for each class"),
         (["1.jpg"], r"an image lies in .* itself"),
         (["a/1.pdf", "b/readme.txt"], r"no images below .*in 2 folders.*jpg, jpeg, png"),
-        (["a/1.jpg", "a/2.jpg", "logs/run.txt"], r"none in `logs`.*Remove them"),
     ],
 )
 def test_a_folder_that_is_not_one_of_classes_is_refused(tmp_path: Path, names: list[str], said: str) -> None:
     with pytest.raises(DataError, match=said):
         ImageFolder(write(tmp_path, *names))
+
+
+def test_a_class_without_images_keeps_its_number_as_in_keras(tmp_path: Path) -> None:
+    with pytest.warns(DataWarning, match=r"No image is in `b`.*class_names"):
+        data = ImageFolder(write(tmp_path, "a/1.jpg", "a/2.jpg", "b/run.txt", "c/1.jpg", "c/2.jpg"))
+    assert data.classes == ("a", "b", "c")
+    assert [data.read(index)[1] for index in range(len(data))] == [0, 0, 2, 2]
+    assert len(ImageFolder(tmp_path, class_names=["a", "c"])) == 4
 
 
 @pytest.mark.parametrize(
