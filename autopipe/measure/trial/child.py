@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import importlib.util
 import logging
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Set
@@ -30,6 +32,7 @@ from autopipe.errors import TrialError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.protocol import Channel
+from autopipe.workload.data import records
 from autopipe.workload.workload import Workload
 
 TAIL_BYTES = 6000
@@ -280,7 +283,19 @@ def _pickled(workload: Workload) -> IO[bytes]:
 def _environment(launch: Launch, temporary: str) -> dict[str, str]:
     """Return the environment of the child: unbuffered output, and the fault handler."""
     own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
-    return {**os.environ, **own, **dict(launch.environment)}
+    return {**os.environ, **own, **_bytecode(), **dict(launch.environment)}
+
+
+def _bytecode() -> dict[str, str]:
+    """Return variables by which children share the bytecode of modules, where none is kept: an image of a container may
+    come without and set PYTHONDONTWRITEBYTECODE, and then each child compiles Keras and TensorFlow, for ten seconds.
+    """
+    keras = importlib.util.find_spec("keras")
+    if not sys.dont_write_bytecode or keras is None or keras.origin is None:
+        return {}
+    if Path(importlib.util.cache_from_source(keras.origin)).exists():
+        return {}
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(records.cache_folder().parent / "bytecode")}
 
 
 # -------------------- the processes of a trial, seen from outside: its members, their memory, and their end

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
+import py_compile
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -179,3 +182,20 @@ def test_in_another_thread_nothing_is_to_be_held_back() -> None:
     thread.start()
     thread.join()
     assert ran == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_children_share_bytecode_where_none_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
+) -> None:
+    source = tmp_path / "keras.py"
+    source.write_text("")
+    if kept:
+        py_compile.compile(str(source))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.util.spec_from_file_location(name, source))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    found = child._environment(Launch(workload="train.py:workload"), str(tmp_path))
+    assert found["PYTHONDONTWRITEBYTECODE"] == ("1" if kept else "")
+    assert found.get("PYTHONPYCACHEPREFIX") == (None if kept else str(tmp_path / "autopipe" / "bytecode"))
