@@ -99,6 +99,7 @@ _BORDERS: Final = {
     "reflect": cv2.BORDER_REFLECT,
     "wrap": cv2.BORDER_WRAP,
 }
+_EXACT: Final = (1, 3, 4)  # channels; of others OpenCV 5 takes places in steps of a 32nd of a pixel
 _METHODS: Final = {"bilinear": cv2.INTER_LINEAR, "nearest": cv2.INTER_NEAREST}
 _KNOWN = frozenset(map(np.dtype, ("uint8", "uint16", "int16", "float32", "float64")))  # to OpenCV
 
@@ -135,6 +136,7 @@ class RandomAffine(PixelOp):
     mask_value: float = 0
     interpolation: Literal["bilinear", "nearest"] = "bilinear"
     draws: ClassVar[int] = 6
+    revision: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if isinstance(self.zoom, int | float):
@@ -157,6 +159,9 @@ class RandomAffine(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         height, width = array.shape[:2]
         is_mask = kind is FieldKind.MASK
+        if array.ndim == 3 and array.shape[2] not in _EXACT:
+            planes = np.moveaxis(array, -1, 0)
+            return np.stack([self.pixels(np.ascontiguousarray(each), kind, random) for each in planes], axis=-1)
         value = filling(self, kind, array.dtype) if self.fill == "constant" else 0
         known = array if array.dtype in _KNOWN else array.astype(np.float64)
         in_four = array.dtype == np.uint8 and array.shape[2:] == (3,)  # half of OpenCV's time
@@ -206,15 +211,16 @@ class RandomAffine(PixelOp):
             yield from shape_lines(parts(step))
 
     def _plain_moved(self, part: Variable, nearest: bool) -> Iterator[str]:
-        yield f"{part} = cv2.warpAffine("
-        yield f"    {part},"
+        is_alone = part.field.channels is not None and part.field.channels not in _EXACT
+        yield f"{part} = {'np.dstack([' if is_alone else ''}cv2.warpAffine("
+        yield f"    {'np.ascontiguousarray(plane)' if is_alone else part},"
         yield "    places,"
         yield "    (width, height),"
         yield f"    flags=cv2.INTER_{'NEAREST' if nearest else 'LINEAR'} | cv2.WARP_INVERSE_MAP,"
         yield f"    borderMode=cv2.BORDER_{'REPLICATE' if self.fill == 'nearest' else self.fill.upper()},"
         yield f"    borderValue={(plain_filling(self, part),) * 4!r},"
-        yield ")"
-        yield from part.channel_axis()
+        yield f") for plane in np.moveaxis({part}, -1, 0)])" if is_alone else ")"
+        yield from [] if is_alone else part.channel_axis()
 
     def _plain_transformed(self, part: Variable, nearest: bool) -> Iterator[str]:
         yield "moved = tf.raw_ops.ImageProjectiveTransformV3("

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Literal
 
 import cv2
 import numpy as np
 import pytest
 import simplejpeg
+from hypothesis import given, settings, strategies
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
@@ -162,6 +164,26 @@ def test_a_file_of_another_depth_is_refused(found: str) -> None:
 def test_what_is_no_whole_image_is_refused_in_every_depth(file: bytes, dtype: Any) -> None:
     with pytest.raises(BadSampleError):
         pixels_of(file, ap.Decode(dtype=dtype))
+
+
+@settings(deadline=None)
+@given(data=strategies.data())
+def test_a_changed_tiff_file_gives_an_image_of_the_dtype_or_is_refused(data: strategies.DataObject) -> None:
+    dtype = data.draw(strategies.sampled_from(["uint16", "float32"]))
+    pixels = (DEEP if dtype == "uint16" else FLOATS)[:9, :7]
+    file = bytearray(
+        encoded(pixels, ".tiff", cv2.IMWRITE_TIFF_COMPRESSION, data.draw(strategies.sampled_from([1, 5, 8])))
+    )
+    tags = int.from_bytes(file[4:8], "little")  # at the end
+    for place in data.draw(
+        strategies.lists(strategies.integers(0, len(file) - 1) | strategies.integers(tags, tags + 150))
+    ):
+        if place < len(file):
+            file[place] = data.draw(strategies.integers(0, 255))
+    whole = bytes(file[: data.draw(strategies.integers(0, len(file)) | strategies.just(len(file)))])
+    with contextlib.suppress(BadSampleError):
+        found = pixels_of(whole, ap.Decode(3, dtype=dtype, max_pixels=1 << 12))  # type: ignore[arg-type]  # one of both
+        assert (found.dtype, found.shape[2]) == (dtype, 3)
 
 
 def test_a_deep_image_that_is_too_large_is_refused_before_it_is_decoded() -> None:

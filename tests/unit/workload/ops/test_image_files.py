@@ -275,7 +275,7 @@ def test_all_bits_that_are_asked_for_are_kept_without_a_word_and_a_file_of_fewer
         warnings.simplefilter("error")
         plan = make_plan(workload)
         assert not verify_files(workload, workers=1).lost
-    assert (plan.compact.x.dtype, plan.compact.x.shape) == (np.uint16, (8, 8, 1))
+    assert plan.compact.x == Field(FieldKind.IMAGE, (8, 8, 1), np.dtype(np.uint16))
     cv2.imwrite(str(tmp_path / "a" / f"3{extension}"), np.full((8, 8), 200, np.uint8))
     with pytest.raises(BadSampleError, match=rf"3{extension}.* must be of uint16, but its values are of 8 bits"):
         make_plan(workload)
