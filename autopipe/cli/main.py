@@ -66,6 +66,13 @@ class _Grouped(TyperGroup):
                 with formatter.section(heading):
                     formatter.write_dl(listed)
 
+    def invoke(self, ctx: Any) -> Any:  # Any: as above
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's, which typer has checked it by
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above
         command = self.commands.get(args[0])
         for each in args[:1] if command is None else _options_of(command, args):

@@ -75,7 +75,7 @@ def run(  # noqa: PLR0913  as `diagnose`
     wanted += ["--callbacks"] * (callbacks or keep_running) + ["--keep-running"] * keep_running
     if not script.is_file():
         raise TrialError(
-            f"`diagnose` runs a Python script, but there is no file `{script}`.",
+            f"`diagnose` runs a Python script, but `{script}` is {'a folder' if script.is_dir() else 'not there'}.",
             hint="For example: autopipe diagnose train.py --epochs 3",
         )
     child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None

@@ -71,8 +71,9 @@ def _require_no_arguments(function: Callable[..., Any], said: str) -> None:
 def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType, str, str]:
     target, _, attribute = reference.rpartition(":")
     if not target or not attribute.isidentifier():
+        lost = f"; there is no folder `{reference}`" if reference.endswith("/") or "." not in reference else ""
         raise WorkloadError(
-            f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}.",
+            f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}{lost}.",
             hint=f"Write `{example}` or `package.module:{example.partition(':')[2]}`.",
         )
     return _import_file(Path(target)) if target.endswith(".py") else _import_module(target), target, attribute

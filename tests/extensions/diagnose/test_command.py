@@ -25,7 +25,7 @@ def test_an_option_that_cannot_be_is_refused_by_name(autopipe: Autopipe) -> None
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "there is no file `nowhere.py`"),
+        ({}, "`nowhere.py` is not there"),
         ({"time": 0}, "`time` must be longer than 0 s"),
         ({"steps": 0}, "`steps` must be a whole number of 1 or more, but got 0"),
     ],
