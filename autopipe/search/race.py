@@ -198,7 +198,7 @@ class Race:
     def _reads(self, best: PipelineConfig) -> None:
         """Compare numbers of reads ahead, beginning above what the workers read by themselves."""
         now = best.loader.reads_at_once() or self.cores
-        if self.reads == 1:  # they do not wait
+        if self.reads == 1 or (best.kept.in_memory and best.kept.part == 1):  # they do not wait, or all is in memory
             return
         for name in self._knobs(best, (_READS,)):
             self._climb(best, name, [each for each in self.space[name].values if _number(each) > now])
