@@ -54,18 +54,6 @@ class Standing(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finalist:
-    """A configuration in the confirmation run."""
-
-    key: str
-    config: PipelineConfig
-    cost: tuple[float, ...]  # beside its rate; the lower wins a tie
-    baseline: str | None = None  # its name if it is a baseline
-    required: bool = False  # a baseline that the result needs, however slow it is
-    may_win: bool = True  # False for a baseline that the user's limits rule out: it only serves for comparison
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
     """The verdict of a confirmation run, and its data."""
 
@@ -123,9 +111,9 @@ def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> Comparison
     return pooled.compared(first, second, len(common))
 
 
-def leader(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> str | None:
+def leader(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:
     """Return the key of the finalist with the highest value, of those that may win and ran; None if none did."""
-    ran = [each.key for each in finalists if each.may_win and blocks.get(each.key)]
+    ran = [each.key for each in finalists if each.feasible and blocks.get(each.key)]
     return pooled.best(ran) if ran else None
 
 
@@ -152,7 +140,7 @@ def as_good(pooled: Pooled, best: str, key: str) -> bool:
     return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
 
 
-def standings(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, looks: int) -> dict[str, Standing]:
+def standings(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> dict[str, Standing]:
     """Compare each finalist with the leader so far, as one of at most `looks` times.
 
     A test after each block that stops at the first difference finds one among equals in far more than one case of
@@ -175,7 +163,7 @@ def standings(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, loo
     return found
 
 
-def still_in(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, looks: int) -> list[Finalist]:
+def still_in(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> list[Point]:
     """Return the finalists that have to run again: the leader and those neither proved slower nor as good, and what is
     `unproved`. If all is decided, the leader runs alone.
     """
@@ -188,7 +176,7 @@ def still_in(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, look
     return [each for each in finalists if each.key in (kept or {first})]
 
 
-def unproved(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:
+def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:
     """Return the winner so far and those that it still has to be compared with: in three blocks at least, and until
     their pairs show which is faster, or that it does not matter. Empty if nothing is left to prove.
 
@@ -215,22 +203,22 @@ def _is_told_apart(blocks: Blocks, pooled: Pooled, won: str, key: str, far: floa
     return (gain.decided and abs(ahead) > far * spread) or as_good(pooled, won, key)
 
 
-def _alpha(finalists: Sequence[Finalist], looks: int) -> float:
+def _alpha(finalists: Sequence[Point], looks: int) -> float:
     return 0.05 / (looks * max(1, len(finalists) - 1))
 
 
-def _winner(finalists: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> str | None:
+def _winner(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:
     """Return the key of the cheapest of the leader and those as good; None if no finalist that may win ran."""
     first = leader(finalists, blocks, pooled)
     if first is None:
         return None
     by_key = {finalist.key: finalist for finalist in finalists}
-    others = [key for key, each in by_key.items() if key != first and each.may_win and blocks.get(key)]
+    others = [key for key, each in by_key.items() if key != first and each.feasible and blocks.get(key)]
     tied = [first, *(key for key in others if as_good(pooled, first, key))]
     return min(tied, key=lambda key: (by_key[key].cost, -pooled.value(key), key))
 
 
-def verdict(finalists: Sequence[Finalist], scores: Blocks, pooled: Pooled) -> Confirmation | None:
+def verdict(finalists: Sequence[Point], scores: Blocks, pooled: Pooled) -> Confirmation | None:
     """Return the winner by all measurements; None if no finalist that may win could be measured."""
     winner = _winner(finalists, scores, pooled)
     if winner is None:
@@ -277,7 +265,7 @@ _MAYBE = 0.03  # in log units: a configuration farther behind the best is not tr
 _SHORTEST_SECONDS = 1e-3
 
 
-def _finalists(session: Session) -> list[Finalist]:
+def _finalists(session: Session) -> list[Point]:
     """Return the finalists: the best few points, a cheap one that may be as good, and the required baselines.
 
     The best are those that were measured highest. Before anything has been repeated, noise cannot be separated from
@@ -304,7 +292,7 @@ def expected_seconds(session: Session) -> float:
     """
     entered, points, fewest = _finalists(session), session.points(), session.settings.blocks[0]
     took = _block_seconds(session)
-    best = max(points[each.key].value for each in entered if each.may_win)
+    best = max(points[each.key].value for each in entered if each.feasible)
     behind = {each.key: math.log(best / points[each.key].value) for each in entered}
     far = CLEAR * repeatability(session.pooled())
     rivals = {each.key for each in entered if each.required}
@@ -326,25 +314,18 @@ def _to_beat(session: Session) -> list[str]:
     return [key for each in ran if (key := each.config.key()) not in slower]
 
 
-def finalist(session: Session, point: Point) -> Finalist:
-    """Return a point as a finalist, with its resources."""
+def finalist(session: Session, point: Point) -> Point:
+    """Return a point with what a confirmation run looks at: its cost, and whether it is a baseline."""
     facts = session.facts
     peaks = [trials.taken(each, point.config, facts.workload).peak_rss_bytes for each in point.measurements]
     used = [float(peak) for peak in peaks if peak is not None]
     memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     baseline = session.names.get(point.key)
     least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
-    return Finalist(
-        key=point.key,
-        config=point.config,
-        cost=least,
-        baseline=baseline,
-        required=point.key in session.required,
-        may_win=point.feasible,
-    )
+    return replace(point, cost=least, baseline=baseline, required=point.key in session.required)
 
 
-def run(session: Session, entered: list[Finalist]) -> None:
+def run(session: Session, entered: list[Point]) -> None:
     """Run blocks until the result is decided and the winner proved, or the time is up. They are in the record, for
     `judge`.
 
@@ -368,7 +349,7 @@ def run(session: Session, entered: list[Finalist]) -> None:
         ran = {row.key for row in session.record.rows() if row.block == number and isinstance(row.outcome, Measurement)}
         failed = {each.key for each in running} - ran
         entered[:] = [each for each in entered if each.key not in failed]
-        if not any(each.may_win for each in entered):
+        if not any(each.feasible for each in entered):
             return  # nothing is left to compare baselines with
         first = leader(entered, _measured_blocks(session, entered), session.pooled())
         if first is not None and session.seconds_left(proving=True) > session.trial_seconds():
@@ -377,7 +358,7 @@ def run(session: Session, entered: list[Finalist]) -> None:
                 session.record.keep_block_ceiling(number, alone)
 
 
-def _next_block(session: Session, entered: Sequence[Finalist]) -> Sequence[Finalist]:
+def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     """Return the finalists that run in the next block; none if it is over."""
     fewest, most = session.settings.blocks
     blocks, pooled = _measured_blocks(session, entered), session.pooled()
@@ -394,7 +375,7 @@ def _next_block(session: Session, entered: Sequence[Finalist]) -> Sequence[Final
     return running if _has_time(session, running) else []
 
 
-def _done(entered: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> int:
+def _done(entered: Sequence[Point], blocks: Blocks, pooled: Pooled) -> int:
     """Return the number of blocks in which the leader and another one ran: one that was interrupted does not count."""
     first = leader(entered, blocks, pooled)
     mine = {} if first is None else blocks[first]
@@ -402,7 +383,7 @@ def _done(entered: Sequence[Finalist], blocks: Blocks, pooled: Pooled) -> int:
     return max((len(mine.keys() & ran.keys()) for ran in others), default=len(mine))
 
 
-def _measured_blocks(session: Session, entered: Sequence[Finalist], *, raw: bool = False) -> Blocks:
+def _measured_blocks(session: Session, entered: Sequence[Point], *, raw: bool = False) -> Blocks:
     """Return the result of each finalist in each block: the study's objective, or `raw` images/s.
 
     Blocks count from the first one in which all of these finalists ran. Earlier ones were interrupted, or belong to an
@@ -425,13 +406,13 @@ def _measured_blocks(session: Session, entered: Sequence[Finalist], *, raw: bool
     return by_key
 
 
-def judge(session: Session, entered: Sequence[Finalist]) -> Confirmation | None:
+def judge(session: Session, entered: Sequence[Point]) -> Confirmation | None:
     """Return the verdict of the blocks so far, or None if there are too few."""
     scored, raw = _measured_blocks(session, entered), _measured_blocks(session, entered, raw=True)
     if max((len(ran) for ran in scored.values()), default=0) < _ENOUGH_BLOCKS:
         return None
     points, pooled = session.points(), session.pooled()  # one may have broken a limit in the confirmation run
-    in_the_end = [replace(each, may_win=points[each.key].feasible) for each in entered]
+    in_the_end = [replace(each, feasible=points[each.key].feasible) for each in entered]
     found = verdict(in_the_end, scored, pooled)
     if found is None:
         return None
@@ -443,14 +424,14 @@ def judge(session: Session, entered: Sequence[Finalist]) -> Confirmation | None:
     )
 
 
-def entered(session: Session) -> list[Finalist]:
+def entered(session: Session) -> list[Point]:
     """Return the finalists that time is left for; if not for all, those of an earlier confirmation run will do."""
     wanted = _finalists(session)
     found = _affordable(session, wanted)
     return found if len(found) == len(wanted) else _proved_before(session) or found
 
 
-def _affordable(session: Session, entered: Sequence[Finalist]) -> list[Finalist]:
+def _affordable(session: Session, entered: Sequence[Point]) -> list[Point]:
     trials = session.seconds_left(proving=True) / max(session.trial_seconds(), _SHORTEST_SECONDS)
     # Two blocks prove nothing, but are more than trials minutes apart.
     room = max(trials / session.settings.blocks[0], min(2.0, trials / _ENOUGH_BLOCKS))
@@ -465,7 +446,7 @@ def _affordable(session: Session, entered: Sequence[Finalist]) -> list[Finalist]
     return [*[each for each in entered if each is not rival][: count - 1], rival]
 
 
-def _proved_before(session: Session) -> list[Finalist]:
+def _proved_before(session: Session) -> list[Point]:
     """Return the finalists of a confirmation run in the study, if it still covers the best; else an empty list.
 
     A resumed study whose time is used up keeps its proof.
@@ -493,7 +474,7 @@ def _alone(session: Session, point: Point) -> dict[int, float]:
     return {block: each.model_images_per_second.value for block, each in measured.items() if each.setup == setup}
 
 
-def _has_time(session: Session, running: Sequence[Finalist]) -> bool:
+def _has_time(session: Session, running: Sequence[Point]) -> bool:
     """Return True if there is time for a block of these finalists."""
     took = _block_seconds(session)
     return sum(took.get(each.key, 0.0) for each in running) <= session.seconds_left(proving=True)

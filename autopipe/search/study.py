@@ -22,7 +22,6 @@ from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible
 from autopipe.search.budget import Budget
 from autopipe.search.conclusion import Searched
-from autopipe.search.confirmation import Finalist
 from autopipe.search.feasible import Trimmed, trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.race import Race
@@ -35,6 +34,7 @@ from autopipe.search.trials import (
     Asker,
     CeilingMeasured,
     OnEvent,
+    Point,
     SearchStopped,
     SpaceTrimmed,
     StorageLost,
@@ -181,7 +181,7 @@ class _Search:
         self._session = session
         self._settings = session.settings
         self._budget = Budget(session)
-        self._entered: list[Finalist] = []
+        self._entered: list[Point] = []
 
     def run(self) -> Searched:
         session = self._session

@@ -82,7 +82,12 @@ class Point:
     measurements: tuple[Measurement, ...]  # oldest first, at least one
     estimate: Estimate  # images/s over all their windows
     value: float  # the objective
-    feasible: bool  # within the user's limits, by its settings and by every measurement
+    # within the user's limits, by its settings and by every measurement: else it is only compared with
+    feasible: bool
+    # in a confirmation run
+    cost: tuple[float, ...] = ()  # beside its rate; the lower wins a tie
+    baseline: str | None = None  # its name if it is a baseline
+    required: bool = False  # a baseline that the result needs, however slow it is
 
 
 # -------------------- origin: the reason of a trial, which a study holds as a word

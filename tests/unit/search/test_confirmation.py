@@ -13,16 +13,28 @@ import pytest
 
 from autopipe.pipeline.config import PipelineConfig, to_config
 from autopipe.search import confirmation
-from autopipe.search.confirmation import Finalist, Standing
+from autopipe.search.confirmation import Standing
 from autopipe.search.pooled import Pooled, Reading
+from autopipe.search.trials import Point
+from autopipe.values import Estimate
 from tests.unit.search.conftest import some
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2})
 LOOKS = 6
 
 
-def finalist(key: str, cost: float = 1.0, baseline: str | None = None) -> Finalist:
-    return Finalist(key=key, config=CONFIG, cost=(cost,), baseline=baseline)
+def finalist(key: str, cost: float = 1.0, baseline: str | None = None, *, feasible: bool = True) -> Point:
+    """Return a finalist whose rates are in blocks that are made up."""
+    return Point(
+        key=key,
+        config=CONFIG,
+        measurements=(),
+        estimate=Estimate.of_one(1.0),
+        value=1.0,
+        feasible=feasible,
+        cost=(cost,),
+        baseline=baseline,
+    )
 
 
 def blocks(**rates: list[float]) -> dict[str, dict[int, float]]:
@@ -44,7 +56,7 @@ def belief(ran: confirmation.Blocks, trials: Rates | None = None, *, spread: flo
 
 
 def verdict(
-    entered: list[Finalist], ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002
+    entered: list[Point], ran: confirmation.Blocks, trials: Rates | None = None, *, spread: float = 0.002
 ) -> confirmation.Confirmation:
     return some(confirmation.verdict(entered, ran, belief(ran, trials, spread=spread)))
 
@@ -175,7 +187,7 @@ def test_nobody_wins_who_never_ran() -> None:
 
 
 def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
-    ruled_out = Finalist(key="base", config=CONFIG, cost=(0.0,), baseline="keras", may_win=False)
+    ruled_out = finalist("base", cost=0.0, baseline="keras", feasible=False)
     found = verdict([finalist("a"), ruled_out], blocks(a=[100, 101, 99], base=[200, 201, 199]))
     assert found.winner == "a"
     assert found.against["base"].slower
