@@ -87,10 +87,10 @@ def test_another_space_is_refused(space: Space, url: str) -> None:
     run(space, Surface(), url, trials=2)
     quick, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
     for other, said in (
-        (space.only("loader", ["threads"]), r"\(space: loader 'threads, processes, tfdata, keras' there, 'threads' he"),
-        (quick, r"\(space: loader '.*, and \d+ more\)\."),
+        (space.only("loader", ["threads"]), r"space: loader 'threads, processes, tfdata, keras' there, 'threads' he"),
+        (quick, r"space: loader '.*, and \d+ more\."),
     ):
-        with pytest.raises(TrialError, match="another space " + said):
+        with pytest.raises(TrialError, match="something else: " + said):
             run(other, surface, url, trials=2)
     assert surface.measured == []
 
