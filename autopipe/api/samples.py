@@ -116,7 +116,7 @@ def verify(
 ) -> Answer[Verification] | Answer[FileVerification]:
     """Run every loader of a search space, and compare their batches; or read every sample of the set.
 
-    Of a dataset of `ap.wrap`, look for samples that come twice and for random numbers that repeat.
+    With a dataset of `ap.wrap`, look for samples that come twice and for random numbers that repeat.
 
     Args:
         workload: a workload, "train.py:workload", a folder of images, or an artifact.

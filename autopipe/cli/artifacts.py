@@ -48,7 +48,7 @@ def show(
 ) -> None:
     """Show the profiles in an artifact, and the one for this machine.
 
-    Of a folder with several artifacts, a line for each profile.
+    For a folder with several artifacts, it prints a line for each profile.
     """
     from autopipe.api import artifacts
 

@@ -102,7 +102,7 @@ def verify(
 ) -> None:
     """Run every loader of a search space, and compare their batches.
 
-    Of a dataset of ap.wrap, look for samples that come twice and for random numbers that repeat.
+    With a dataset of ap.wrap, look for samples that come twice and for random numbers that repeat.
 
     With --files, check every sample of the set instead. If such a check was stopped, the same command continues it.
     """

@@ -32,7 +32,7 @@ def diagnose(
 ) -> None:
     """Run a training script and tell whether it waits for data.
 
-    How much there is to gain is told, too.
+    It also prints how much there is to gain.
 
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.

@@ -40,7 +40,7 @@ def whatif(
 ) -> None:
     """Predict the rate on another machine.
 
-    The best configuration there is told, too, and what more cores, memory, devices or faster storage would bring.
+    It also prints the best configuration there, and what more cores, memory, devices or faster storage would bring.
     """
     from autopipe import values
     from autopipe.extensions.whatif.prediction import Machine, read, what_if
