@@ -451,6 +451,11 @@ def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
         found.append(
             ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
         )
+    for form in STORAGES:
+        is_held = isinstance(workload.data, WrappedData) or STORAGES[form].cuts(plan)
+        found.append(("keep", form, None if is_held else "it cannot hold these samples"))
+    if getattr(workload.data, "first_op", None) is not None:
+        found += [("keep", place, "each epoch reads samples of its own") for place in ("memory", *STORAGES)]
     for kind in LOADERS:
         found.append(("loader", kind, LOADERS[kind].missing() or LOADERS[kind].against(workload.data)))
         for (name, value), reason in LOADERS[kind].impossible(plan).items():

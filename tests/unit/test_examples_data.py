@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from autopipe.extensions.raster.windows import Windows
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -77,6 +79,16 @@ def test_segmentation_masks_hold_only_colours_of_the_palette(tmp_path: Path) -> 
     used = {tuple(colour) for colour in np.unique(mask.reshape(-1, 3), axis=0).tolist()}
     assert used <= known
     assert len(used) > 1
+
+
+def test_scenes_have_six_bands_and_a_class_for_each_pixel(tmp_path: Path) -> None:
+    assert made("scenes", tmp_path / "demo", count=1) == 1
+    image, mask = Windows(
+        tmp_path / "demo" / "scenes", [tmp_path / "demo" / "classes" / "00_classes.tif"], size=1024
+    ).read(0)
+    assert (image.shape, image.dtype, mask.shape, mask.dtype) == ((1024, 1024, 6), np.uint16, (1024, 1024), np.uint8)
+    assert np.unique(mask).tolist() == [0, 1, 2, 3, 4]
+    assert not image[0, 0].any()
 
 
 def test_custom_source_archive_holds_jpeg_members_by_class(tmp_path: Path) -> None:

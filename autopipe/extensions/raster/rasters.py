@@ -10,7 +10,6 @@ import abc
 import math
 import os
 import threading
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
@@ -77,13 +76,8 @@ class Raster(abc.ABC):
 
     @abc.abstractmethod
     def window(self, rows: slice, columns: slice, bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        """Return the pixels (height, width, bands) of a part that lies inside, as an array of its own.
-
-        Args:
-            rows: first row and end.
-            columns: first column and end.
-            bands: their numbers from 0; None for all.
-            kept: holds unpacked tiles between calls.
+        """Return the pixels (height, width, bands) of a part that lies inside, as an array of its own. Bands have
+        numbers from 0, None for all; `kept` holds unpacked tiles between calls.
         """
 
     def _described(self, shape: tuple[int, ...], dtype: Any, *, bands_first: bool) -> None:
@@ -176,11 +170,8 @@ def _crossed(wanted: slice, size: int) -> Iterator[tuple[int, slice, slice]]:
     """Yield the tiles along one axis that a window crosses, and the places in the window and in the tile."""
     for number in range(wanted.start // size, (wanted.stop - 1) // size + 1):
         first, end = max(wanted.start, number * size), min(wanted.stop, (number + 1) * size)
-        yield (
-            number,
-            slice(first - wanted.start, end - wanted.start),
-            slice(first - number * size, end - number * size),
-        )
+        start = number * size
+        yield number, slice(first - wanted.start, end - wanted.start), slice(first - start, end - start)
 
 
 def _by_plane(bands: Sequence[int], size: int) -> Iterator[tuple[int, Any, Any]]:
@@ -207,26 +198,19 @@ class _Archive(_Tiled):
 
     def __init__(self, path: str, *, bands_first: bool) -> None:
         super().__init__(path)
-        with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".npy")]
-            if len(names) != 1:
+        with np.load(path, allow_pickle=False) as archive:
+            if len(archive.files) != 1:
                 raise DataError(
-                    f"`{path}` must hold one array, a raster, but holds {', '.join(names) or 'none'}.",
+                    f"`{path}` must hold one array, a raster, but holds {', '.join(archive.files) or 'none'}.",
                     hint="Save each raster with numpy.save as a .npy file of its own, which also is read faster.",
                 )
-            with archive.open(names[0]) as file:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
-                shape, _, dtype = read(file)
-        self._described(shape, dtype, bands_first=bands_first)
-        self._name, self._bands_first = names[0].removesuffix(".npy"), bands_first
-        self.tile = self.shape
-        self._check_tile()
+            array = archive[archive.files[0]]
+        self._described(array.shape, array.dtype, bands_first=bands_first)
+        self._bands_first, self.tile = bands_first, self.shape
 
     def unpacked(self, row: int, column: int, plane: int) -> NDArray[Any]:
         with np.load(self.path, allow_pickle=False) as archive:
-            array = archive[self._name]
-        return _bands_last(array, bands_first=self._bands_first)
+            return _bands_last(archive[archive.files[0]], bands_first=self._bands_first)
 
 
 def _bands_last(array: NDArray[Any], *, bands_first: bool) -> NDArray[Any]:

@@ -10,24 +10,24 @@ import glob
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, PlainCodeError, shortened
+from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.rasters import Kept, Raster
 from autopipe.workload.data.images import check_split, part_of
 from autopipe.workload.data.paths import RULE, PathList, Place, is_url, located, located_pattern, short_digest, shown
 from autopipe.workload.op import Op, Step, Target
-from autopipe.workload.plain_code import Library, Lines, PlainSource
+from autopipe.workload.plain_code import Library, Lines, PlainSource, names, parts, through_python
 from autopipe.workload.sample import SLOTS, FieldKind, Sample, SampleSpec, label, leaves, mapped
 
 Part: TypeAlias = Place | Sequence[Place]
-Parts: TypeAlias = Part | Mapping[str, Part]
+Parts: TypeAlias = Part | dict[str, Part]
 
 _TILE_BYTES: Final = 64 << 20  # of unpacked tiles that a process keeps
 _MOST_OPEN: Final = 64  # rasters that a process keeps open
@@ -64,8 +64,8 @@ class Windows:
             each epoch; None for the grid. For validation take a grid.
         bands: numbers of bands of x, from 1 as GDAL counts them, in the order wanted; a dictionary by the names of
             parts, also of y.
-        nodata: put in place of the value that a file declares for pixels without data: in the tag of GDAL, in
-            `_FillValue` of a Zarr array. None leaves pixels as they are.
+        nodata: put in place of the value that a file of x declares for pixels without data: in the tag of GDAL, in
+            `_FillValue` of a Zarr array; a dictionary as for `bands`. None leaves pixels as they are.
         bands_first: whether arrays of NumPy and Zarr are (bands, height, width). TIFF files say it themselves.
         validation_split: share of the scenes, or windows, that are for validation.
         subset: "training" or "validation": which part this source has.
@@ -92,7 +92,7 @@ class Windows:
         edge: Literal["moved", "dropped"] = "moved",
         random: int | None = None,
         bands: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
-        nodata: float | None = None,
+        nodata: float | Mapping[str, float] | None = None,
         bands_first: bool = False,
         validation_split: float | None = None,
         subset: Literal["training", "validation"] | None = None,
@@ -103,7 +103,7 @@ class Windows:
         self._size = _pair("size", size)
         self._stride = self._size if stride is None else _pair("stride", stride)
         self._edge, self._random = edge, random
-        self._nodata, self._bands_first = nodata, bands_first
+        self._bands_first = bands_first
         if edge not in ("moved", "dropped"):
             raise DataError(f'`edge` must be "moved" or "dropped", but got {edge!r}.')
         if random is not None and (isinstance(random, bool) or not isinstance(random, int) or random < 1):
@@ -112,16 +112,14 @@ class Windows:
             raise DataError(
                 f'`split_by` must be "scene", or "window" for a grid, but got {split_by!r} with random={random!r}.'
             )
-        slots = [slot if isinstance(slot, Mapping) else {None: slot} for slot in (x, y) if slot is not None]
-        self._names = [label((SLOTS[at], key)) for at, slot in enumerate(slots) for key in slot]
-        self._kept: tuple[int, Kept, Kept] | None = None
+        given = [slot if isinstance(slot, dict) else {None: slot} for slot in (x, y) if slot is not None]
+        self._names = [label((SLOTS[at], key)) for at, slot in enumerate(given) for key in slot]
         numbers = iter(range(len(self._names)))
-        self._slots = tuple(
-            {key: next(numbers) for key in slot} if isinstance(given, Mapping) else next(numbers)
-            for given, slot in zip((x, y), slots, strict=False)
-        )
-        self._bands = _bands(bands, self._names)
-        scenes = _scenes(dict(zip(self._names, (part for slot in slots for part in slot.values()), strict=True)))
+        self._slots = tuple(mapped(lambda _: next(numbers), slot if None not in slot else None) for slot in given)
+        self._kept: tuple[int, Kept, Kept] | None = None
+        self._bands = [_numbered(chosen) for chosen in _by_part("bands", bands, self._names)]
+        self._nodata = _by_part("nodata", nodata, self._names)
+        scenes = _scenes(dict(zip(self._names, (part for slot in given for part in slot.values()), strict=True)))
         if subset is not None and split_by == "scene" and validation_split is not None:
             scenes = [scenes[at] for at in sorted(part_of(len(scenes), "scenes", validation_split, subset, seed))]
         self._paths = [PathList("/", [_entry(path) for path in part]) for part in zip(*scenes, strict=True)]
@@ -166,7 +164,6 @@ class Windows:
         """Take the first raster of each part as its pattern, and compare the others with it."""
         if not self._parts:
             self._parts = [_Alike.of(raster) for raster in found]
-            self._require_values(found)
         for number, (alike, raster) in enumerate(zip(self._parts, found, strict=True)):
             name, chosen = self._names[number], self._bands[number]
             if chosen is not None and max(chosen) >= raster.shape[2]:
@@ -175,7 +172,10 @@ class Windows:
                     f"{max(chosen) + 1}.",
                     hint="Leave the file out, or take bands that all files have.",
                 )
-            is_free = {"bands": chosen is not None, "dtype": False, "nodata": self._nodata is not None}
+            value = self._nodata[number]
+            if value is not None and raster.dtype.kind in "iu" and not _is_of(value, raster.dtype):
+                raise DataError(f"`nodata` must be a value of {raster.dtype}, as in `{raster.path}`, but got {value}.")
+            is_free = {"bands": chosen is not None, "dtype": False, "nodata": value is not None}
             for what, hint in _HINTS.items():
                 wanted, has = getattr(alike, what), getattr(_Alike.of(raster), what)
                 if repr(wanted) != repr(has) and not is_free[what]:
@@ -184,15 +184,6 @@ class Windows:
                         f"`{raster.path}` has {has}.",
                         hint=f"{hint} Or leave the file out.",
                     )
-
-    def _require_values(self, found: Sequence[Raster]) -> None:
-        for raster in found if self._nodata is not None else ():
-            with np.errstate(all="ignore"):
-                is_held = raster.dtype.kind == "f" or float(np.array(self._nodata).astype(raster.dtype)) == self._nodata
-            if not is_held:
-                raise DataError(
-                    f"`nodata` must be a value of {raster.dtype}, the dtype of `{raster.path}`, but got {self._nodata}."
-                )
 
     def _require_apart(self) -> None:
         for scene, (height, width) in enumerate(self._sizes.tolist()):
@@ -245,8 +236,8 @@ class Windows:
             raise BadSampleError(
                 f"{_named(rows, columns)} of `{path}` cannot be read: {type(error).__name__}: {error}"
             ) from error
-        if self._nodata is not None and raster.nodata is not None:
-            found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata
+        if self._nodata[number] is not None and raster.nodata is not None:
+            found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
         return found[:, :, 0] if number >= len(leaves(self._slots[0])) and found.shape[2] == 1 else found
 
     def _again(self, path: str, alike: _Alike, scene: int) -> Raster:
@@ -308,23 +299,13 @@ class Windows:
             rasters.metadata_file(self._path(number, scene)) for number in range(len(self._names)) for scene in scenes
         ]
 
-    def mean_bytes(self) -> float:
-        if self._random is not None:
-            return 16.0 * len(self._names)  # which window of which part
-        bands = (
-            alike.bands if chosen is None else len(chosen)
-            for alike, chosen in zip(self._parts, self._bands, strict=True)
-        )
-        sizes = (alike.dtype.itemsize * count for alike, count in zip(self._parts, bands, strict=True))
-        return float(math.prod(self._size) * sum(sizes))
-
     def digest(self) -> str:
         """Describe the files (names, sizes, times; of Zarr those of its metadata) and how windows are cut."""
         files = self.files()
         root = os.path.commonpath([Path(file).parent for file in files])
         entries = [(b"", os.fsencode(os.path.relpath(file, root))) for file in files]
-        names = (self._size, self._stride, self._edge, self._random, self._bands, self._nodata, self._bands_first)
-        said = repr((names, self._names, None if self._chosen is None else self._chosen.tolist()))
+        cut = (self._size, self._stride, self._edge, self._random, self._bands, self._nodata, self._bands_first)
+        said = repr((cut, self._names, None if self._chosen is None else self._chosen.tolist()))
         return f"{PathList(root, entries).digest()} windows={short_digest(said.encode())} count={len(self)}"
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
@@ -359,13 +340,27 @@ class RandomWindow(Op):
         x, y = sample
         return self._read(x, random), None if y is None else self._read(y, random)
 
-    def _read(self, part: Any, random: NDArray[np.float64]) -> NDArray[Any]:
+    def _read(self, part: NDArray[np.int64], random: NDArray[np.float64]) -> NDArray[Any]:
         windows: Windows = vars(self)["_windows"]
-        index, number = part.tolist()
-        return windows.at_random(index, number, random)
+        return windows.at_random(int(part[0]), int(part[1]), random)
+
+    def window_at_random(self, *given: Any) -> Any:
+        """Return the windows of some parts; the last argument is the generator that chooses them."""
+        *found, rng = given
+        random = rng.random(2)
+        made = [self._read(part, random) for part in found]
+        return made if len(made) > 1 else made[0]
+
+    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
+        return {"random_window": self.window_at_random}
 
     def plain(self, step: Step, library: Library) -> Lines:
-        raise PlainCodeError("windows at random positions are read by autopipe alone; those of a grid can")
+        given = ", ".join(parts(step))
+        if library == "np":
+            return [f"{given} = random_window({given}, rng)"]
+        seed = "seed = tf.random.uniform((), maxval=2**31 - 1, dtype=tf.int32)"
+        call = f"lambda {given}, seed: random_window({given}, np.random.default_rng(int(seed)))"
+        return [seed, *through_python(call, f"{given}, seed", names(step.after))]
 
 
 # -------------------- arguments
@@ -401,22 +396,34 @@ def _pair(name: str, value: Any) -> tuple[int, int]:
     return pair[0], pair[1]
 
 
-def _bands(given: Any, names: Sequence[str]) -> list[tuple[int, ...] | None]:
-    """Return the chosen bands of each part, from 0; None for all."""
-    if given is not None and not isinstance(given, Mapping):
-        if "x" not in names:
+def _is_of(value: float, dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    return float(value).is_integer() and limits.min <= value <= limits.max
+
+
+def _by_part(what: str, given: Any, names: Sequence[str]) -> list[Any]:
+    """Return the value of each part, None if it has none; one that is no dictionary is of all parts of x."""
+    if not isinstance(given, Mapping):
+        if what == "bands" and given is not None and "x" not in names:
             raise DataError(f"`bands` must name a part of {', '.join(names)}, as in {{{names[0]!r}: (3, 2, 1)}}.")
-        given = {"x": given}
-    found: list[tuple[int, ...] | None] = [None] * len(names)
-    for key, numbers in (given or {}).items():
+        return [given if name.startswith("x") else None for name in names]
+    found: list[Any] = [None] * len(names)
+    for key, value in given.items():
         places = [at for at, name in enumerate(names) if key in (name, name.partition(".")[2])]
         if len(places) != 1:
-            raise DataError(f"`bands` must name parts, which are {', '.join(names)}, but got {key!r}.")
-        chosen = tuple(numbers) if isinstance(numbers, Sequence) and not isinstance(numbers, str) else ()
-        if not chosen or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in chosen):
-            raise DataError(f"`bands` must be numbers from 1, but got {shortened(numbers)}.")
-        found[places[0]] = tuple(each - 1 for each in chosen)
+            raise DataError(f"`{what}` must name parts, which are {', '.join(names)}, but got {key!r}.")
+        found[places[0]] = value
     return found
+
+
+def _numbered(bands: Any) -> tuple[int, ...] | None:
+    """Return numbers of bands from 0; None for all."""
+    if bands is None:
+        return None
+    chosen = tuple(bands) if isinstance(bands, list | tuple | range) else ()
+    if not chosen or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in chosen):
+        raise DataError(f"`bands` must be numbers from 1, but got {shortened(bands)}.")
+    return tuple(each - 1 for each in chosen)
 
 
 def _scenes(parts: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -23,6 +23,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError, MissingExtraError, WorkloadError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
+from autopipe.measure import session
 from autopipe.pipeline import assembly
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
@@ -239,8 +240,8 @@ class SavedScene:
         os.close(self._descriptor)
 
 
-def batches(workload: ap.Workload, loader: Any, epochs: int = 2) -> list[list[Any]]:
-    made = ap.build_loader(workload, ap.PipelineConfig(loader=loader))
+def batches(workload: ap.Workload, loader: Any, epochs: int = 2, keep: str = "none") -> list[list[Any]]:
+    made = ap.build_loader(workload, ap.PipelineConfig(loader=loader, keep=keep))
     with made:
         return [[np.array(each[0]) for each in made.epoch(number)] for number in range(epochs)]
 
@@ -267,6 +268,48 @@ def test_a_mask_is_of_the_same_place_as_its_image(tmp_path: Path) -> None:
         x, y = next(iter(loader.epoch(0)))
     np.testing.assert_array_equal(x["image"][..., 0], y["mask"])
     np.testing.assert_array_equal(x["image"][..., 2:3], x["more"])
+
+
+@pytest.mark.parametrize("library", ["np", "tf"])
+def test_plain_code_reads_image_and_mask_of_one_place_at_random(library: Any, tmp_path: Path) -> None:
+    image, mask = saved(tmp_path / "a.npy"), saved(tmp_path / "mask.npy", SCENE[:, :, 0])
+    plan = planner.make_plan(ap.Workload(data=Windows(image, mask, size=16, random=8), ops=[], batch_size=4))
+    (step,) = plan.steps
+    scope = {"np": np, "x": np.array([3, 0]), "y": np.array([3, 1]), "rng": np.random.default_rng(0)}
+    if library == "tf":
+        import tensorflow
+
+        scope["tf"] = tensorflow
+    found: dict[str, Any] = {}
+    exec("\n".join(step.op.plain(step, library)), scope | dict(step.op.plain_functions(step)), found)
+    x, y = np.asarray(found["x"]), np.asarray(found["y"])
+    np.testing.assert_array_equal(x[..., 0], y)
+    assert x.shape == (16, 16, 6)
+
+
+def test_what_is_chosen_anew_in_each_epoch_is_not_kept_and_a_grid_is_as_arrays(tmp_path: Path) -> None:
+    path, against = saved(tmp_path / "a.npy"), []
+    for random in (8, None):
+        workload = ap.Workload(data=Windows(path, size=16, random=random), ops=[ap.RandomFlip()], batch_size=4)
+        found = session.impossible_to_feed(workload, planner.make_plan(workload))
+        against.append({each.value for each in found if each.parameter == "keep"})
+    assert against == [{"memory", "array", "tfrecord", "encoded"}, {"tfrecord", "encoded"}]
+
+
+def test_a_converted_grid_gives_the_same_batches(tmp_path: Path) -> None:
+    for name in "ab":
+        tiled(tmp_path / "images" / f"{name}.tif")
+    workload = ap.Workload(
+        data=Windows(tmp_path / "images", size=16, nodata=0),
+        ops=[ap.RandomFlip()],
+        batch_size=4,
+        converted=str(tmp_path / "converted"),
+    )
+    wanted = batches(workload, ap.Threads(workers=1), epochs=1)
+    ap.convert(workload, to="array")
+    for keep in ("array", "memory", "array+memory"):
+        for first, second in zip(wanted[0], batches(workload, ap.Threads(workers=2), 1, keep)[0], strict=True):
+            np.testing.assert_array_equal(first, second)
 
 
 def test_every_position_is_reached_at_random_and_none_beyond(tmp_path: Path) -> None:
@@ -350,6 +393,9 @@ def test_pixels_without_data_are_given_another_value(tmp_path: Path) -> None:
     for each in (path, packed, tmp_path / "a.zarr"):
         assert Windows(each, size=2, nodata=0).read(0).ravel().tolist() == [1, 0, 3, 4]
         assert Windows(each, size=2).read(0).ravel().tolist() == [1, -9999, 3, 4]
+    image, mask = Windows(path, path, size=2, nodata=0).read(0)
+    assert (image.ravel().tolist(), mask.ravel().tolist()) == ([1, 0, 3, 4], [1, -9999, 3, 4])
+    assert Windows(path, path, size=2, nodata={"y": 255}).read(0)[1].ravel().tolist() == [1, 255, 3, 4]
     holes = np.array([[[math.nan], [1]]], np.float32)
     path = tiff(tmp_path / "nan.tif", holes, nodata=math.nan, planarconfig="contig")
     assert Windows(path, size=(1, 2), nodata=-1).read(0).ravel().tolist() == [-1, 1]
@@ -411,6 +457,8 @@ def test_a_part_of_another_size_or_without_a_scene_is_named(tmp_path: Path) -> N
         ({"bands": (0, 1)}, "numbers from 1"),
         ({"bands": {"z": (1,)}}, "`bands` must name parts, which are x, but got 'z'"),
         ({"nodata": -1}, "`nodata` must be a value of uint16"),
+        ({"nodata": math.nan}, "`nodata` must be a value of uint16"),
+        ({"nodata": {"mask": 0}}, "`nodata` must name parts, which are x, but got 'mask'"),
         ({"split_by": "pixel"}, "`split_by` must be"),
         ({"validation_split": 0.2}, "given together"),
         ({"validation_split": 0.2, "subset": "training"}, "leaves none"),

@@ -1,0 +1,195 @@
+"""Windows of 256 from scenes of 6 bands, uint16, beside what people write: `python benchmarks/windows.py`.
+
+Scenes of 2048x2048 are GeoTIFFs with tiles of 256 packed by deflate. Rows take turns; a round of each is an epoch in
+batches of 8, without a model, after one that is not counted. A figure is the median of the rounds; a ratio the median
+of the ratios within rounds. People's rows read some windows of the same grid, or at random positions of their own: by
+rasterio in a PyDataset of Keras with 2 workers; by tf.data, which calls Python for each; and by tifffile's `asarray`,
+which unpacks the whole scene.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import autopipe as ap
+
+SIDE, SIZE, BATCH, BANDS = 2048, 256, 8, 6
+PER_SCENE = (SIDE // SIZE) ** 2  # windows at random, as many as in the grid
+SOME, FEW = 128, 16  # windows of an epoch of people's rows, and of those that unpack whole scenes
+Epoch = Callable[[int], Iterator[Any]]
+
+
+def scenes(folder: Path, count: int) -> list[str]:
+    """Write scenes whose bands are as smooth and as noisy as reflectances are: deflate halves them."""
+    import tifffile
+
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for number in range(count):
+        smooth = np.cumsum(np.cumsum(rng.normal(0, 3, (SIDE, SIDE, BANDS)), 0), 1)
+        low, high = smooth.min(), smooth.max()
+        pixels = (2000 + (smooth - low) / (high - low) * 3000 + rng.normal(0, 20, smooth.shape)).astype(np.uint16)
+        tifffile.imwrite(
+            folder / f"{number}.tif",
+            pixels,
+            photometric="minisblack",
+            planarconfig="contig",
+            compression="zlib",
+            predictor=True,
+            metadata=None,
+            tile=(256, 256),
+        )
+    return sorted(map(str, folder.glob("*.tif")))
+
+
+def places(files: list[str], epoch: int, *, random: bool) -> list[tuple[str, int, int]]:
+    """Return the windows of an epoch in a random order: some of each scene, or its grid."""
+    rng = np.random.default_rng(epoch)
+    grid = [(y, x) for y in range(0, SIDE, SIZE) for x in range(0, SIDE, SIZE)]
+    found = [
+        (file, *map(int, place))
+        for file in files
+        for place in (rng.integers(0, SIDE - SIZE + 1, (PER_SCENE, 2)) if random else grid)
+    ]
+    return [found[number] for number in rng.permutation(len(found))]
+
+
+# -------------------- what people write
+
+
+def by_rasterio(file: str, top: int, left: int) -> NDArray[Any]:
+    import rasterio
+    from rasterio.windows import Window
+
+    with rasterio.open(file) as scene:
+        return np.moveaxis(scene.read(window=Window(left, top, SIZE, SIZE)), 0, 2)
+
+
+def by_tifffile(file: str, top: int, left: int) -> NDArray[Any]:
+    import tifffile
+
+    with tifffile.TiffFile(file) as scene:
+        return scene.pages[0].asarray()[top : top + SIZE, left : left + SIZE]
+
+
+def finished(window: NDArray[Any]) -> NDArray[np.float32]:
+    return (window.astype(np.float32) - 3000) / 1000
+
+
+def py_dataset(wanted: Callable[[int], list[Any]], read: Any) -> Epoch:
+    import keras
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDatasetAdapter
+
+    class Dataset(keras.utils.PyDataset):
+        def __init__(self, rows: list[Any]) -> None:
+            super().__init__(workers=2)
+            self.rows = rows
+
+        def __len__(self) -> int:
+            return len(self.rows) // BATCH
+
+        def __getitem__(self, number: int) -> NDArray[Any]:
+            return np.stack([finished(read(*row)) for row in self.rows[number * BATCH : (number + 1) * BATCH]])
+
+    def epoch(number: int) -> Iterator[Any]:
+        adapter = PyDatasetAdapter(Dataset(wanted(number)), shuffle=False)
+        adapter.on_epoch_begin()
+        yield from adapter.get_numpy_iterator()
+        adapter.on_epoch_end()
+
+    return epoch
+
+
+def tf_data(wanted: Callable[[int], list[Any]], read: Any) -> Epoch:
+    import tensorflow as tf
+
+    def load(file: Any, top: Any, left: Any) -> Any:
+        called = lambda file, top, left: finished(read(file.decode(), int(top), int(left)))  # noqa: E731
+        return tf.ensure_shape(tf.numpy_function(called, (file, top, left), tf.float32), (SIZE, SIZE, BANDS))
+
+    def epoch(number: int) -> Iterator[Any]:
+        columns = tuple(map(list, zip(*wanted(number), strict=True)))
+        made = tf.data.Dataset.from_tensor_slices(columns).map(load, tf.data.AUTOTUNE)
+        return iter(made.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE).as_numpy_iterator())
+
+    return epoch
+
+
+# -------------------- rows
+
+
+def autopipe(stack: contextlib.ExitStack, files: list[str], keep: str = "none", random: int | None = None) -> Epoch:
+    data = ap.Windows(files, size=SIZE, random=random)
+    workload = ap.Workload(data=data, ops=[ap.Normalize(3000.0, 1000.0)], batch_size=BATCH, drop_remainder=True)
+    config = ap.PipelineConfig(loader=ap.Threads(workers=2), keep=keep, finish="host")
+    return stack.enter_context(ap.build_loader(workload, config)).epoch
+
+
+def rate(epoch: Epoch, number: int) -> float:
+    """Return windows a second over an epoch."""
+    start, count = time.perf_counter(), 0
+    for batch in epoch(number):
+        count += len(batch[0] if isinstance(batch, tuple) else batch)
+    return count / (time.perf_counter() - start)
+
+
+def compare(title: str, rows: dict[str, Epoch], rounds: int) -> None:
+    for epoch in rows.values():
+        rate(epoch, 0)
+    found: dict[str, list[float]] = {name: [] for name in rows}
+    for number in range(1, rounds + 1):
+        for name, epoch in rows.items():
+            found[name].append(rate(epoch, number))
+    first = next(iter(found.values()))
+    print(f"\n{title}")
+    for name, rates in found.items():
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(first, rates, strict=True))
+        print(f"  {name:44} {statistics.median(rates):8.1f} windows/s   the first is {ratio:.2f} times as fast")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scenes", type=int, default=6)
+    parser.add_argument("--only", choices=("grid", "random"))
+    arguments = parser.parse_args()
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    warnings.filterwarnings("ignore", message="Dataset has no geotransform")
+    with tempfile.TemporaryDirectory() as folder:
+        files = scenes(Path(folder) / "scenes", arguments.scenes)
+        for kind in ("grid", "random"):
+            if arguments.only in (None, kind):
+                one_case(files, random=kind == "random", rounds=arguments.rounds)
+
+
+def one_case(files: list[str], *, random: bool, rounds: int) -> None:
+    with contextlib.ExitStack() as stack:
+        rows = {} if random else {"autopipe, Threads(2), keep=memory": autopipe(stack, files, keep="memory")}
+        rows["autopipe, Threads(2)"] = autopipe(stack, files, random=PER_SCENE if random else None)
+        all_of = functools.partial(places, files, random=random)
+        some_of = lambda epoch: all_of(epoch)[:SOME]  # noqa: E731
+        few_of = lambda epoch: all_of(epoch)[:FEW]  # noqa: E731
+        rows |= {
+            "PyDataset, rasterio, 2 threads": py_dataset(some_of, by_rasterio),
+            "tf.data, numpy_function, rasterio": tf_data(some_of, by_rasterio),
+            "PyDataset, tifffile's asarray, 2 threads": py_dataset(few_of, by_tifffile),
+            "tf.data, numpy_function, tifffile's asarray": tf_data(few_of, by_tifffile),
+        }
+        compare(f"{'random positions' if random else 'grid'}, {len(files)} scenes", rows, rounds)
+
+
+if __name__ == "__main__":
+    main()
