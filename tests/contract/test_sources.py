@@ -131,8 +131,8 @@ def records(root: Path, count: int, **keys: Any) -> Source:
     return ap.TFRecords(root / "*.tfrecord", **keys)
 
 
-def rows(count: int) -> tuple[Any, Any]:
-    x = np.arange(count * 12, dtype=np.uint32).astype(np.uint8).reshape(count, 2, 2, 3)
+def rows(count: int, dtype: str = "uint8") -> tuple[Any, Any]:
+    x = (np.arange(count * 12) * (1 if dtype == "uint8" else 493)).astype(dtype).reshape(count, 2, 2, 3)
     return x, np.arange(count) * 7
 
 
@@ -144,14 +144,14 @@ def sliced(root: Path, count: int) -> Source:
     return ap.Arrays(*(part[::2] for part in rows(2 * count)))
 
 
-def mapped(root: Path, count: int) -> Source:
-    for name, array in zip("xy", rows(count), strict=True):
+def mapped(root: Path, count: int, dtype: str = "uint8") -> Source:
+    for name, array in zip("xy", rows(count, dtype), strict=True):
         np.save(written(root / f"{name}.npy", b""), array)
     return ap.Arrays(root / "x.npy", root / "y.npy")
 
 
-def row(number: int) -> Parts:
-    x, y = rows(COUNT)
+def row(number: int, dtype: str = "uint8") -> Parts:
+    x, y = rows(COUNT, dtype)
     return x[number], y[number]
 
 
@@ -225,6 +225,12 @@ CASES = {
     "Arrays": Case(arrays, row, None, None),
     "Arrays with gaps": Case(sliced, every_other_row, None, None),
     "Arrays in files": Case(mapped, row, "x.npy", None),
+    **{
+        f"Arrays of {each} in files": Case(
+            functools.partial(mapped, dtype=each), functools.partial(row, dtype=each), "x.npy", None
+        )
+        for each in ("uint16", "float32")
+    },
     "NPZ": Case(npz, row, "set.npz", None),
     "NPZ of several parts": Case(npz_of_several, of_several_arrays, "set.npz", None),
 }
