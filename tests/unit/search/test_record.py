@@ -76,9 +76,9 @@ def test_trials_that_failed_were_cut_off_broke_a_limit_or_were_refused_are_told_
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        ({"workload": "w1"}, "another workload (workload: 'w1' there, 'w2' here)"),
-        ({"hardware": '{"cores": 2, "storage": "ext4"}'}, "another hardware (hardware: storage 'ext4' there, 'nfs'"),
-        ({"schema_version": "0"}, "another schema_version (schema_version: '0' there, '1' here)"),
+        ({"workload": "w1"}, "something else: workload: 'w1' there, 'w2' here."),
+        ({"hardware": '{"cores": 2, "storage": "ext4"}'}, "something else: hardware: storage 'ext4' there, 'nfs'"),
+        ({"schema_version": "0"}, "something else: schema_version: '0' there, '1' here."),
     ],
 )
 def test_a_study_of_something_else_is_refused_with_both_sides_unless_it_begins_anew(
@@ -90,7 +90,7 @@ def test_a_study_of_something_else_is_refused_with_both_sides_unless_it_begins_a
     first.whole.set_user_attr("digests", {**first.whole.user_attrs["digests"], **there})
     with pytest.raises(TrialError, match=re.escape(said)) as refused:
         opened(url, **here)
-    assert refused.value.hint == "Use --fresh to start a new one, or another --out or --storage to keep both."
+    assert "`--fresh`, in Python fresh=True" in (refused.value.hint or "")
     assert opened(url, fresh=True, **here).rows() == []
 
 
