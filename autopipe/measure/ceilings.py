@@ -75,7 +75,7 @@ def timed(
 
 
 _SAMPLES = 400  # that a loader alone goes through, again and again, and that ops and the disk are timed on
-_FEWEST_READERS, _MOST_READERS = 4, 64
+_FEWEST_READERS = 4
 _SECONDS = 0.6  # of the loader alone
 _CACHED_SECONDS = 0.25  # the same from its cache
 _BATCH_SECONDS = 0.5  # of all workers, each with a batch
@@ -143,14 +143,14 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
 
 
 def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:
-    at_once = 0 if reading is None else min(_MOST_READERS, reading.at_once)
+    at_once = 0 if reading is None else min(op_costs.MOST_READERS, reading.at_once)
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _SAMPLES))))
     return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
 
 
 def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:
     """Make a loader with all cores busy even if reads wait; fewer workers if memory is short."""
-    read_ahead = 0 if reading is None or not reading.waits else min(_MOST_READERS, reading.at_once)
+    read_ahead = 0 if reading is None or not reading.waits else min(op_costs.MOST_READERS, reading.at_once)
     cores, batch_bytes = machine.usable_cores(), plan.compact.bytes * workload.batch_size
     together = job.at_a_time(batch_bytes, _QUEUE_SIZE, ModelSetup())
     room = int(_MEMORY_SHARE * machine.detect_memory().available_bytes / max(1, together * batch_bytes)) - _IN_HAND

@@ -128,7 +128,9 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     missed, converted = 1.0 - cached, keeps.converts
     done = depth(config, costs)
     kept = costs.fixed if done == 0 else costs.fixed[1 + done :]
-    prefix = [_kept_read(op) if converted else op for op in kept]
+    # The read from a converted set does not wait: that is a few large files on this machine.
+    local = {"wait_seconds_per_image": 0.0}
+    prefix = [op.model_copy(update=local) if converted and op.name == READ else op for op in kept]
     spared = 1 if config.kept.encoded else len(prefix)  # a sample in memory spares the read, and the first ops
     paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
     on_host = config.finish == "host"
@@ -139,11 +141,6 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
         cached=cached,
         from_source=0.0 if converted else missed,
     )
-
-
-def _kept_read(op: OpCost) -> OpCost:
-    """Return the read from a converted set, which does not wait: the set is a few large files on this machine."""
-    return op.model_copy(update={"wait_seconds_per_image": 0.0}) if op.name == READ else op
 
 
 def depth(config: PipelineConfig, costs: Costs) -> int:
@@ -381,11 +378,6 @@ def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
     reach = student_t_95(shards - 1) * spread / math.sqrt(shards) / (sum(counts) / shards)
     reach = min(whole, reach * samples / side_by_side)
     return Estimate(value=besides + whole, low=besides + whole - reach, high=besides + whole + reach)
-
-
-def conversion_bytes(cost: ConversionCost, samples: int) -> int:
-    """Estimate the bytes of `samples` converted samples on disk, extrapolated from a part."""
-    return round(cost.bytes / cost.samples * samples)
 
 
 def epochs_to_pay(kept: CostProfile, rival: CostProfile, samples: int) -> float | None:

@@ -89,7 +89,7 @@ class ReadCosts(Value):
     @property
     def waits(self) -> bool:
         """True if a read mostly waits, and more reads at a time were faster, as far as was measured."""
-        waits = self.wait_seconds > max(_WAITING_SECONDS, self.cpu_seconds)
+        waits = self.wait_seconds > max(WAITS_SECONDS, self.cpu_seconds)
         return waits and (self.at_once > 1 or len(self.rungs) == 1)
 
     @property
@@ -127,7 +127,8 @@ class ReadCosts(Value):
         return min(free, self.best_images_per_second) if self.saturated else free
 
 
-_WAITING_SECONDS = 0.0001  # a read from the page cache waits for less
+WAITS_SECONDS = 0.0001
+"""An op or a read that waits by itself waits for longer; a read from the page cache does not."""
 _BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
 STILL_GAINS = 1.3
 """Four times as many reads at a time that are less than this much faster have reached the storage's limit."""

@@ -27,7 +27,7 @@ from autopipe import native
 from autopipe.errors import AutopipeError, BadSampleError
 from autopipe.hardware import machine, processes
 from autopipe.measure.costs import BATCHING, READ
-from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, OpCost, ReadCosts, ReadRung, SampleTail
+from autopipe.measure.facts import FEWEST_OF_A_TAIL, STILL_GAINS, WAITS_SECONDS, OpCost, ReadCosts, ReadRung, SampleTail
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
@@ -130,7 +130,6 @@ Clock: TypeAlias = Callable[[], tuple[float, float]]
 
 _BLOCKS = 5
 _FEWEST = 8  # samples to look at, however long they take
-WAITS_SECONDS = 0.0001  # shorter waits come from the machine's other work
 _PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
 CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
 _QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
@@ -388,7 +387,8 @@ _ALONE_SECONDS = 0.4
 _FEWEST_READS = 3  # reads one after the other
 _MOST_READS = 400  # reads one after the other
 _OF_THE_TAIL = 2 * FEWEST_OF_A_TAIL  # reads: of 200, hardly ever none is one of those that are slow once in fifty
-_AT_ONCE_FOR_THE_TAIL = 64
+MOST_READERS = 64
+"""Reads at a time, where their number is not looked for."""
 
 
 def read_costs(
@@ -480,8 +480,8 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
 
 def _tail(reads: _Reads, latency: float) -> SampleTail:
     """Compute the spread of reads. If there were too few, more are read, unless that lasts too long."""
-    turns = -(-(_OF_THE_TAIL - len(reads.took)) // _AT_ONCE_FOR_THE_TAIL)
+    turns = -(-(_OF_THE_TAIL - len(reads.took)) // MOST_READERS)
     if turns > 0 and turns * latency <= _LADDER_SECONDS:
-        side_by_side(reads.one, _AT_ONCE_FOR_THE_TAIL, 0.0, fewest=turns)
+        side_by_side(reads.one, MOST_READERS, 0.0, fewest=turns)
     slowest = planner.sample_name(reads.source, max(reads.took)[1])
     return tail_of(np.array([seconds for seconds, _ in reads.took]), slowest)

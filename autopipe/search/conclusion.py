@@ -87,7 +87,7 @@ def _payback(session: Session, point: Point, cost: ConversionCost, rival: Point,
         rate=point.estimate,
         cut=cost.cut,
         convert_seconds=costs.conversion_seconds(cost, count),
-        bytes=costs.conversion_bytes(cost, count),
+        bytes=round(cost.bytes / cost.samples * count),
         free_bytes=session.facts.disk_bytes,
         saved_seconds=costs.saved_seconds(kept, other, count),
         epochs=pays_after,
@@ -231,7 +231,7 @@ def _unconfirmed(session: Session, stop: Stop) -> Point | None:
     best = max(usable, key=lambda point: (point.value, point.key), default=None)
     if best is None or stop.reason is not Reason.CEILING:
         return best
-    enough = session.settings.ceiling_share * best.value
+    enough = bottleneck.AS_FAST * best.value
     there = [point for point in usable if point.value >= enough]
     return min(there, key=lambda point: finalist(session, point).cost)
 

@@ -82,15 +82,11 @@ def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if not kept.converts:
         return
     if not facts.limits.convert:
-        yield _not_converted(kept.form)
+        yield f"keep {kept.form}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
     needed, free = costs.kept_bytes(config, workload), facts.disk_bytes
     if needed is not None and free is not None and needed > free:
         yield f"keep {kept.disk}: needs {size_text(needed)} on disk, {size_text(free)} free"
     yield from _of_cut(kept.form, kept.cut, workload.cuts.get(kept.form))
-
-
-def _not_converted(form: str) -> str:
-    return f"keep {form}: must be converted first, which needs `--convert`, or `--epochs N` to weigh it"
 
 
 def _of_cut(place: str, cut: int | str, sizes: Mapping[int, int] | None) -> Iterator[str]:

@@ -120,9 +120,6 @@ class Race:
     def _ranked_kinds(self) -> list[str]:
         return sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
 
-    def can_begin(self) -> bool:
-        return bool(self.usuals())
-
     def cheaper(self) -> list[PipelineConfig]:
         """Return the best with half of its workers, and without its cache, as far as that is allowed."""
         best = self.best()

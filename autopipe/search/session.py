@@ -157,13 +157,11 @@ class Session:
         left = self.seconds_left(proving=origin.asker is Asker.PROOF)
         needed = key in self.required or (origin.asker is not Asker.BASELINE and self.best() is None)
         needed = needed and not self.is_out_of_time
-        share = 1.0 if origin.asker is not Asker.BASELINE else 1 / 3 if self._has_rival() else 1 / 2
+        is_first = self.points().keys().isdisjoint(self.names)
+        share = 1.0 if origin.asker is not Asker.BASELINE else 1 / 2 if is_first else 1 / 3
         allowed = max(left, _NEEDED_SECONDS) if needed else share * left
         self.measurer.allow(allowed)
         return allowed
-
-    def _has_rival(self) -> bool:
-        return not self.points().keys().isdisjoint(self.names)
 
     def is_short(self) -> bool:
         return self.seconds_left() < 2 * self.trial_seconds()

@@ -60,11 +60,8 @@ class Settings:
     mode: Mode = Mode.TRAIN  # of the model's steps: a tune may also be for evaluation or prediction
     epochs: int | None = None  # over which one-time costs (cache fill, conversion, start) are charged; None: none are
     patience: int = 10  # stop after this many trials in a row without a gain beyond the interval
-    # a baseline that reaches this share of the ceiling is left as it is; up to 2 % less is enough if measurements
-    # vary too much to show more
-    ceiling_share: float = 0.97
-    # a search that has begun ends at this share of the ceiling, the higher one: by then a trial costs little, and 3 %
-    # would be given away
+    # a search ends at this share of the ceiling: by then a trial costs little, and 3 % would be given away; up to 2 %
+    # less is enough if measurements vary too much to show more
     reached_share: float = 0.99
     finalists: int = 3  # the best ones to prove, beside the baselines
     # fewest and most rounds of the confirmation, which may end early with the budget; (0, 0) leaves it out

@@ -233,7 +233,7 @@ class _Search:
             cost=lambda config: _planned_cost(session, config),
             over=budget.race_over if by_trial else budget.race_of_loaders_over,
         )
-        if not race.can_begin():  # all that was asked for brings nothing: it is tried anyway
+        if not race.usuals():  # all that was asked for brings nothing: it is tried anyway
             session.facts = session.facts.with_pointless
         return race
 

@@ -130,7 +130,6 @@ def settings_of(sampler: Sampler | None, *, seed: int, trials: int) -> Settings:
         seed=seed,
         sampler=sampler,
         patience=trials,
-        ceiling_share=math.inf,
         reached_share=math.inf,
         blocks=(0, 0),
     )

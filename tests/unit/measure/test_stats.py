@@ -8,7 +8,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from autopipe.measure.costs import CostProfile, conversion_bytes, conversion_seconds, epochs_to_pay, saved_seconds
+from autopipe.measure.costs import CostProfile, conversion_seconds, epochs_to_pay, saved_seconds
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import bootstrap_interval, compare_pairs, log_variance, median, student_t
 from autopipe.values import Estimate
@@ -121,11 +121,10 @@ def test_an_estimate_is_finite_frozen_and_not_upside_down() -> None:
         Estimate(value=2.0, low=1.0, high=3.0).value = 1.0  # type: ignore[misc]  # what the test is about
 
 
-def test_the_whole_takes_as_long_and_as_many_bytes_a_sample_as_the_part() -> None:
+def test_the_whole_takes_as_long_a_sample_as_the_part() -> None:
     estimate = conversion_seconds(cost(1.0, 1.0, 1.0, 1.0), samples=400)
     assert (estimate.low, estimate.value, estimate.high) == pytest.approx((20.0, 20.0, 20.0))
     assert conversion_seconds(cost(1.0, workers=8), samples=100).value == pytest.approx(10.0)  # more than shards
-    assert conversion_bytes(cost(1.0, 1.0), samples=2000) == 200_000
 
 
 @pytest.mark.parametrize(
