@@ -109,9 +109,7 @@ def _distributed_dataset_class() -> type[Any]:
 
 
 def _stacked(batches: Iterator[Any], count: int) -> Iterator[Any]:
-    """Return `count` batches as one with a new first axis, along which Keras's compiled function goes; the rest as a
-    list of its own kind.
-    """
+    """Return `count` batches as one with a new first axis, which Keras's function loops over, and the rest."""
     import jax
 
     stack = _imported("keras", "src.trainers.data_adapters.data_adapter_utils", "super_batch_iterator")
@@ -128,9 +126,8 @@ def py_dataset_adapter(dataset: Any, *, shuffle: bool = False, epoch: int = 0) -
 
 
 def draws_by_epoch() -> bool:
-    """Return True if the installed Keras shuffles batches of a PyDataset by `random.Random(epoch)`, as from 3.16 on.
-
-    It then also calls `on_epoch_begin` before its workers start, and not after.
+    """Return True if the installed Keras shuffles batches of a PyDataset by `random.Random(epoch)`, as from 3.16 on,
+    and calls `on_epoch_begin` before its workers start.
     """
     if "keras" not in sys.modules:
         return False
@@ -457,11 +454,9 @@ def _attribute(package: str, owner: Any, name: str) -> Any:
 
 def _unfit(package: str, what: str) -> FrameworkError:
     installed = getattr(sys.modules.get(package), "__version__", "of unknown version")
-    works = f"{package}{again.tested().get(package, '')}"
-    return FrameworkError(
-        f"autopipe works with {works}, but the installed {package} {installed} {what}.",
-        hint=f"Run: {again.installing(works)}",
-    )
+    works = package + again.tested().get(package, "")
+    said = f"autopipe works with {works}, but the installed {package} {installed} {what}."
+    return FrameworkError(said, hint=f"Run: {again.installing(works)}")
 
 
 def wait_for_devices() -> None:
