@@ -23,8 +23,8 @@ from autopipe import frameworks
 from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
 from autopipe.pipeline.batching import pickling
-from autopipe.pipeline.batching.datasets import copied, forks, has_batches, has_index
-from autopipe.pipeline.wrap import WrappedData, stale_batches
+from autopipe.pipeline.batching.datasets import copied, forks, has_batches, has_index, race_of_workers
+from autopipe.pipeline.wrap import WrappedData
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x, and of y with the weights."""
@@ -69,7 +69,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     """
     found = Findings(is_pass=data.is_pass)
     dataset = data.make(data.defaults).dataset
-    fixed = _asked(dataset, found)
+    fixed = _asked(data, dataset, found)
     _prepared(data, dataset, found)
     if found.faults and data.by_index and whole and 0 < (count := sum(map(len, first))) < len(data):
         found.notes.append(f"an epoch gave {count:,} of {len(data):,} samples")
@@ -209,7 +209,17 @@ def _samples_of(dataset: Any) -> Any:
     return dataset if has_batches(dataset) else None
 
 
-def _asked(dataset: Any, found: Findings) -> bool | None:
+def _aside(data: WrappedData, source: Any) -> Any:
+    """Return a copy of what has an index; if there is none, another one that the user's function makes."""
+    try:
+        return copied(source)
+    except AutopipeError:
+        if data.is_itself:
+            raise
+        return _samples_of(data.make(data.defaults).dataset)
+
+
+def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
     """Ask a copy of a dataset for its batches in another order, and tell if one comes out otherwise.
 
     Return True if a batch is the same each time, False if random changes make it another one, None without an index.
@@ -218,7 +228,7 @@ def _asked(dataset: Any, found: Findings) -> bool | None:
         return None
     name, until = type(source).__name__, time.monotonic() + _SECONDS
     try:
-        asked = copied(source)
+        asked = _aside(data, source)
         count = len(asked) if has_index(asked) else _PROBED
         _, before, again = (_read(asked, 0) for _ in range(3))  # the first call may prepare something
         for index in dict.fromkeys([count - 1, *range(1, min(count, _PROBED)), count // 2]):
@@ -270,7 +280,7 @@ def _values(dataset: Any) -> dict[str, Any]:
 
 def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
-    if (race := stale_batches(dataset)) is not None:
+    if (race := race_of_workers(dataset)) is not None:
         found.faults.append(race.rstrip("."))
     if frameworks.loses_cache(dataset):
         found.notes.append(LOST_CACHE)

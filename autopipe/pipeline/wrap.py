@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from autopipe import frameworks
 from autopipe.errors import (
     REMOVED,
     AutopipeError,
@@ -44,9 +43,9 @@ from autopipe.pipeline.batching.datasets import (
     counts_on,
     feeder,
     first_batch,
-    forks,
     has_batches,
     parts_of,
+    race_of_workers,
     rebuilt,
 )
 from autopipe.pipeline.batching.indexed import Indexed
@@ -288,7 +287,7 @@ class WrappedData:
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
-        if self.by_index and not in_loop and (warning := stale_batches(dataset.dataset)):
+        if not in_loop and (warning := race_of_workers(dataset.dataset)):
             warnings.warn(warning, DataWarning, stacklevel=3)
 
     def _add_knobs(self, dataset: Any) -> None:
@@ -503,20 +502,6 @@ def _counted(dataset: Feeder, name: str) -> int | None:
                 stacklevel=5,
             )
     return count
-
-
-def stale_batches(dataset: Any) -> str | None:
-    """Say so if Keras's workers may make batches of a PyDataset before `on_epoch_begin` has changed it."""
-    usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
-    if usual is None or not isinstance(dataset, usual) or type(dataset).on_epoch_begin is usual.on_epoch_begin:
-        return None
-    if frameworks.draws_by_epoch() or not (dataset.workers > 1 or forks(dataset)):
-        return None
-    which = "batches of an epoch" if forks(dataset) else "the first batches of an epoch"
-    return (
-        f"Keras {sys.modules['keras'].__version__} starts its workers before it calls `{type(dataset).__name__}."
-        f"on_epoch_begin`, so that {which} may be of an old draw. Draw in `on_epoch_end`, which ends before they start."
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import dis
 import importlib
 import io
 import itertools
@@ -219,6 +220,7 @@ class _Sequence(Feeder):
         super().__init__(None if count is None else int(count), goes_on=goes_on, is_endless=count is None)
         self.dataset = dataset
         self.by_index = steps in (None, count) if count is not None else steps is not None and counts_on(dataset)
+        self.by_index = self.by_index and not takes_next(dataset)
 
     def begin(self, form: Form) -> Iterable[Any]:
         if form == "arrays":
@@ -242,6 +244,51 @@ def forks(dataset: Any) -> bool:
     return bool(getattr(dataset, "use_multiprocessing", False)) and dataset.workers > 0
 
 
+def race_of_workers(dataset: Any) -> str | None:
+    """Say so if what a PyDataset's batches hold depends on which of Keras's workers comes first."""
+    return _stale_batches(dataset) or _taken_in_turns(dataset)
+
+
+def _stale_batches(dataset: Any) -> str | None:
+    """Say so if Keras's workers may make batches of a PyDataset before `on_epoch_begin` has changed it."""
+    usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
+    if usual is None or not isinstance(dataset, usual) or type(dataset).on_epoch_begin is usual.on_epoch_begin:
+        return None
+    if frameworks.draws_by_epoch() or not (dataset.workers > 1 or forks(dataset)):
+        return None
+    which = "batches of an epoch" if forks(dataset) else "the first batches of an epoch"
+    return (
+        f"Keras {sys.modules['keras'].__version__} starts its workers before it calls `{type(dataset).__name__}."
+        f"on_epoch_begin`, so that {which} may be of an old draw. Draw in `on_epoch_end`, which ends before they start."
+    )
+
+
+def takes_next(dataset: Any) -> list[str]:
+    """Return the iterators of which a dataset takes the next elements, whatever index it is asked for."""
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    if code is None or code.co_argcount < _SELF_AND_INDEX:
+        return []
+    named = [each.argval for each in dis.get_instructions(code)]
+    if code.co_varnames[1] in itertools.chain(*(each if isinstance(each, tuple) else [each] for each in named)):
+        return []
+    held = getattr(dataset, "__dict__", {}).items()
+    return [name for name, each in held if hasattr(each, "__next__") and not isinstance(each, io.IOBase)]
+
+
+def _taken_in_turns(dataset: Any) -> str | None:
+    if not (names := takes_next(dataset)):
+        return None
+    kind = type(dataset).__name__
+    return (
+        f"`{kind}[i]` does not use its index: it takes the next of {', '.join(f'`{name}`' for name in names)}. Several "
+        "workers take them in turns, so that x and y of a batch may be of different samples. Ask each for the index, "
+        f"`self.{names[0]}[index]`, or use one worker."
+    )
+
+
+_SELF_AND_INDEX = 2
+
+
 class _Iterable(Feeder):
     """Any iterable of batches."""
 
@@ -255,7 +302,11 @@ class _Iterable(Feeder):
         length = count if 0 <= count < _ENDLESS else None
         super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
         self.dataset = dataset
-        self.by_index = has_index(dataset) and (not self.goes_on or (steps is not None and counts_on(dataset)))
+        self.by_index = (
+            has_index(dataset)
+            and not takes_next(dataset)
+            and (not self.goes_on or (steps is not None and counts_on(dataset)))
+        )
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
 

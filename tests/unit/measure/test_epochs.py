@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import itertools
 import random
 import zipfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from autopipe import frameworks
+from autopipe.errors import DataWarning
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
@@ -322,6 +324,34 @@ def test_a_race_between_workers_and_a_draw_is_called_one_where_keras_has_it(work
     assert ["starts its workers before it calls `DrawnAtTheBegin.on_epoch_begin`" in each for each in faults] == (
         [True] * raced
     )
+
+
+class InTurns(keras.utils.PyDataset):
+    """As in many scripts: images and masks of two iterators, whatever the index."""
+
+    def __init__(self) -> None:
+        super().__init__(workers=1)
+        self.images, self.masks = itertools.cycle(X), itertools.cycle(Y)
+
+    def __len__(self) -> int:
+        return COUNT // BATCH
+
+    def __getitem__(self, index: int) -> Any:
+        return tuple(np.stack([next(each) for _ in range(BATCH)]) for each in (self.images, self.masks))
+
+
+class ByIndex(InTurns):
+    def __getitem__(self, index: int) -> Any:
+        return X[BATCH * index :][:BATCH], Y[BATCH * index :][:BATCH]
+
+
+def test_a_dataset_that_takes_the_next_of_iterators_has_one_worker_and_is_told_so() -> None:
+    with pytest.warns(DataWarning, match=r"does not use its index: it takes the next of `images`, `masks`"):
+        workload = wrap.wrap(InTurns())
+    assert not workload.data.by_index  # type: ignore[attr-defined]
+    with pytest.warns(DataWarning):
+        assert ["`self.images[index]`" in each for each in looked_at(InTurns).faults] == [True]
+    assert wrap.wrap(ByIndex()).data.by_index  # type: ignore[attr-defined]
 
 
 def test_random_changes_hide_samples_that_come_twice_and_it_is_said() -> None:
