@@ -7,6 +7,7 @@ import math
 import multiprocessing
 import os
 import pickle
+import random as random_numbers
 import sys
 from pathlib import Path
 from typing import Any
@@ -576,6 +577,29 @@ def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(name: str, 
     else:
         np.savez_compressed(path, scene)
     assert damage.unnamed(lambda file: Windows(file, size=16), path, tries=150) == []
+
+
+def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(tmp_path: Path) -> None:
+    chance = random_numbers.Random(2)
+    for version in (2, 3):
+        path = tmp_path / f"{version}.zarr"
+        zarr.create_array(path, data=SCENE[:20, :20, :2], chunks=(10, 10, 2), zarr_format=version)
+        for file in sorted(each for each in path.rglob("*") if each.is_file()):
+            whole = file.read_bytes()
+            for _ in range(25):
+                content = bytearray(whole)
+                content[chance.randrange(len(content))] = chance.randrange(256)
+                file.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
+                try:
+                    data = Windows(path, size=10)
+                    for number in range(len(data)):
+                        data.read(number)
+                except DataError as error:
+                    said = error.message
+                else:
+                    said = str(path)
+                assert str(path) in said
+            file.write_bytes(whole)
 
 
 @given(st.data())
