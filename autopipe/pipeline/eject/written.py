@@ -17,7 +17,7 @@ from typing import Any, Final
 from autopipe.errors import PlainCodeError
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.workload.data import source as data_source
-from autopipe.workload.op import Plan, Step
+from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.planner import looked_at, normalise
 from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, packed, said
 from autopipe.workload.sample import FieldKind
@@ -227,7 +227,10 @@ def _own_imports(parts: Written) -> Lines:
     for name, called in parts.functions.items():
         module = getattr(called, "__module__", None)
         home = sys.modules.get(str(module))
-        own = own_name(name, called)
+        own, of = own_name(name, called), getattr(called, "__self__", None)
+        if isinstance(of, Op):
+            hint = "Train by the factory that a tune writes."
+            raise PlainCodeError(f"`{of.name}` reads by autopipe, and has no code without it", hint=hint)
         if not isinstance(home, types.ModuleType) or module == "__main__" or getattr(home, own, None) is not called:
             raise PlainCodeError(
                 f"`{getattr(called, '__name__', own)}` cannot be imported: it must be at the top level of a file",

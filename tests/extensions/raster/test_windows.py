@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataError, MissingExtraError, WorkloadError
+from autopipe.errors import BadSampleError, DataError, MissingExtraError, PlainCodeError, WorkloadError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import session
 from autopipe.pipeline import assembly
+from autopipe.pipeline.eject.module import eject
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import FieldKind
@@ -252,7 +253,8 @@ def test_windows_at_random_positions_are_the_same_in_every_loader_and_new_in_eac
         tiled(tmp_path / "images" / f"{name}.tif")
         saved(tmp_path / "masks" / f"{name}.npy", SCENE[:, :, 0])
     data = Windows(tmp_path / "images", tmp_path / "masks", size=16, random=6)
-    workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=4, seed=3)
+    ops = [ap.RandomFlip(), ap.Normalize([float(band) for band in range(6)], [2.0] * 6)]
+    workload = ap.Workload(data=data, ops=ops, batch_size=4, seed=3)
     one = batches(workload, ap.Threads(workers=2))
     for loader in (ap.Threads(workers=1), ap.Processes(workers=2), ap.TfData(num_parallel_calls=2)):
         for first, second in zip(one, batches(workload, loader), strict=True):
@@ -286,6 +288,13 @@ def test_plain_code_reads_image_and_mask_of_one_place_at_random(library: Any, tm
     x, y = np.asarray(found["x"]), np.asarray(found["y"])
     np.testing.assert_array_equal(x[..., 0], y)
     assert x.shape == (16, 16, 6)
+
+
+def test_a_file_without_autopipe_has_no_windows_at_random_positions(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.npy")
+    workload = ap.Workload(data=Windows(path, size=16, random=8), ops=[], batch_size=4)
+    with pytest.raises(PlainCodeError, match="`RandomWindow` reads by autopipe"):
+        eject(workload, "keras")
 
 
 def test_what_is_chosen_anew_in_each_epoch_is_not_kept_and_a_grid_is_as_arrays(tmp_path: Path) -> None:
