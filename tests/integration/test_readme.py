@@ -27,6 +27,7 @@ def _blocks(page: Path) -> list[tuple[str, str]]:
 
 
 PYTHON = [text for page in FOLLOWED for kind, text in _blocks(page) if kind == "python"]
+WORKLOAD = next(text for text in PYTHON if "workload = ap.Workload(" in text)
 INLINE = [" ".join(each.split()) for page in PAGES for each in re.findall(r"`(autopipe [a-z][^`]*)`", page.read_text())]
 LINES = [line for page in PAGES for kind, text in _blocks(page) if kind in ("", "sh") for line in text.splitlines()]
 COMMANDS = [line.partition("#")[0].strip() for line in LINES if line.startswith("autopipe ")] + INLINE
@@ -48,8 +49,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with photos in ten classes, and the README's workload as train.py."""
     folder = tmp_path_factory.mktemp("project")
     in_classes(folder / "photos", 40, (72, 96), classes=10, suffix=".jpg")
-    (folder / "train.py").write_text(PYTHON[0])
-    assert "workload = ap.Workload(" in PYTHON[0]
+    (folder / "train.py").write_text(WORKLOAD)
     return folder
 
 
