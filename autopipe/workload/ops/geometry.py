@@ -15,7 +15,6 @@ from autopipe import native
 from autopipe.errors import ConfigError, OpError, shortened
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
-    MOVED,
     ImageOp,
     PixelOp,
     between,
@@ -23,6 +22,7 @@ from autopipe.workload.ops.pixels import (
     check_number,
     checked_range,
     filling,
+    is_moved,
     plain_box,
     plain_filling,
     plain_levels,
@@ -59,7 +59,7 @@ class RandomFlip(PixelOp):
         across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
         if not (across or down):
             return array
-        if array.dtype not in MOVED:
+        if not is_moved(array):
             return array[:: -1 if down else 1, :: -1 if across else 1]
         code = (-1 if down else 1) if across else 0
         flipped = cv2.flip(array, code)

@@ -12,7 +12,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,8 +169,17 @@ def check_ordered(op: object, lower: float, upper: float) -> None:
         raise ConfigError(f"{type(op).__name__} needs 0 <= lower < upper, but got lower={lower!r}, upper={upper!r}.")
 
 
-MOVED = frozenset(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")))
-"""Dtypes whose values OpenCV puts elsewhere as they are; it refuses some others, and makes 32-bit numbers of some."""
+CHANNELS: Final = 128
+"""Of any array, the most that OpenCV 5 takes."""
+
+_MOVED = frozenset(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")))
+
+
+def is_moved(array: NDArray[Any]) -> bool:
+    """Return True if OpenCV puts an array's values elsewhere as they are. It refuses some, and makes 32-bit numbers of
+    some.
+    """
+    return array.dtype in _MOVED and array.shape[2:] <= (CHANNELS,)
 
 
 @dataclasses.dataclass(frozen=True)

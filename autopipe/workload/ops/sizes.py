@@ -19,12 +19,13 @@ from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
-    MOVED,
+    CHANNELS,
     PixelOp,
     box,
     check_whole,
     checked_range,
     filling,
+    is_moved,
     plain_box,
     plain_filling,
 )
@@ -42,7 +43,6 @@ Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
 
 _SMOOTH = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "bicubic": cv2.INTER_CUBIC}
 _MOST_CHANNELS: Final = {"area": 4}  # that OpenCV takes at once
-_CHANNELS: Final = 128  # of any array, in OpenCV 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,7 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
         rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
         nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
         return nearest
-    most = _MOST_CHANNELS.get(interpolation, _CHANNELS)
+    most = _MOST_CHANNELS.get(interpolation, CHANNELS)
     if array.shape[2:] > (most,):
         groups = range(0, array.shape[2], most)
         each = [resized(np.ascontiguousarray(array[..., at : at + most]), size, interpolation) for at in groups]
@@ -138,7 +138,7 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
         else:
             method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
             resized = f"cv2.resize({{}}, ({width}, {height}), interpolation=cv2.INTER_{method})"
-            most, known = _MOST_CHANNELS.get(interpolation, _CHANNELS), part.field.shape or part.after.shape
+            most, known = _MOST_CHANNELS.get(interpolation, CHANNELS), part.field.shape or part.after.shape
             if (known[2:] > (most,)) if known else (interpolation in _MOST_CHANNELS and part.field.rank == 3):
                 some = f"np.ascontiguousarray({part}[..., at : at + {most}])"
                 yield f"{part} = np.dstack([{resized.format(some)} for at in range(0, {part}.shape[2], {most})])"
@@ -203,7 +203,7 @@ def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[
     if not down and not right:
         return array
     top, left = down // 2, right // 2
-    if array.dtype not in MOVED:
+    if not is_moved(array):
         around = ((top, down - top), (left, right - left), *[(0, 0)] * (array.ndim - 2))
         level = value if array.dtype.kind == "f" else round(value)
         return np.pad(array, around, constant_values=level)

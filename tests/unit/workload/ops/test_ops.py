@@ -355,3 +355,15 @@ def test_normalised_channels_are_to_the_bit_what_each_is_alone() -> None:
     for channel, mean in enumerate((1.5, 20, 0.3)):
         alone = ap.Normalize(mean, 7.7).apply((PIXELS[..., channel], None), OF_BYTES, np.empty(0))[0]
         np.testing.assert_array_equal(made[..., channel], alone)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+@pytest.mark.parametrize("op", [ap.Pad(9, 11, value=3), ap.RandomFlip(), ap.Resize(4, 5), ap.Resize(4, 5, "area")])
+def test_more_channels_than_opencv_takes_are_as_each_alone(op: PixelOp, dtype: str) -> None:
+    image = (200 * np.random.default_rng(0).random((6, 8, 200))).astype(dtype)
+    random = np.full(op.draws, 0.1)
+    made = op.pixels(image, FieldKind.IMAGE, random)
+    alone = [
+        op.pixels(np.ascontiguousarray(image[..., at : at + 1]), FieldKind.IMAGE, random) for at in (0, 5, 150, 199)
+    ]
+    np.testing.assert_allclose(made[..., [0, 5, 150, 199]], np.concatenate(alone, axis=-1), rtol=1e-5)  # of floats
