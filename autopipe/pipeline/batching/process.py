@@ -407,7 +407,8 @@ def main() -> None:
     channel.settimeout(_POLL_SECONDS)
     questions, ends = _tasks(channel, os.getppid()), dict[int, int]()
     for module in pickle.loads(next(questions, (_NOTHING, []))[0]):  # noqa: S301  # from the owner
-        importlib.import_module(module)
+        with contextlib.suppress(ModuleNotFoundError):  # workers say what they lack
+            importlib.import_module(module)
     said = os.pread(2, _SAID_BYTES, 0)
     os.truncate(2, 0)
     os.dup2(stderr, 2)
