@@ -280,10 +280,11 @@ $(VENV)/beam.stamp: $(VENV)/dev.stamp
 	$(PIP) install --quiet --target $(VENV)/beam --upgrade apache-beam
 	@touch $@
 
+TUNES := demo,tested
 # What a tune needs, and no more, which a fresh machine has far sooner than the developers' extra.
 $(VENV)/tune.stamp: pyproject.toml $(NATIVE) $(VENV)/pyvenv.cfg
 	@$(HEADERS_IF_POSSIBLE)
-	$(call INSTALL,.[demo,tested])
+	$(call INSTALL,.[$(TUNES)])
 	@$(HEADLESS_IF_NEEDED)
 	@touch $@
 
