@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -183,14 +182,6 @@ class Locked(Plain):
 def test_what_cannot_be_fed_is_refused_by_name(dataset: Any, threads: bool, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         next(iter(ap.live(dataset, threads=threads)))
-
-
-def test_the_pages_loop_runs() -> None:
-    page = Path(ap.__file__).parent / "extensions" / "diagnose" / "README.md"
-    (code,) = (text for text in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL) if "ap.live" in text)
-    seen = list[Any]()
-    exec(code, {"ap": ap, "dataset": Plain(), "train_step": lambda x, y: seen.append((x.copy(), y.copy()))})
-    assert digest(seen) == digest([*by_hand(Plain()), *by_hand(Plain())])
 
 
 @pytest.mark.timeout(120)

@@ -86,6 +86,14 @@ def test_the_loop_of_the_docs_is_told_of(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out.count("verdict") == 1
 
 
+def test_the_loop_of_the_docs_that_is_fed_reads_each_epoch() -> None:
+    text = (Path(loop.__file__).parent / "README.md").read_text()
+    (code,) = (each for each in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M) if "ap.live" in each)
+    steps: list[int] = []
+    exec(code, {"ap": ap, "dataset": Indexed(), "train_step": lambda x, y: steps.append(int(x[0, 0]))})
+    assert steps == 2 * list(range(len(BATCHES)))
+
+
 @pytest.mark.parametrize("dataset", [3, object()])
 def test_what_cannot_be_looped_over_is_refused(dataset: Any) -> None:
     with pytest.raises(ConfigError, match=f"iterable of batches, but got {type(dataset).__name__}"):
