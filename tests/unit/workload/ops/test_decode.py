@@ -26,7 +26,10 @@ IMAGE_FILE = SampleSpec(ENCODED, None)
 
 
 def encoded(pixels: Any, extension: str, *options: int) -> bytes:
-    return bytes(cv2.imencode(extension, pixels, options)[1])
+    plain = (
+        (cv2.IMWRITE_TIFF_COMPRESSION, 1) if extension.startswith(".tif") else ()
+    )  # older OpenCV loses bits of floats
+    return bytes(cv2.imencode(extension, pixels, [*options, *plain])[1])
 
 
 FILES = {
