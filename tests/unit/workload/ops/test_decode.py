@@ -26,10 +26,9 @@ IMAGE_FILE = SampleSpec(ENCODED, None)
 
 
 def encoded(pixels: Any, extension: str, *options: int) -> bytes:
-    plain = (
-        (cv2.IMWRITE_TIFF_COMPRESSION, 1) if extension.startswith(".tif") else ()
-    )  # older OpenCV loses bits of floats
-    return bytes(cv2.imencode(extension, pixels, [*options, *plain])[1])
+    if extension == ".tiff" and not options:
+        options = (cv2.IMWRITE_TIFF_COMPRESSION, 1)  # without it, older OpenCV loses bits of floats
+    return bytes(cv2.imencode(extension, pixels, options)[1])
 
 
 FILES = {
