@@ -144,7 +144,7 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
 
 
 def depth(config: PipelineConfig, costs: Costs) -> int:
-    """Return how many ops are done before samples are converted; 0 if they are not."""
+    """Return the number of ops whose result a converted set holds; 0 if `config` converts nothing."""
     keeps = config.kept
     if not keeps.converts:
         return 0

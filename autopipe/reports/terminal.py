@@ -97,8 +97,9 @@ class Count:
 
 
 def cell(first: str) -> Callable[[dict[str, str]], None] | None:
-    """Begin an output of the running cell, and return what replaces it, by the text of each kind; None outside of a
-    notebook.
+    """Show `first` in the running cell of a notebook, and return a function that replaces it; None outside of one.
+
+    The function takes the text of each MIME type.
     """
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
@@ -112,7 +113,7 @@ def cell(first: str) -> Callable[[dict[str, str]], None] | None:
 
 
 def counted(what: str, unit: str) -> Count | None:
-    """Return what shows in the running cell how much of some work is done; None outside of a notebook."""
+    """Return a function that shows progress in the running cell of a notebook; None outside of one."""
     show = cell(what)
     return (
         None if show is None else Count(lambda line: show({"text/plain": f"{what}: {line}"}), unit, every_seconds=0.5)
