@@ -220,7 +220,7 @@ def for_evaluation(workload: Workload, data: Source) -> Workload:
     if getattr(data, "first_op", None) is not None:
         raise WorkloadError(
             f"Validation and prediction take the same samples each time, but {shortened(data)} chooses them at random.",
-            hint="Pass a grid: ap.Windows(...) without `random`.",
+            hint="Pass a grid, or another source whose samples do not change from epoch to epoch.",
         )
     instead = (op.without_chance() for op in workload.ops)
     return dataclasses.replace(
