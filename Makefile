@@ -2,7 +2,7 @@
 # headers of libjpeg-turbo and libdeflate, which root gets by apt-get if they are missing. Nothing else is installed
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help fuzz test check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
+.PHONY: help approve fuzz test check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
 	test-torch test-oldest test-newest test-nightly tune lint format wheel release docs bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
@@ -50,6 +50,7 @@ endef
 
 help:
 	@echo "make test    lint, types, layers and every test that is not marked slow (4 minutes on 2 cores)"
+	@echo "make approve keeps the texts that tests compare as they are now, in folders approved"
 	@echo "make check   what CI runs beside it: the targets below, but for coverage, torch, newest and nightly"
 	@echo "make types   mypy on everything; make test reads the package only"
 	@echo "make test-native"
@@ -121,6 +122,10 @@ test-aarch64: $(VENV)/dev.stamp
 
 test-wheel: wheel
 	$(BIN)/python -m pytest tests/wheel
+
+# Texts that tests compare, kept as they are now: read what `git diff` shows of them.
+approve: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -q --approve $$(grep -rlw approved --include='test_*.py' tests)
 
 test-slow: $(VENV)/dev.stamp
 	$(PYTEST) -m slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -13,8 +13,10 @@ import numpy as np
 import psutil
 import pytest
 
+from autopipe.hardware import machine
 from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig, to_config
 from tests.fakes.commands import children
+from tests.fakes.reports import Approved
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
 # pytest workers on two cores do not each claim both for the arithmetic of one op.
@@ -24,6 +26,30 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No test asserts a time: a machine that is busy for a moment is no failure.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--approve", action="store_true", help="keep the texts that tests compare as they are now")
+
+
+@pytest.fixture
+def approved(request: pytest.FixtureRequest) -> Approved:
+    """Compare texts, each with the name of its case, with those in the folder `approved` beside the test's file.
+
+    `make approve` keeps them as they are now. Read what `git diff` shows of them before you commit it.
+    """
+    name = f"{request.path.stem.removeprefix('test_')}-{request.function.__name__.removeprefix('test_')}.txt"
+    file = request.path.parent / "approved" / name
+
+    def compare(texts: Mapping[str, str]) -> None:
+        lines = [line.rstrip() for case, text in texts.items() for line in (f"=== {case}", *text.splitlines(), "")]
+        if request.config.getoption("--approve"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("\n".join(lines))
+        kept = file.read_text() if file.exists() else ""
+        assert lines == kept.split("\n"), f"{file} has other texts: if these are as they should be, run `make approve`"
+
+    return compare
 
 
 @pytest.fixture
@@ -39,6 +65,23 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of caches of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+ThisMachine = Callable[..., None]
+
+
+@pytest.fixture
+def this_machine(monkeypatch: pytest.MonkeyPatch) -> ThisMachine:
+    """Have this machine so many bytes of memory free, or so many cores, as `this_machine(free_bytes=1000)`."""
+
+    def has(*, free_bytes: int | None = None, cores: int | None = None) -> None:
+        if free_bytes is not None:
+            memory = machine.Memory(usable_bytes=1 << 40, available_bytes=free_bytes)
+            monkeypatch.setattr(machine, "detect_memory", lambda: memory)
+        if cores is not None:
+            monkeypatch.setattr(machine, "usable_cores", lambda: cores)
+
+    return has
 
 
 @pytest.fixture(scope="session")

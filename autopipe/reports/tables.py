@@ -344,7 +344,7 @@ def _over_all(found: Verification) -> Text:
         which = f"{unseen} of {len(ran)} configurations"
         said.append(f"whether random numbers repeat was not seen with {which} (the table says why).")
     style = "bold red" if wrong or failed or found.faults else "yellow" if unseen else "bold green"
-    return Text(f"verdict   {'; '.join(said)}", style=style)
+    return Text(f"verdict   {'; '.join(each.removesuffix('.') for each in said)}.", style=style)
 
 
 def _agrees(agreement: Agreement) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from rich.console import Console, RenderableType
 
 from autopipe.measure.outcome import Phase
+
+Approved: TypeAlias = Callable[[Mapping[str, str]], None]  # the fixture `approved`
 
 
 def printed(shown: RenderableType, width: int = 100) -> str:

@@ -63,6 +63,12 @@ def test_the_extra_for_jax_brings_what_keras_writes_tensorboards_by() -> None:
     assert {"jax", "tensorboard"} <= {re.split(r"\W", requirement)[0] for requirement in extras["jax"]}
 
 
+def test_each_approved_text_is_compared_by_a_test() -> None:
+    for file in (ROOT / "tests").rglob("approved/*.txt"):
+        module, _, test = file.stem.partition("-")
+        assert f"def test_{test}(" in (file.parents[1] / f"test_{module}.py").read_text(), file
+
+
 # ---------------------------------------------------------------- environment variables
 
 VARIABLE = re.compile(r"\bAUTOPIPE_[A-Z]+(?:_[A-Z]+)*\b")

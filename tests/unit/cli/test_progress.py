@@ -20,6 +20,7 @@ from autopipe.search.result import Reason, Stop
 from autopipe.search.trials import AskedBy
 from autopipe.values import Estimate
 from tests.fakes.measurements import measurement
+from tests.fakes.reports import Approved
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), keep="memory")
 
@@ -86,79 +87,34 @@ def started(origin: str = "surrogate", seconds_left: float | None = 60.0) -> eve
 LONG = " ".join(["of something"] * 10)
 CRASHED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message=f"It died.\n{LONG}")
 SPACE = events.SpaceTrimmed(candidates=184, left_out=DROPS)
-BEST = "best            100 images/s  threads(workers=2) keep=memory"
+STOPPED = events.SearchStopped(stop=Stop(reason=Reason.TIME, message="see [red]this[/red]"))  # which is no markup
+TOLD: dict[str, list[events.Event]] = {
+    "the space": [SPACE],
+    "the ceiling": [ceiling(1000.0), ceiling(1100.0, finish="host")],
+    "a baseline": [finished(measured(279.4), "baseline:Keras")],
+    "the best, and one that is slower": [finished(measured(100.0)), finished(measured(90.0))],
+    "a trial that exceeds a limit": [finished(measured(1000.0), best=None)],
+    "a trial that is not steady": [finished(measured(100.0, stable=False))],
+    "a failure": [finished(CRASHED)],
+    "a lost storage": [events.StorageLost(reason="the disk is full")],
+    "a study with failures": [events.StudyOpened(name="autopipe", resumed=3, failed=2)],
+    "a study": [events.StudyOpened(name="autopipe", resumed=1)],
+    "a budget with time for nothing": [planned(0, 40.0)],
+    "a budget that is short": [planned(4, 20.0)],
+    "a budget with time for one trial": [planned(1, 20.0)],
+    "a budget": [planned(20, 20.0)],
+    "the end": [STOPPED],
+}
 
 
-@pytest.mark.parametrize(
-    ("verbose", "told", "lines"),
-    [
-        (False, [SPACE], ["space     184 configurations, 1,224 left out (-v says why)"]),
-        (
-            True,
-            [SPACE],
-            ["space     184 configurations, 1,224 left out", "left out   1,200  too large", "left out      24  forks"],
-        ),
-        (False, [ceiling(1000.0), ceiling(1100.0)], ["ceiling   the model alone takes 1,000 images/s"]),
-        (True, [ceiling(1100.0, finish="host")], ["ceiling   the model alone takes 1,100 images/s, finish=host"]),
-        (
-            False,
-            [finished(measured(279.4), "baseline:Keras")],
-            ["baseline        279 images/s  Keras"],
-        ),
-        (False, [finished(measured(100.0)), finished(measured(90.0))], [BEST]),
-        (False, [finished(measured(1000.0), best=None)], []),  # it exceeds a limit
-        (False, [finished(measured(100.0, stable=False))], [BEST]),
-        (
-            True,
-            [finished(measured(100.0, stable=False))],
-            ["trial     ~     100 images/s  threads(workers=2) keep=memory  (surrogate)"],
-        ),
-        (
-            False,
-            [finished(CRASHED)],
-            [f"failed    threads(workers=2) keep=memory: crashed in measure: It died. {LONG}"],
-        ),
-        (
-            False,
-            [events.StorageLost(reason="the disk is full")],
-            ["note      The study cannot be written any more: the disk is full. The search goes on in memory."],
-        ),
-        (
-            False,
-            [events.StudyOpened(name="autopipe", resumed=3, failed=2)],
-            ["resumed   this study has 3 trials already; 2 failed, and `--fresh` tries them again"],
-        ),
-        (
-            False,
-            [events.StudyOpened(name="autopipe", resumed=1)],
-            ["resumed   this study has 1 trial already"],
-        ),
-        (
-            False,
-            [events.SearchStopped(stop=Stop(reason=Reason.TIME, message="see [red]this[/red]"))],
-            ["stopped   see [red]this[/red]"],  # brackets are no markup
-        ),
-    ],
-)
-def test_events_are_told_in_lines_verbose_or_not(verbose: bool, told: list[events.Event], lines: list[str]) -> None:
-    found = Screen(verbose=verbose, terminal=False).tell(*told)
-    assert len(found) == len(lines)
-    assert [line for line, begin in zip(found, lines, strict=True) if not line.startswith(begin)] == []
-
-
-@pytest.mark.parametrize(
-    ("trials", "needed", "said"),
-    [
-        (0, 40.0, ["30 s are too short", "takes 40 s here, 12 s of it before", "`--budget 2m` has time"]),
-        (4, 20.0, ["30 s are short: there is time for about 4 trials of 4 s.", "`--budget 2m` has time"]),
-        (1, 20.0, ["for about 1 trial of 4 s."]),
-        (20, 20.0, ["30 s: there is time for about 20 trials"]),
-    ],
-)
-def test_a_budget_that_is_too_short_is_told_with_one_that_is_not(trials: int, needed: float, said: list[str]) -> None:
-    (line,) = Screen(terminal=False).tell(planned(trials, needed))
-    assert [words for words in said if words not in line] == []
-    assert ("short" in line) is (trials < 20)
+def test_events(approved: Approved) -> None:
+    approved(
+        {
+            f"{name}{', verbose' * verbose}": "\n".join(Screen(verbose=verbose, terminal=False).tell(*told))
+            for name, told in TOLD.items()
+            for verbose in (False, True)
+        }
+    )
 
 
 def test_on_a_terminal_sentences_are_wrapped_below_their_text_and_lines_of_figures_cut() -> None:

@@ -3,137 +3,134 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from typing import Any
+import sys
+from collections.abc import Callable
+from typing import Any, TextIO
 
 import pytest
+from rich.table import Table
 
 from autopipe.measure.outcome import EpochTime, FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import ladder, text
+from autopipe.reports.terminal import Console, Count
 from autopipe.search import library, study
-from autopipe.search.result import Payback, Reason, Result, Stop
+from autopipe.search.result import Baseline, Contest, DeviceCount, Reason, Result, Stop
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
+from tests.fakes import ceilings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import payback
-from tests.fakes.reports import printed
+from tests.fakes.reports import Approved, printed
 from tests.fakes.surface import Surface
 
-KEYS = [
-    "best",
-    "images_per_second",
-    "whole_training_images_per_second",
-    "baselines",
-    "ceiling",
-    "devices",
-    "accelerator_utilisation",
-    "conversions",
-    "epoch",
-    "trials",
-    "failed",
-    "seconds",
-    "measuring_seconds",
-    "stopped",
-    "trust",
-    "warnings",
-    "artifact",
-]
+KERAS, TF_DATA = profiles.baseline("keras", 74.0), profiles.baseline("tfdata", 500.0, keep="memory")
 
 
-def searched(**changes: Any) -> Result:
-    surface = Surface(cores=4, model_rate=60_000.0, noise=0.01, seed=1)
-    space = library.load("quick", {"cores": 4, "gpus": 0})
-    settings = Settings(clock=surface.clock, **{"trials": 10, **changes})
-    return study.run(space, surface, surface.facts(), settings).result
+def contest(of: Baseline, ratio: float, low: float, high: float, pairs: int = 3) -> Contest:
+    return Contest(key=of.key, config=of.config, baseline=of.name, ratio=ratio, low=low, high=high, pairs=pairs)
 
 
-@pytest.fixture(scope="module")
-def result() -> Result:
-    return searched()
+def found(**changes: Any) -> Result:
+    """Return what a search found that proved a winner; `changes` of it, or of its winner."""
+    plain: dict[str, Any] = {
+        "baselines": (KERAS, TF_DATA),
+        "contests": (contest(KERAS, 13.5, 12.0, 15.2), contest(TF_DATA, 2.0, 1.9, 2.1)),
+        "trials": (profiles.trial(profiles.config(), 900.0), profiles.trial(KERAS.config, 74.0)),
+        "ceiling": ceilings.ceiling(model=1250.0),
+        "limit": "the model takes the most time.",
+        "seconds": 61.0,
+    }
+    return profiles.profile(**{**plain, **changes}).result
 
 
-def said(found: Result, **changes: Any) -> str:
-    """Return what is printed, its blanks as one."""
-    return " ".join(printed(text.render(found.model_copy(update=changes)), width=200).split())
+def keras_alone(ratio: float, low: float, high: float, pairs: int, **changes: Any) -> Result:
+    return found(baselines=(KERAS,), contests=(contest(KERAS, ratio, low, high, pairs),), **changes)
 
 
-def against(found: Result, **changes: Any) -> dict[str, Any]:
-    """Return a change of a result after which the rounds of its first baseline say something else."""
-    rounds = known(found.contest(found.baselines[0]))
-    return {"contests": (rounds.model_copy(update=changes),), "baselines": found.baselines[:1]}
+def without_rate(message: str | None, kind: FailureKind = FailureKind.CRASHED) -> Result:
+    failure = None if message is None else TrialFailure(kind=kind, phase=Phase.OPEN, message=message)
+    keras = KERAS.model_copy(update={"images_per_second": None, "failure": failure})
+    return found(baselines=(keras, TF_DATA), contests=(contest(TF_DATA, 2.0, 1.9, 2.1),))
 
 
-def of_winner(found: Result, **changes: Any) -> dict[str, Any]:
-    """Return a change of a result after which its winner is another."""
-    return {"winner": known(found.winner).model_copy(update=changes)}
-
-
-def test_the_text_has_the_headline_each_rate_the_winner_the_limit_the_trust_and_why_it_stopped(result: Result) -> None:
-    lines = printed(text.render(result)).splitlines()
-    labels = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
-    assert " -> " in " ".join(lines[:3])
-    assert labels[labels.index("keras") :][:6] == ["keras", "tfdata", "the winner", "the model alone", "", "Winner"]
-    assert [label for label in labels if label][-2:] == ["Trust", "Stopped"]
-    assert max(map(len, lines)) <= 100
-    assert len(lines) <= 20  # four more say what was written, and what to do next
-
-
-CUT = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
-GAIN = {"ratio": 10.0, "low": 9.0, "high": 11.0}
-
-
-@pytest.mark.parametrize(
-    ("changes", "rounds", "found"),
-    [
-        ({}, {"pairs": 3, **GAIN}, r" 10x \(9\.0 to 11\)"),
-        ({}, {"pairs": 1, **GAIN}, r"likely 10x \(9\.0 to 11\), 1 round"),
-        ({"stop": CUT}, {"pairs": 3, **GAIN}, r"10x, not proved(?!.* 9\.0 to 11)"),
-        (
-            {},
-            {"ratio": 2.21, "low": 0.5, "high": 9.8, "pairs": 3},
-            r"not decided, about 2.2x in 3 rounds; \d more would decide it, in about",
-        ),
-        (
-            {},
-            {"ratio": 1.02, "low": 0.97, "high": 1.07, "pairs": 2},
-            r"not decided, about 1.02x in 2 rounds; a longer `--budget` would decide it",
-        ),
-    ],
-    ids=str,
+MINE = EpochTime(training_seconds=0.4, validation_seconds=0.05, pause_seconds=0.02, share=0.5)
+EPOCHS = found(
+    epoch=MINE, baselines=(KERAS.model_copy(update={"epoch": MINE.model_copy(update={"pause_seconds": 0.3})}), TF_DATA)
 )
-def test_what_the_rounds_say_of_a_baseline_stands_beside_it(
-    result: Result, changes: dict[str, Any], rounds: dict[str, Any], found: str
-) -> None:
-    changed = {**changes, **against(result, **rounds)}
-    assert re.search(found, said(result, **changed))
-    document = text.document(result.model_copy(update=changed), None)
-    assert document["baselines"]["keras"]["pairs"] == rounds["pairs"]
+CUT = Stop(reason=Reason.INTERRUPTED, message="Interrupted.")
+WIDE = payback(
+    storage="tfrecord",
+    bytes=321 * 2**20 + 9 * 2**16,
+    free_bytes=99 * 2**30 + 2**29,
+    convert_seconds=Estimate(value=594.0, low=534.6, high=653.4),
+    saved_seconds=750.0,
+    epochs=0.0,
+)
+MINUTES, SURE = Estimate(value=600.0, low=540.0, high=660.0), Estimate(value=30.0, low=30.0, high=30.0)
+FORMS = {
+    "that pays": payback(),
+    "that takes minutes": payback(convert_seconds=MINUTES, saved_seconds=240.0),
+    "that saves nothing": payback(epochs=None, saved_seconds=-1.0),
+    "that pays at once": payback(epochs=0.0),
+    "one shard, so no interval": payback(convert_seconds=SURE),
+    "wide": WIDE,
+}
+NO_LIMIT = {"limit": None, "share_of_model": None}
+DEVICES = (
+    DeviceCount(devices=1, model_images_per_second=1250.0, images_per_second=1000.0),
+    DeviceCount(devices=2, model_images_per_second=None, images_per_second=None),
+)
+RESULTS = {
+    "proved": found(),
+    "likely, of one round": keras_alone(10.0, 9.0, 11.0, 1),
+    "interrupted": keras_alone(10.0, 9.0, 11.0, 3, stop=CUT),
+    "undecided": keras_alone(2.21, 0.5, 9.8, 3),
+    "undecided, of two rounds": keras_alone(1.02, 0.97, 1.07, 2),
+    "the baseline itself": found(key=KERAS.key),
+    "no winner": found().model_copy(update={"winner": None}),
+    "not measured": without_rate(None),
+    "failed": without_rate("it crashed"),
+    "left out": without_rate("it crashed", FailureKind.NOT_PLAIN),
+    "no limit known": found(**NO_LIMIT, ceiling=ceilings.ceiling(model=100.0)),
+    "no model alone": found(**NO_LIMIT, ceiling=None),
+    "an interval that means nothing": found(images_per_second=Estimate(value=485.0, low=4.0, high=58_882.0)),
+    "epochs": EPOCHS,
+    "prediction": found(mode=Mode.PREDICT),
+    "a simulated accelerator": found(utilisation={"best": 1.0, "keras": 0.5}),
+    "several devices": found(devices=DEVICES, virtual_devices=True),
+    "conversions": found(paybacks=(payback(),), epochs=2),
+}
 
 
-def test_a_search_without_a_gain_or_a_winner_says_so(result: Result) -> None:
-    best = known(result.winner)
-    same = result.baselines[0].model_copy(update={"key": best.key, "config": best.config})
-    assert "this very baseline" in said(result, baselines=(same,))
-    nothing = result.model_copy(update={"winner": None})
-    assert printed(text.render(nothing)).strip() == "No configuration could be measured."
-    assert text.document(nothing, None)["best"] is None
+def test_in_a_terminal(approved: Approved) -> None:
+    shown = {name: printed(text.render(each)) for name, each in RESULTS.items()}
+    assert max(len(line) for each in shown.values() for line in each.splitlines()) <= 100
+    approved(shown)
 
 
-def test_a_baseline_without_a_rate_has_its_reason(result: Result) -> None:
-    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
-    none = result.baselines[0].model_copy(update={"images_per_second": None})
-    assert "not measured" in said(result, baselines=(none,))
-    crashed = none.model_copy(update={"failure": failure})
-    assert "it failed: it crashed" in said(result, baselines=(crashed,))
-    left_out = none.model_copy(update={"failure": failure.model_copy(update={"kind": FailureKind.NOT_PLAIN})})
-    found = said(result, baselines=(left_out,))
-    assert "left out: it crashed" in found
-    assert "it failed" not in found
-    told = text.document(result.model_copy(update={"baselines": (left_out,)}), None)
-    assert told["baselines"]["keras"]["failure"] == "it crashed"
+def test_in_eighty_columns(approved: Approved) -> None:
+    names = "image_dataset_from_directory", "Keras PyDataset, defaults"
+    both = [each.model_copy(update={"name": name}) for each, name in zip((KERAS, TF_DATA), names, strict=True)]
+    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message=12 * "it crashed, ")
+    both.append(both[0].model_copy(update={"key": "other", "images_per_second": None, "failure": failure}))
+    shown = {"result": printed(text.render(found(baselines=tuple(both))), 80)}
+    shown |= {f"a form {name}": printed(text.paybacks([each]), 80) for name, each in FORMS.items()}
+    assert max(len(line) for each in shown.values() for line in each.splitlines()) <= 80
+    approved(shown)
+
+
+def test_as_json(approved: Approved) -> None:
+    names = ("proved", "epochs", "left out", "no winner", "a simulated accelerator", "several devices", "conversions")
+    documents = {name: text.document(RESULTS[name], "tuned/autopipe.json") for name in names}
+    plain = documents["proved"]
+    others = {
+        name: {key: value for key, value in each.items() if value != plain[key]} for name, each in documents.items()
+    }
+    approved({name: json.dumps(each, indent=1) for name, each in {**others, "proved": plain}.items()})
 
 
 class Drifting(Surface):
@@ -182,112 +179,50 @@ def test_each_ratio_is_that_of_the_rates_beside_it(epochs: int | None) -> None:
     ]
 
 
-def test_in_eighty_columns_no_name_is_broken_within_a_word(result: Result) -> None:
-    names = "image_dataset_from_directory", "Keras PyDataset, defaults"
-    both = [each.model_copy(update={"name": name}) for each, name in zip(result.baselines, names, strict=True)]
-    failure = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message=12 * "it crashed, ")
-    both.append(both[0].model_copy(update={"key": "other", "images_per_second": None, "failure": failure}))
-    shown = printed(text.render(result.model_copy(update={"baselines": tuple(both)})), 80)
-    assert all(any(line.startswith(name) for line in shown.splitlines()) for name in names)
-    assert max(map(len, shown.splitlines())) <= 80
+# ---------------------------------------------------------------- the terminal
+
+FOREIGN = "it failed: 'photos[final]' [/data] [bold]a:dog:b"
 
 
-def test_a_limit_that_is_not_known_says_why(result: Result) -> None:
-    unknown = of_winner(result, limit=None, share_of_model=None)
-    slow = Estimate(value=100.0, low=90.0, high=110.0)
-    found = said(result, ceiling=known(result.ceiling).model_copy(update={"model_images_per_second": slow}), **unknown)
-    assert "Limit not known: the model alone was measured at 100 images/s, less than in training" in found
-    assert "Limit not known: the model alone was not measured" in said(result, ceiling=None, **unknown)
+def test_brackets_and_colons_are_printed_as_they_are_in_lines_and_in_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table(FOREIGN)
+    table.add_row(FOREIGN)
+    Console(stderr=True).print(FOREIGN, soft_wrap=True)
+    Console().print(table, soft_wrap=True)
+    said = capsys.readouterr()
+    assert said.err == f"{FOREIGN}\n"
+    assert said.out.count(FOREIGN) == 2
 
 
-def test_an_interval_that_means_nothing_is_not_printed(result: Result) -> None:
-    wild = Estimate(value=485.0, low=4.0, high=58_882.0)
-    found = said(result, **of_winner(result, images_per_second=wild))
-    assert "485 too unsteady" in found
-    assert "58,882" not in found
+def nobody_reads() -> TextIO:
+    reads, pipe = os.pipe()
+    os.close(reads)
+    return open(pipe, "w", buffering=1)
 
 
-def test_the_document_has_its_keys_and_is_json(result: Result) -> None:
-    found = json.loads(json.dumps(text.document(result, "tuned/autopipe.json")))
-    assert list(found) == KEYS
-    assert set(found["images_per_second"]) == {"value", "low", "high", "proved"}
-    assert found["baselines"]["keras"]["times_faster"] > 1
-    assert found["ceiling"]["model_images_per_second"]["value"] > 0
-    assert [op["name"] for op in found["ceiling"]["ops"]] == ["read", "Decode", "RandomFlip", "Rescale"]
-    costs = {"seconds_per_image", "wait_seconds_per_image", "lock_seconds_per_image"}
-    assert costs <= found["ceiling"]["ops"][0].keys()
-    assert found["ceiling"]["reads"] is None  # the surface measures none
-    assert found["artifact"] == "tuned/autopipe.json"
-    (told,) = text.document(result.model_copy(update={"paybacks": (payback(epochs=None),)}), None)["conversions"]
-    assert (told["storage"], told["cut"], told["epochs_to_pay"]) == ("array", 2, None)
-    assert {"convert_seconds", "images_per_second", "saved_seconds_an_epoch"} <= told.keys()
+def full_disk() -> TextIO:
+    return open("/dev/full", "w", buffering=1)
 
 
-def test_the_time_of_a_whole_epoch_stands_beside_that_of_the_baselines(result: Result) -> None:
-    assert "Epoch" not in said(result)
-    assert text.document(result, None)["epoch"] == {}
-    mine = EpochTime(training_seconds=0.4, validation_seconds=0.05, pause_seconds=0.02, share=0.5)
-    theirs = result.baselines[0].model_copy(update={"epoch": mine.model_copy(update={"pause_seconds": 0.3})})
-    changed = {**of_winner(result, epoch=mine), "baselines": (theirs, *result.baselines[1:])}
-    shown = said(result, **changed)
-    assert "Epoch 0.47 s (steps 0.4 s, validation 0.05 s, pauses 0.02 s), without callbacks of your own" in shown
-    assert "own; steps were timed on 50% of the samples. For comparison: keras 0.75 s" in shown
-    found = text.document(result.model_copy(update=changed), None)["epoch"]
-    assert found["keras"] == {
-        "seconds": 0.75, "training_seconds": 0.4, "validation_seconds": 0.05, "pause_seconds": 0.3, "share": 0.5,
-    }  # fmt: skip
-    assert found["best"]["seconds"] == pytest.approx(0.47)
+@pytest.mark.parametrize("refusing", [nobody_reads, full_disk])
+def test_what_is_told_beside_a_result_is_lost_where_stderr_takes_no_more_and_the_work_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refusing: Callable[[], TextIO]
+) -> None:
+    with refusing() as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        told = Console(stderr=True)
+        told.print("trial 1")
+        told.print("trial 2")
+        Console(stderr=True).print("wrote")
+        sys.stderr.write("a line of somebody else's\n")
+        Console().print("the result")
+    assert capsys.readouterr().out == "the result\n"
 
 
-def test_figures_of_prediction_are_named_so(result: Result) -> None:
-    assert "All figures are of Keras's `predict`" in said(result, mode=Mode.PREDICT)
-
-
-def test_a_simulated_accelerators_utilisation_stands_beside_that_of_each_baseline(result: Result) -> None:
-    slow = SimulatedAccelerator(step_seconds=100.0, batch_size=32)  # whatever feeds it, it computes all the time
-    found = searched(trials=4, simulate=slow)
-    assert found.utilisation == {"best": 1.0, "keras": 1.0, "tfdata": 1.0}
-    assert "100.0% of the time the simulated accelerator computes (keras 100.0%" in said(found)
-    assert text.document(found, None)["accelerator_utilisation"]["tfdata"] == 1.0
-    assert text.document(result, None)["accelerator_utilisation"] is None
-
-
-# ---------------------------------------------------------------- conversions
-
-
-def lines(found: Payback, width: int) -> list[str]:
-    return printed(text.paybacks([found]), width).splitlines()
-
-
-@pytest.mark.parametrize(
-    ("found", "line"),
-    [
-        (payback(), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s 3.2"),
-        (
-            payback(convert_seconds=Estimate(value=600.0, low=540.0, high=660.0), saved_seconds=240.0),
-            "array, 2 ops 21,000 9.0 to 11 min 3 GiB 50 GiB 240 s 3.2",
-        ),
-        (payback(epochs=None, saved_seconds=-1.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB nothing never"),
-        (payback(epochs=0.0), "array, 2 ops 21,000 27 to 33 s 3 GiB 50 GiB 12 s at once"),
-        (
-            payback(convert_seconds=Estimate(value=30.0, low=30.0, high=30.0)),  # one shard shows no interval
-            "array, 2 ops 21,000 30 s 3 GiB 50 GiB 12 s 3.2",
-        ),
-    ],
-)
-def test_a_line_has_time_room_gain_and_epochs(found: Payback, line: str) -> None:
-    assert " ".join(lines(found, 140)[-1].split()) == line
-
-
-def test_in_eighty_columns_each_form_is_one_line_in_which_nothing_is_cut_off() -> None:
-    wide = payback(
-        storage="tfrecord",
-        bytes=321 * 2**20 + 9 * 2**16,
-        free_bytes=99 * 2**30 + 2**29,
-        convert_seconds=Estimate(value=594.0, low=534.6, high=653.4),
-        saved_seconds=750.0,
-        epochs=0.0,
-    )
-    head, below, only = lines(wide, 80)
-    assert only.split() == lines(wide, 140)[-1].split()
-    assert "…" not in head + below + only
+def test_a_count_tells_its_rate_and_the_time_left_now_and_then_and_the_end() -> None:
+    said: list[str] = []
+    clock = iter([0.0, 1.0, 20.0, 31.0, 32.0, 33.0]).__next__
+    count = Count(said.append, "samples", every_seconds=30, clock=clock)
+    for done in (100, 500, 3_100, 3_500, 10_100):
+        count(done, 10_100)
+    assert said == ["3,100 of 10,100 samples, 100 samples/s, 70 s left", "10,100 of 10,100 samples"]
