@@ -74,11 +74,9 @@ def test_a_folder_of_images_needs_no_code_and_may_be_smaller_than_a_batch(home: 
     [
         (("--to", "aray"), "Did you mean `array`?"),
         (("--to", "parquet"), "`to` must be a form that is written, one of array, tfrecord"),
-        (("--to", "files"), "`to` must be a form that is written, one of array, tfrecord"),
         (("--cut", "0"), "The form array keeps these samples after 1 or 2 of the first ops, but got 0"),
-        (("--shard", "2/2"), "`shard` must be I/N with 0 <= I < N"),
-        (("--by", "nobody=here"), "`by` must be NAME=ADDRESS with the name of an extension"),
         (("--by", "nobody=here", "--shard", "0/2"), "`by` writes all parts, but `shard` asks for one"),
+        (("--by", "nobody=here"), "`by` must be NAME=ADDRESS with the name of an extension"),
         (("--out", "photos"), "must hold nothing else, but `photos` has 2 other files"),
     ],
 )

@@ -98,15 +98,21 @@ def test_commands_are_listed_below_three_headings_the_most_used_first_in_lines_o
     assert [line for line in lines if len(line) > 80 or not line.endswith(".") or line.endswith("..")] == []
 
 
-def test_commands_of_other_packages_have_their_headings(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install modules with a command each, and no others."""
+    return lambda **modules: monkeypatch.setattr(registry, "loaded", lambda group, kind: iter(modules.items()))
+
+
+def test_commands_of_other_packages_have_their_headings(
+    autopipe: Autopipe, theirs: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def upload() -> None:
         """Send an artifact to a place that everybody who trains the same model reads, and say where it can be found."""
 
-    theirs = {
-        "upload": types.SimpleNamespace(upload=upload),
-        "fetch": types.SimpleNamespace(fetch=lambda: None, GROUP="Sharing"),
-    }
-    monkeypatch.setattr(registry, "loaded", lambda group, kind: iter(theirs.items()))
+    theirs(
+        upload=types.SimpleNamespace(upload=upload), fetch=types.SimpleNamespace(fetch=lambda: None, GROUP="Sharing")
+    )
     monkeypatch.setenv("COLUMNS", "80")
     listed = _listed(autopipe("--help").out)
     assert [line.split()[0] for line in listed["Sharing"]] == ["fetch"]
@@ -163,21 +169,21 @@ def test_the_level_debug_shows_where_an_error_came_from(autopipe: Autopipe) -> N
     assert autopipe("show", "nowhere.json").refused().startswith("error: ")
 
 
-def test_what_stands_behind_a_script_is_the_scripts(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_stands_behind_a_script_is_the_scripts(autopipe: Autopipe, theirs: Callable[..., None]) -> None:
     def watch(script: str, arguments: list[str]) -> None:
         raise WorkloadError(f"{script} failed with {arguments}.")
 
     command = types.SimpleNamespace(watch=watch, CONTEXT={"allow_interspersed_args": False})
-    monkeypatch.setattr(registry, "loaded", lambda group, kind: [("watch", command)])
+    theirs(watch=command)
     ended = autopipe("watch", "train.py", "--log-level", "debug", "-v")
     assert ended.err == "error: train.py failed with ['--log-level', 'debug', '-v'].\n"
 
 
-def test_an_op_that_raised_is_told_with_how_to_see_where(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_op_that_raised_is_told_with_how_to_see_where(autopipe: Autopipe, theirs: Callable[..., None]) -> None:
     def upload() -> None:
         raise OpError("Map on sample 2 raised ValueError: no such colour") from ValueError("no such colour")
 
-    monkeypatch.setattr(registry, "loaded", lambda group, kind: [("upload", types.SimpleNamespace(upload=upload))])
+    theirs(upload=types.SimpleNamespace(upload=upload))
     hint = "hint: With --log-level debug, the same command shows where."
     assert autopipe("upload").err.splitlines()[-1] == hint
     shown = autopipe("upload", "--log-level", "debug").err

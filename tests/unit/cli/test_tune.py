@@ -23,13 +23,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
         (("--space", "quick", "--only", "loader=wrapped"), "`loader` may be threads, processes, tfdata"),
         (("--space", "quick", "--only", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
-        (("--budget", "soon"), "`budget` must be a duration"),
-        (("--max-memory", "lots"), "`max_memory` must be a size"),
-        (("--simulate-step", "quick"), "`simulate_step` must be a duration"),
         (("--trials", "0"), "--trials"),
-        (("--seed", "-1"), "`seed` must be a whole number from 0 to 4294967295, but got -1."),
         (("--seed", "4294967296"), "but got 4294967296."),
-        (("--baseline", "bench.py"), "`baseline` must name a function of your own, but got 'bench.py'."),
         (("--baseline", "keras"), "but got 'keras'."),
         (("--page-cache", "lukewarm"), "--page-cache"),
     ],
@@ -47,14 +42,13 @@ def test_a_misspelt_backend_starts_nothing(autopipe: Autopipe, home: Path, monke
     assert list(home.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_made_is_refused(autopipe: Autopipe, home: Path) -> None:
-    (home / "out").touch()
-    error = autopipe("tune", "train.py:workload", "--out", "out").refused()
-    assert error.startswith("error: `--out` must be a folder that can be made, but got 'out'")
-
-
-def test_a_read_only_folder_is_refused(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_made_or_written_to_is_refused(
+    autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "file").touch()
     (home / "out").mkdir()
+    error = autopipe("tune", "train.py:workload", "--out", "file").refused()
+    assert error.startswith("error: `--out` must be a folder that can be made, but got 'file'")
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
     error = autopipe("tune", "train.py:workload", "--out", "out").refused()
     assert error == "error: `--out` must be writable, but 'out' is not.\n\nhint: Choose another with --out DIR.\n"

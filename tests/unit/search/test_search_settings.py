@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autopipe.artifact import artifact as files
-from autopipe.errors import ConfigError, SpaceError
+from autopipe.errors import SpaceError
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search.searching import held
-from autopipe.search.settings import Settings, as_options, request_of, require_possible, retune_settings, simulation
+from autopipe.search.settings import Settings, as_options, request_of, retune_settings, simulation
 from tests.fakes.profiles import artifact, profile
 from tests.unit.search.conftest import space_of
 
@@ -93,28 +93,6 @@ def test_a_check_simulates_what_the_tune_simulated() -> None:
     settings = simulation(request_of(ASKED))
     assert (settings.simulate, settings.virtual_devices) == (ASKED.simulate, 2)
     assert (settings.epochs, settings.limits) == (None, Limits())
-
-
-NO_SEEDS = (None, "7", 1.5, -1)
-
-
-@pytest.mark.parametrize(
-    ("chosen", "message"),
-    [
-        ({"budget_seconds": "2m"}, r"`budget` must be a number of seconds, or None, but got '2m'\. `budget=120`"),
-        ({"budget_seconds": 0.0}, "longer than 0 s and come to an end, but got 0 s"),
-        ({"budget_seconds": -1}, "longer than 0 s and come to an end, but got -1 s"),
-        ({"budget_seconds": float("inf")}, r"but got inf s\. .* budget=None takes as long as the trials do\."),
-        ({"budget_seconds": float("nan")}, "but got nan s"),
-        ({"trials": 0}, "`trials` must be a whole number of 1 or more, but got 0"),
-        ({"trials": "ten"}, "`trials` must be a whole number of 1 or more, but got 'ten'"),
-        *[({"seed": seed}, f"`seed` must be a whole number from 0 to .*, but got '?{seed}") for seed in NO_SEEDS],
-    ],
-    ids=str,
-)
-def test_what_cannot_be_asked_for_is_refused_in_words(chosen: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        require_possible(Settings(**chosen))  # type: ignore[arg-type]  # what a user may write
 
 
 SPACE = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import os
 import re
 import sys
@@ -372,32 +371,6 @@ def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyP
     (settings,) = asked
     assert settings.space == "space.yaml"
     assert settings.limits.only == {"keep": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"workload": 5}, "`workload` must be an ap.Workload or the name of one, but got 5."),
-        ({"space": None}, "`space` must be the name of a search space, or a YAML file, but got None."),
-        ({"storage": Path("study.db")}, "`storage` must be the URL of an Optuna storage, or None, but got "),
-        ({"baseline": 5}, "`baseline` must be a function of your own, its name, or None, but got 5."),
-        ({"on_event": 5}, "`on_event` must be a function, or None, but got 5."),
-        ({"only": 5}, "`only` must be a mapping from parameters to their values, or None, but got 5."),
-        ({"only": {"loader": None}}, "`only` must be a mapping from parameters to their values, or None, but got {'lo"),
-        ({"only": {5: "threads"}}, "`only` must be a mapping from parameters to their values, or None, but got {5: '"),
-        ({"out": 5}, "`ap.tune` takes workload, ..., but got out=5."),
-        ({"join": True}, "`join` was removed."),
-        ({"trails": 3}, "`ap.tune` takes workload, ..., but got trails=3. Did you mean `trials`?"),
-    ],
-)
-def test_an_argument_that_cannot_be_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        tune(**{"workload": "train.py:workload", **given})
-    begins, _, ends = message.partition("...")
-    assert raised.value.message.startswith(begins)
-    assert raised.value.message.endswith(ends)
-    assert ('.save("autopipe.json")' if ends else "") in some(raised.value.hint)
-    assert "budget" in inspect.signature(tune).parameters
 
 
 FOUR = tuple(Device(uuid=f"GPU-{number}") for number in range(4))
