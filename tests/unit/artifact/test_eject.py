@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ConfigError, PlainCodeError
-from autopipe.hardware import machine
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject.forms import cached_bytes
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject, module
@@ -220,26 +219,22 @@ def test_a_user_function_is_imported_from_where_it_stands() -> None:
     assert "files that hold flipud," in " ".join(code.split())
 
 
-def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, this_machine: Callable[..., None]) -> None:
     with pytest.raises(ConfigError, match="are in memory already"):
         eject(work(ROWS, RandomFlip()), CACHED)
     photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
     workload = work(photos, Decode(), RandomCrop(4, 4))
     assert cached_bytes(workload, make_plan(workload)) == 2 * (8 * 8 * 3 + 8)  # with labels
-    for free, fits in ((1000, True), (500, False)):
-        monkeypatch.setattr(
-            machine, "detect_memory", lambda free=free: machine.Memory(usable_bytes=free, available_bytes=free)
-        )
-        if fits:
-            code = eject(workload, CACHED)
-            assert "import autopipe" not in code
-            assert code.index("map(load") < code.index("cache()") < code.index("shuffle(") < code.index("map(augment")
-            a_part = module(workload, CACHED, every=3).code
-            assert a_part.index("from_tensor_slices(") < a_part.index("shard(3, 0)") < a_part.index("map(load")
-            assert "shard(" not in code
-        else:
-            with pytest.raises(ConfigError, match="a cache of decoded samples takes"):
-                eject(workload, CACHED)
+    this_machine(free_bytes=1000)
+    code = eject(workload, CACHED)
+    assert "import autopipe" not in code
+    assert code.index("map(load") < code.index("cache()") < code.index("shuffle(") < code.index("map(augment")
+    a_part = module(workload, CACHED, every=3).code
+    assert a_part.index("from_tensor_slices(") < a_part.index("shard(3, 0)") < a_part.index("map(load")
+    assert "shard(" not in code
+    this_machine(free_bytes=500)
+    with pytest.raises(ConfigError, match="a cache of decoded samples takes"):
+        eject(workload, CACHED)
 
 
 @pytest.mark.parametrize(
