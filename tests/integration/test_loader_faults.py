@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
-from autopipe.hardware import machine
 from autopipe.pipeline.batching import streaming
 from autopipe.pipeline.batching.process import Nursery
 from autopipe.pipeline.config import LoaderConfig
@@ -251,9 +250,9 @@ class Large:
     ],
 )
 def test_samples_read_ahead_count_in_the_memory_that_a_loader_needs(
-    loader: LoaderConfig, plain: LoaderConfig, monkeypatch: pytest.MonkeyPatch
+    loader: LoaderConfig, plain: LoaderConfig, this_machine: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=10**8, available_bytes=10**8))
+    this_machine(free_bytes=10**8)
     work = ap.Workload(data=Large(), ops=[], batch_size=4)
     with pytest.raises(LoaderError, match=r"152.6 MiB of samples read ahead"):
         opened(work, loader)
@@ -651,9 +650,9 @@ def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None
 
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
 def test_too_little_memory_is_refused_with_the_bytes(
-    photos: Path, loader: LoaderConfig, monkeypatch: pytest.MonkeyPatch
+    photos: Path, loader: LoaderConfig, this_machine: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=2000, available_bytes=1000))
+    this_machine(free_bytes=1000)
     before = children()
     with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):
         opened(workload(photos), loader, keep="memory")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import LoaderError, WorkloadError
-from autopipe.hardware import disk, machine
+from autopipe.hardware import disk
 from autopipe.measure.meter import overall
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
@@ -249,21 +250,19 @@ def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
         Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Told())
 
 
-def test_a_cache_that_would_take_all_that_is_free_is_refused(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_cache_that_would_take_all_that_is_free_is_refused(this_machine: Callable[..., None], folder: Path) -> None:
     session = Session(photos(folder))
-    little = dataclasses.replace(machine.detect_memory(), available_bytes=40 * 8 * 8 * 3 + 1)
-    monkeypatch.setattr(machine, "detect_memory", lambda: little)
+    this_machine(free_bytes=40 * 8 * 8 * 3 + 1)
     with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
         session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
 
 
 def test_a_cache_is_refused_if_validations_samples_have_no_room_beside_it(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
+    this_machine: Callable[..., None], folder: Path
 ) -> None:
     asked = photos(folder)
     session = Session(dataclasses.replace(asked, validation=asked.data))
-    little = dataclasses.replace(machine.detect_memory(), available_bytes=40 * 8 * 8 * 3 * 2)
-    monkeypatch.setattr(machine, "detect_memory", lambda: little)
+    this_machine(free_bytes=40 * 8 * 8 * 3 * 2)
     with pytest.raises(LoaderError, match=r"needs 7\.\d KiB for training's and 7\.\d KiB for validation's, but 15"):
         session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
 
@@ -288,11 +287,9 @@ def test_a_loader_runs_without_the_model(folder: Path, config: PipelineConfig, p
     session.close()
 
 
-def test_the_loader_alone_makes_do_with_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loader_alone_makes_do_with_little_memory(this_machine: Callable[..., None]) -> None:
     session = Session(workload())
-    little = dataclasses.replace(machine.detect_memory(), available_bytes=20_000)  # 12 batches
-    monkeypatch.setattr(machine, "detect_memory", lambda: little)
-    monkeypatch.setattr(machine, "usable_cores", lambda: 64)
+    this_machine(free_bytes=20_000, cores=64)  # 12 batches
     found = session.ceiling({}, Told())
     session.close()
     assert found.loader_images_per_second is not None

@@ -15,15 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 import autopipe as ap
-from autopipe.hardware import machine
-from autopipe.hardware.machine import Memory
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.rows import by_batch_size
@@ -305,13 +303,12 @@ def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
 
 
 def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch
+    launch: Launch, this_machine: Callable[..., None]
 ) -> None:
-    free = [1 << 34]
-    monkeypatch.setattr(machine, "detect_memory", lambda: Memory(usable_bytes=1 << 34, available_bytes=free[0]))
+    this_machine(free_bytes=1 << 34)
     with TrialRunner(launch) as runner:
         [first] = pids(runner, CONFIG, fault="grow", bytes=100 << 20)
-        free[0] = 50 << 20  # another tune, which had to be waited for, has left no more
+        this_machine(free_bytes=50 << 20)  # another tune, which had to be waited for, has left no more
         assert pids(runner, CONFIG) == [first]  # what it holds already is not counted against it
         failed(runner.measure(CONFIG, {"fault": "allocate"}), FailureKind.OUT_OF_MEMORY)
     assert runner.pid is None

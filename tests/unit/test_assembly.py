@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import ConfigError, StorageError, WorkloadError
-from autopipe.hardware import machine
 from autopipe.pipeline.assembly import CacheWarning, batches_digest, conversion_of, evaluation_loader
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import LoadJob
@@ -233,24 +232,18 @@ def test_samples_that_are_read_once_take_no_memory(photos: Path, passes: int | N
     assert made.recipe.cached == cached
 
 
-def free(monkeypatch: pytest.MonkeyPatch, count_bytes: int) -> None:
-    monkeypatch.setattr(
-        machine, "detect_memory", lambda: machine.Memory(usable_bytes=1 << 40, available_bytes=count_bytes)
-    )
-
-
-def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free(monkeypatch, 1000)
+def test_samples_that_memory_has_no_room_for_are_read_again(photos: Path, this_machine: Callable[..., None]) -> None:
+    this_machine(free_bytes=1000)
     with pytest.warns(CacheWarning, match=r"^The 6 samples .* takes 1\.2 KiB, but \d+ B are free"):
         made = revealed(lambda: evaluation_loader(workload(photos), CACHED, few_of(photos, 6)))
     assert made.recipe.cached == 0.0
 
 
-def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_training_has_yet_to_cache_is_left_to_it(this_machine: Callable[..., None]) -> None:
     large = Made(100, lambda index: np.zeros(100_000, np.uint8))
     made = ap.Workload(data=large, ops=[], batch_size=4)
     config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), keep="memory")
-    free(monkeypatch, 18_000_000)
+    this_machine(free_bytes=18_000_000)
     with ap.build_loader(made, config) as training:
         with pytest.warns(CacheWarning, match=r"takes 9\.5 MiB, but [67]\.\d MiB are free"):
             evaluation_loader(made, config, large).close()
@@ -258,14 +251,14 @@ def test_what_a_training_has_yet_to_cache_is_left_to_it(monkeypatch: pytest.Monk
         evaluation_loader(made, config, large).close()  # the training's cache is full: nothing is left to it any more
 
 
-def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(this_machine: Callable[..., None]) -> None:
     large = Made(100, lambda index: np.zeros(100_000, np.uint8))
     made = ap.Workload(data=large, ops=[], batch_size=4, validation=large)
     config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), keep="memory")
     known = facts(samples=100, validation=100, batch_size=4, fixed_bytes=10_000_000)
     room = range(10_000_000, 40_000_000, 100_000)
     least = next(size for size in room if why_not(config, dataclasses.replace(known, memory_bytes=size)) is None)
-    free(monkeypatch, least)
+    this_machine(free_bytes=least)
     with ap.build_loader(made, config), evaluation_loader(made, config, large) as loader:
         assert sum(len(x) for x, _ in loader.batches(0)) == 100  # no CacheWarning, which would be an error here
 

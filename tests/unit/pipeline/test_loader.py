@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import ConfigError
-from autopipe.hardware import machine
 from autopipe.measure import costs
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loader import Finish
@@ -139,8 +138,8 @@ def test_batches_that_are_made_several_at_a_time_are_counted_so(
     ids=str,
 )
 def test_batches_that_tf_data_makes_at_once_count(
-    monkeypatch: pytest.MonkeyPatch, loader: ap.TfData, held: int
+    this_machine: Callable[..., None], loader: ap.TfData, held: int
 ) -> None:
-    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    this_machine(cores=2)
     known = DESCRIBED.model_copy(update={"batch_size": BATCH, "compact_bytes": 1000, "mean_bytes": 0.0})
     assert costs.memory_bytes(ap.PipelineConfig(loader=loader), known) == (held + 1) * BATCH * 1000

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError
-from autopipe.hardware import gpu, machine
+from autopipe.hardware import gpu
 from autopipe.pipeline import assembly
 from autopipe.pipeline.assembly import build_loader, build_trainer, evaluation_loader
 from autopipe.pipeline.config import PipelineConfig
@@ -192,10 +192,9 @@ def test_several_devices_and_other_backends_are_refused(photos: Path, monkeypatc
 
 
 def test_a_set_that_the_hosts_memory_cannot_hold_is_refused_with_the_bytes(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
+    photos: Path, this_machine: Callable[..., None]
 ) -> None:
-    memory = machine.Memory(usable_bytes=1 << 40, available_bytes=1000)
-    monkeypatch.setattr(machine, "detect_memory", lambda: memory)
+    this_machine(free_bytes=1000)
     with pytest.raises(LoaderError, match=r"needs .* of memory .* of cache\), but 1000 B are free"):
         build_loader(workload(photos), RESIDENT)
 

@@ -18,8 +18,7 @@ import threadpoolctl
 import autopipe as ap
 from autopipe.artifact import factory
 from autopipe.errors import REMOVED, AutopipeError, ConfigError, WorkloadError
-from autopipe.hardware import machine, processes
-from autopipe.hardware.machine import Memory
+from autopipe.hardware import processes
 from autopipe.measure import fingerprint, session
 from autopipe.measure.bench import Bench
 from autopipe.pipeline import assembly, wrap
@@ -208,7 +207,9 @@ def against(function: Callable[..., Any], **more: Any) -> str | None:
     return next((reason for name, value, reason in found if (name, value) == ("wrapped.tf_cache", "memory")), None)
 
 
-def test_batches_are_kept_only_if_each_pass_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_kept_only_if_each_pass_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch, this_machine: Callable[..., None]
+) -> None:
     assert against(in_order) is None
     for random in (shuffled, flipped):
         assert "two passes over the dataset differ" in str(against(random))
@@ -216,7 +217,7 @@ def test_batches_are_kept_only_if_each_pass_gives_the_same(monkeypatch: pytest.M
     monkeypatch.setattr(wrap, "_FIRST_BATCHES", 1)
     monkeypatch.setattr(wrap, "_LOOK_SECONDS", 0.0)
     assert "take over 0 s" in str(against(in_order))
-    monkeypatch.setattr(machine, "detect_memory", lambda: Memory(usable_bytes=100, available_bytes=100))
+    this_machine(free_bytes=100)
     assert str(against(in_order)).startswith("needs ")
 
 
@@ -228,8 +229,8 @@ def test_random_numbers_that_a_seed_repeats_in_each_epoch_are_no_obstacle() -> N
     np.testing.assert_array_equal(first, second)  # as it is, without a cache
 
 
-def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this_machine: Callable[..., None]) -> None:
+    this_machine(cores=2)
     workload = wrapped(shuffled)
     described = session.describe(workload, make_plan(workload), build_model())
     assert described.wrapped is not None
@@ -245,16 +246,16 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(monk
     assert any("wrapped.tf_cache memory: two passes" in reason for reason in reasons)
 
 
-def test_of_a_py_dataset_tf_datas_settings_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "usable_cores", lambda: 1)
+def test_of_a_py_dataset_tf_datas_settings_are_not_tried(this_machine: Callable[..., None]) -> None:
+    this_machine(cores=1)
     data = WrappedData(Rows, {})
     assert data.tried() == ({**data.choices, "freed_memory": ("returned", "kept")}, [])
-    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    this_machine(cores=2)
     assert WrappedData(Rows, {}).tried()[0]["library_threads"] == (0, 1)  # this module has imported OpenCV
 
 
 def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make_a_batch(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, this_machine: Callable[..., None]
 ) -> None:
     class Shared(Rows):
         def __getitem__(self, index: int) -> Any:
@@ -263,7 +264,7 @@ def test_the_threads_of_libraries_are_tried_if_others_than_the_datasets_own_make
             helper.join()
             return super().__getitem__(index)
 
-    monkeypatch.setattr(machine, "usable_cores", lambda: 2)
+    this_machine(cores=2)
     monkeypatch.setattr(wrap, "_is_opencv_used", lambda: False)
     tried = ["library_threads" in WrappedData(kind, {}).tried()[0] for kind in (Rows, Shared)]
     assert tried == [False, True]
