@@ -258,7 +258,7 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
 
 def _read(dataset: Any, index: int) -> tuple[Any, bytes]:
     """Return the shapes and the bytes of a batch or a sample."""
-    parts = [np.asarray(part) for slot in _slots(dataset[index]) for part in _leaves(slot)]
+    parts = [np.asarray(part) for slot in _slots(dataset[index]) for part in leaves(slot)]
     return [part.shape for part in parts], b"".join(part.tobytes() for part in parts)
 
 
@@ -266,10 +266,11 @@ def _slots(element: Any) -> Sequence[Any]:
     return element if isinstance(element, tuple | list) else [element]
 
 
-def _leaves(slot: Any) -> Iterable[Any]:
+def leaves(slot: Any) -> Iterable[Any]:
+    """Return the arrays of a slot of a batch, which may be nested in mappings, tuples and lists."""
     if isinstance(slot, Mapping):
-        return itertools.chain(*map(_leaves, slot.values()))
-    return itertools.chain(*map(_leaves, slot)) if isinstance(slot, tuple | list) else [slot]
+        return itertools.chain(*map(leaves, slot.values()))
+    return itertools.chain(*map(leaves, slot)) if isinstance(slot, tuple | list) else [slot]
 
 
 def _values(dataset: Any) -> dict[str, Any]:

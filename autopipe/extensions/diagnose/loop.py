@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError
+from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import LINES_SHARE, WARM_UP_STEPS, Look, StepClock, doubts, rows_of, steady
 from autopipe.hardware import machine, processes
 from autopipe.measure import outcome
@@ -40,11 +41,12 @@ class Loop:
         self._batch_size = 1
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
-        self._warnings = warnings
+        self._warnings, self._samples = warnings, Samples()
 
     def pass_began(self) -> None:
         self.clock.spent_on("between")
         self.clock.epoch_began()
+        self._samples.epoch_began()
 
     def asked(self) -> bool:
         """Note that a batch is asked for, which ends the step before; return True if enough was seen."""
@@ -69,6 +71,8 @@ class Loop:
         hidden = time.perf_counter() - asked_until >= _BUSY_SECONDS
         self.clock.step_began(fetched=not hidden)
         self._images = rows_of(batch)
+        if not self.is_done:
+            self._samples.trained(batch)
         self._batch_size = max(self._batch_size, self._images)
 
     def pause(self, *, paused: bool) -> None:
@@ -103,7 +107,7 @@ class Loop:
             cores=machine.core_time(),
             resources=resources,
             lines=lines,
-            warnings=(*resources.warnings, *doubts(seen), *self._warnings),
+            warnings=(*self._samples.other_targets(), *resources.warnings, *doubts(seen), *self._warnings),
         )
 
 

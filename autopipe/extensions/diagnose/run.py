@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 from autopipe import frameworks, native
 from autopipe.errors import AutopipeError, ModelError
 from autopipe.extensions.diagnose import watched
+from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import (
     LINES_SHARE,
     WARM_UP_STEPS,
     Look,
     Step,
     StepClock,
+    compiling,
     doubts,
     grows,
     rows_of,
@@ -90,6 +92,7 @@ class Onlooker(keras.callbacks.Callback):
         self._validations: LineWatch | None = None
         self._validation_from, self._tested = 0.0, 0.0
         self._shapes: set[Any] = set()
+        self._samples = Samples()
         self._batch: Any = None
         self._unwatch: Callable[[], None] = lambda: None
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
@@ -116,7 +119,7 @@ class Onlooker(keras.callbacks.Callback):
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
         self._epochs_from = []
         self._pages = watched.PageCounts()
-        self._shapes, self._validation_lines = set(), None
+        self._shapes, self._validation_lines, self._samples = set(), None, Samples()
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
@@ -140,6 +143,7 @@ class Onlooker(keras.callbacks.Callback):
         self.waiting_since = time.monotonic()
         self._epochs_from.append(self.waiting_since)
         self._steps.epoch_began()
+        self._samples.epoch_began()
         self._pages.restart()
         self._epoch_from = len(self._steps.steps)
 
@@ -172,7 +176,7 @@ class Onlooker(keras.callbacks.Callback):
             self._steps.waits += time.perf_counter() - self._tested
         else:
             batches = self._steps.waiting(batches)
-        result = self._tests(*state, batches)
+        result = self._tests(*state, self._samples.validated(batches))
         self._tested, self.waiting_since = time.perf_counter(), time.monotonic()
         return result
 
@@ -283,6 +287,7 @@ class Onlooker(keras.callbacks.Callback):
             self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
             if not self._done:
                 self._batch = batch
+                self._samples.trained(batch)
             yield batch
             del batch  # its memory, unless Keras keeps it, goes back to a loader before the next one is asked for
 
@@ -311,7 +316,7 @@ class Onlooker(keras.callbacks.Callback):
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
             pages=self._pages.of_last(len(seen)),
-            compiling_seconds=_compiling(seen),
+            compiling_seconds=compiling(seen),
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
             autotune=autotuned(self._reader) if hasattr(source, "element_spec") and trainer is None else None,
@@ -319,6 +324,7 @@ class Onlooker(keras.callbacks.Callback):
             resources=resources,
             lines=lines,
             warnings=(
+                *self._samples.said(),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source),
                 *grows(usage, self._epochs_from),
@@ -377,13 +383,6 @@ def _placed(leaf: Any) -> Any:
     """Return an array of numbers on the device, unless that is the host's memory."""
     is_numbers = hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
     return SingleDevice().place(leaf) if is_numbers else leaf
-
-
-def _compiling(seen: Sequence[Step]) -> float:
-    """Return the seconds that steps on batches of new shapes took beyond the median of the other steps."""
-    new, old = ([step.seconds - step.waiting_seconds for step in seen if step.is_new is new] for new in (True, False))
-    usual = median(old) if old else 0.0
-    return sum(max(0.0, seconds - usual) for seconds in new)
 
 
 def _warnings(seen: Sequence[Step], model: Any, source: Any) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from autopipe.hardware.machine import size_text
 from autopipe.hardware.processes import Usage
+from autopipe.measure.stats import median
 from autopipe.values import Value
 
 _FEWEST_STEPS = 4
@@ -200,6 +201,13 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
         passed += rest[begin].seconds
         begin += 1
     return rest[begin:]
+
+
+def compiling(seen: Sequence[Step]) -> float:
+    """Return the seconds that steps on batches of new shapes took beyond the median of the other steps."""
+    new, old = ([step.seconds - step.waiting_seconds for step in seen if step.is_new is new] for new in (True, False))
+    usual = median(old) if old else 0.0
+    return sum(max(0.0, seconds - usual) for seconds in new)
 
 
 def doubts(seen: Sequence[Step]) -> Iterator[str]:

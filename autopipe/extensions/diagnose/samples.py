@@ -1,0 +1,147 @@
+"""What the samples of a watched training tell of it, whatever makes them: validation samples that are trained on,
+targets that belong to other samples, epochs that are all alike.
+
+Samples are compared by digests of some of their values, of as many batches as take a hundredth of the time. Random
+changes of x hide all of this but the order of y.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from autopipe.measure.epochs import leaves
+
+Sample: TypeAlias = tuple[bytes, bytes]
+"""Digests of x and of y."""
+
+_VALUES: Final = 1024  # of each array of a sample
+_TIME_SHARE: Final = 0.01
+_FIRST: Final = 4  # batches of an epoch whose order is compared
+_FIRST_SHARE: Final = 0.05  # of the time, for these
+_CHANCE: Final = 0.01  # share of samples up to which equal ones may be duplicates
+_UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
+
+
+class Samples:
+    """The digests of a training's samples, by epoch, and of its validation's."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._began, self._spent = clock, clock(), 0.0
+        self._epochs = list[list[Sample]]()
+        self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
+        self._batches = 0  # of the epoch that goes on
+        self._validated = set[bytes]()
+        self._readable = True
+
+    def epoch_began(self) -> None:
+        self._epochs.append([])
+        self._firsts.append([])
+        self._batches = 0
+
+    def trained(self, batch: Any) -> None:
+        """Look at a batch that is trained on, if that takes no time that matters."""
+        if not self._epochs:
+            self.epoch_began()
+        self._batches += 1
+        is_first = self._batches <= _FIRST
+        seen = self._looked(batch, always=is_first)
+        self._epochs[-1] += seen
+        if is_first and seen:
+            self._firsts[-1].append(seen)
+
+    def validated(self, batches: Any) -> Any:
+        """Return batches of the validation, a list or an iterator, each looked at as those that are trained on."""
+
+        def passed() -> Iterator[Any]:
+            for batch in batches:
+                self._validated.update(x for x, _ in self._looked(batch))
+                yield batch
+
+        return list(passed()) if isinstance(batches, list) else passed()
+
+    def _looked(self, batch: Any, *, always: bool = False) -> tuple[Sample, ...]:
+        now = self._clock()
+        share = _FIRST_SHARE if always else _TIME_SHARE
+        if not self._readable or self._spent > share * (now - self._began) > 0:
+            return ()
+        try:
+            return _samples(batch)
+        except (TypeError, ValueError, RuntimeError, AttributeError):  # of no arrays, or of arrays in several places
+            self._readable = False
+            return ()
+        finally:
+            self._spent += self._clock() - now
+
+    def said(self) -> Iterator[str]:
+        """Yield what is wrong or worth to know, in sentences, and look at no more."""
+        self._readable = False
+        yield from self.leaks()
+        yield from self.other_targets()
+        yield from self.same_order()
+
+    def leaks(self) -> Iterator[str]:
+        trained = {x for x, _ in itertools.chain(*self._epochs)}
+        both = len(self._validated & trained)
+        if both > max(1, _CHANCE * len(self._validated)):
+            yield (
+                f"{both:,} of {len(self._validated):,} validation samples that were looked at are trained on, too, so "
+                "that its figures are better than those of new data. Split first; copy and shuffle within each part."
+            )
+
+    def other_targets(self) -> Iterator[str]:
+        """Tell of samples that come again with another y."""
+        known, changed, again = dict[bytes, bytes](), 0, 0
+        for epoch in self._epochs:
+            count = collections.Counter(x for x, _ in epoch)
+            once = {x: y for x, y in epoch if count[x] == 1}  # equal samples, such as blank ones, have any y
+            shared = known.keys() & once.keys()
+            again, changed = again + len(shared), changed + sum(known[x] != once[x] for x in shared)
+            known |= once
+        if changed > max(1, _CHANCE * again):
+            yield (
+                f"{changed:,} of {again:,} samples that came again had another y than before, for the same x: x and y "
+                "are shuffled apart, or y is drawn anew. Put them together, then shuffle."
+            )
+
+    def same_order(self) -> Iterator[str]:
+        """Tell of epochs that begin with the same batches in the same order."""
+        first, *others = [batches for batches in self._firsts if batches] or [[]]
+        if len(first) < 2 or not others or any(len(batches) != len(first) for batches in others):
+            return
+        if all(batches == first for batches in others):
+            yield f"Each of {1 + len(others)} epochs begins with the same batches in the same order: nothing shuffles."
+            return
+        targets = [[y for _, y in itertools.chain(*batches)] for batches in (first, *others)]
+        usual = max(collections.Counter(targets[0]).values())
+        if len(targets[0]) - usual >= _UNLIKE and all(each == targets[0] for each in targets):
+            yield f"y comes in the same order in each of {1 + len(others)} epochs: the samples are not shuffled."
+
+
+def _samples(batch: Any) -> tuple[Sample, ...]:
+    x, *others = batch if isinstance(batch, tuple | list) and batch else [batch]
+    first = _digests([x])
+    given = [part for part in others if part is not None]
+    return tuple(zip(first, _digests(given) if given else [b""] * len(first), strict=True))
+
+
+def _digests(slots: Sequence[Any]) -> list[bytes]:
+    """Return a digest of each sample of some slots, over values at the same places of all."""
+    made = list[Any]()
+    for part in itertools.chain(*map(leaves, slots)):
+        array = np.asarray(part)
+        if array.dtype.hasobject:
+            raise TypeError(array.dtype)
+        rows = array.reshape(len(array), -1)
+        if rows.shape[1] > _VALUES:
+            rows = rows[:, np.sort(np.random.default_rng(0).integers(rows.shape[1], size=_VALUES))]
+        made = made or [hashlib.blake2b(digest_size=16) for _ in rows]
+        for digest, row in zip(made, rows, strict=True):
+            digest.update(np.ascontiguousarray(row).tobytes())
+    return [digest.digest() for digest in made]

@@ -1,0 +1,93 @@
+"""What the samples of a training tell: leaks, targets of other samples, epochs that are all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autopipe.extensions.diagnose.samples import Samples
+
+X = np.random.default_rng(0).integers(0, 255, (64, 40, 40, 3), np.uint8)
+Y = np.arange(64)
+
+
+def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None) -> list[str]:
+    """Return what is said of epochs of batches of 8, and the rows of X that are validated."""
+    found = Samples(clock=lambda: 0.0)
+    for x, y in epochs:
+        found.epoch_began()
+        for begin in range(0, len(x), 8):
+            found.trained((x[begin : begin + 8], y[begin : begin + 8]))
+        if validation is not None:
+            assert len(list(found.validated(iter([(validation, None)])))) == 1
+    return list(found.said())
+
+
+def orders(count: int) -> list[Any]:
+    return [np.random.default_rng(seed).permutation(len(X)) for seed in range(count)]
+
+
+def test_of_shuffled_epochs_nothing_is_said() -> None:
+    assert seen(((X[order], Y[order]) for order in orders(3)), X[:0]) == []
+
+
+def test_validation_samples_that_are_trained_on_are_counted() -> None:
+    (said,) = seen([(X[:56], Y[:56])], X[48:])
+    assert said.startswith("8 of 16 validation samples")
+
+
+def test_a_single_equal_sample_is_no_leak() -> None:
+    assert seen([(X[:57], Y[:57])], X[56:]) == []
+
+
+def test_targets_that_are_shuffled_apart_are_told() -> None:
+    (said,) = seen((X[order], Y[other]) for order, other in zip(orders(3), orders(6)[3:], strict=True))
+    assert "of 128 samples that came again had another y" in said
+
+
+def test_blank_samples_with_several_targets_are_none() -> None:
+    x = np.zeros_like(X)
+    assert seen([(x, Y[order]) for order in orders(2)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"), [(False, "same batches in the same order"), (True, "y comes in the same")]
+)
+def test_epochs_in_one_order_are_told(changes: bool, words: str) -> None:
+    rng = np.random.default_rng(0)
+    epochs = [(X ^ rng.integers(0, 255, X.shape, np.uint8) if changes else X, Y) for _ in range(3)]
+    (said,) = seen(epochs)
+    assert words in said
+
+
+def test_of_random_changes_and_few_targets_no_order_is_told() -> None:
+    rng = np.random.default_rng(0)
+    assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y * 0) for _ in range(2)]) == []
+
+
+@pytest.mark.parametrize("batch", [(np.array(["a", "b"], object), Y[:2]), (None, None), (3, 4), ({}, Y[:2])])
+def test_batches_without_numbers_are_left_alone(batch: Any) -> None:
+    found = Samples()
+    found.trained(batch)
+    found.trained((X, Y))
+    assert list(found.said()) == []
+
+
+def test_looking_takes_a_hundredth_of_the_time() -> None:
+    now = iter(np.arange(10_000.0))  # each look takes as long as all that is between two of them
+    found = Samples(clock=lambda: next(now))
+    for _ in range(200):
+        found.trained((X[:8], Y[:8]))
+    assert next(now) < 220  # 200 questions of the time, and few looks
+
+
+def test_nested_inputs_count_as_one_x() -> None:
+    first = Samples(clock=lambda: 0.0)
+    for y in (Y, Y[::-1]):
+        first.epoch_began()
+        first.trained(({"image": X, "age": Y}, {"mask": y}))
+    (said,) = first.said()
+    assert said.startswith("64 of 64 samples")
