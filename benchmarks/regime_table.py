@@ -152,4 +152,14 @@ REGIMES = (
         "progressive", "progressive", "progressive JPEG of varied sizes, random resized crops; small CNN on the cores",
         (*CACHED, *TWO),
     ),
+    Regime(
+        "scenes", "scenes",
+        "scenes of 6 bands, uint16 (GeoTIFF in tiles of 256, deflate; synthetic), windows of 128 at random, small CNN",
+        (*CACHED, *TWO),
+    ),
+    Regime(
+        "deep-masks", "deep_masks",
+        "PNG of 16 bits of the photographs with masks (synthetic), random crops of 192 and flips, small CNN",
+        (*CACHED, HOST, *TWO),
+    ),
 )  # fmt: skip

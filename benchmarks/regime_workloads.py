@@ -237,6 +237,72 @@ def progressive() -> ap.Workload:
     return _crops(ap.ImageFolder(varied(cv2.IMWRITE_JPEG_PROGRESSIVE, 1)))
 
 
+def per_pixel(bands: int, classes: int = 5) -> Callable[[], Any]:
+    """Return a small CNN that names a class of each pixel."""
+
+    def build() -> Any:
+        import keras
+        from keras import layers
+
+        inputs = keras.Input((None, None, bands))
+        x = layers.Conv2D(8, 3, strides=4, padding="same", activation="relu")(inputs)
+        x = layers.UpSampling2D(4)(layers.Conv2D(classes, 1)(x))
+        model = keras.Model(inputs, x)
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    return build
+
+
+def _made(name: str, make: Callable[[Path], object]) -> Path:
+    """Return a folder beside the photographs, which `make` fills if it is not there."""
+    folder = _beside(name)
+    if not folder.exists():
+        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+            make(Path(made))
+            shutil.copytree(made, folder)
+    return folder
+
+
+def _write_scenes(folder: Path, count: int = 8, side: int = 1024, bands: int = 6) -> None:
+    import tifffile
+
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        smooth = np.cumsum(np.cumsum(generator.normal(0, 3, (side, side, bands)), 0), 1)
+        share = (smooth - smooth.min()) / np.ptp(smooth)
+        scene = (2000 + 3000 * share + generator.normal(0, 20, smooth.shape)).astype(np.uint16)
+        of_tiles = {"photometric": "minisblack", "tile": (256, 256), "compression": "zlib", "predictor": True}
+        for name, pixels in (("scene", scene), ("classes", (share[..., 0] * 4.999).astype(np.uint8))):
+            planes = "contig" if pixels.ndim == 3 else None
+            tifffile.imwrite(folder / f"{number}_{name}.tif", pixels, planarconfig=planes, metadata=None, **of_tiles)
+
+
+def scenes() -> ap.Workload:
+    folder = _made("scenes", _write_scenes)
+    data = ap.Windows(folder / "*_scene.tif", folder / "*_classes.tif", size=128, random=64)
+    ops = [ap.RandomFlip(), ap.Normalize(3000.0, 1000.0)]
+    return ap.Workload(data=data, ops=ops, batch_size=16, model=per_pixel(6))
+
+
+def _write_deep(folder: Path, count: int = 400) -> None:
+    for name in ("images", "masks"):
+        (folder / name).mkdir()
+    for number, path in enumerate(sorted(PHOTOS.glob("*/*.jpg"))[:count]):
+        grey = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+        deep = grey.astype(np.uint16) * 257 ^ np.random.default_rng(number).integers(0, 64, grey.shape, np.uint16)
+        cv2.imwrite(str(folder / "images" / f"{number:04}.png"), deep)
+        cv2.imwrite(str(folder / "masks" / f"{number:04}.png"), cv2.blur(grey, (9, 9)) // 52)
+
+
+def deep_masks() -> ap.Workload:
+    folder = _made("deep", _write_deep)
+    ops = [ap.Decode(channels=1, dtype="uint16"), ap.RandomCrop(192, 192), ap.RandomFlip(), ap.Rescale(1 / 65535)]
+    return ap.Workload(
+        data=ap.ImagePairs(folder / "images", folder / "masks"), ops=ops, batch_size=16, model=per_pixel(1)
+    )
+
+
 def heavy_tail() -> ap.Workload:
     return _photos(HeavyTail())
 

@@ -4,7 +4,7 @@ Scenes of 2048x2048 are GeoTIFFs with tiles of 256 packed by deflate. Rows take 
 batches of 8, without a model, after one that is not counted. A figure is the median of the rounds; a ratio the median
 of the ratios within rounds. People's rows read some windows of the same grid, or at random positions of their own: by
 rasterio in a PyDataset of Keras with 2 workers; by tf.data, which calls Python for each; and by tifffile's `asarray`,
-which unpacks the whole scene.
+which unpacks the whole scene. `--only whole`: scenes without tiles, of which each window unpacks all.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ SOME, FEW = 128, 16  # windows of an epoch of people's rows, and of those that u
 Epoch = Callable[[int], Iterator[Any]]
 
 
-def scenes(folder: Path, count: int) -> list[str]:
-    """Write scenes whose bands are as smooth and as noisy as reflectances are: deflate halves them."""
+def scenes(folder: Path, count: int, *, whole: bool = False) -> list[str]:
+    """Write scenes whose bands are as smooth and as noisy as reflectances are: deflate halves them. Each is packed as a
+    `whole`, or in tiles.
+    """
     import tifffile
 
     rng = np.random.default_rng(0)
@@ -50,7 +52,7 @@ def scenes(folder: Path, count: int) -> list[str]:
             compression="zlib",
             predictor=True,
             metadata=None,
-            tile=(256, 256),
+            **({"rowsperstrip": SIDE} if whole else {"tile": (256, 256)}),
         )
     return sorted(map(str, folder.glob("*.tif")))
 
@@ -133,7 +135,15 @@ def tf_data(wanted: Callable[[int], list[Any]], read: Any) -> Epoch:
 
 def autopipe(stack: contextlib.ExitStack, files: list[str], keep: str = "none", random: int | None = None) -> Epoch:
     data = ap.Windows(files, size=SIZE, random=random)
-    workload = ap.Workload(data=data, ops=[ap.Normalize(3000.0, 1000.0)], batch_size=BATCH, drop_remainder=True)
+    workload = ap.Workload(
+        data=data,
+        ops=[ap.Normalize(3000.0, 1000.0)],
+        batch_size=BATCH,
+        drop_remainder=True,
+        converted=str(Path(files[0]).parent.with_name("converted")),
+    )
+    if keep == "array":
+        ap.convert(workload, to="array")
     config = ap.PipelineConfig(loader=ap.Threads(workers=2), keep=keep, finish="host")
     return stack.enter_context(ap.build_loader(workload, config)).epoch
 
@@ -164,23 +174,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scenes", type=int, default=6)
-    parser.add_argument("--only", choices=("grid", "random"))
+    parser.add_argument("--only", choices=("grid", "random", "whole"))
     arguments = parser.parse_args()
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     warnings.filterwarnings("ignore", message="Dataset has no geotransform")
     with tempfile.TemporaryDirectory() as folder:
-        files = scenes(Path(folder) / "scenes", arguments.scenes)
-        for kind in ("grid", "random"):
+        for kind in ("grid", "random", "whole"):
             if arguments.only in (None, kind):
-                one_case(files, random=kind == "random", rounds=arguments.rounds)
+                files = scenes(Path(folder) / kind / "scenes", arguments.scenes, whole=kind == "whole")
+                one_case(files, kind, rounds=arguments.rounds)
 
 
-def one_case(files: list[str], *, random: bool, rounds: int) -> None:
+def one_case(files: list[str], kind: str, *, rounds: int) -> None:
+    random = kind != "grid"
     with contextlib.ExitStack() as stack:
-        rows = {} if random else {"autopipe, Threads(2), keep=memory": autopipe(stack, files, keep="memory")}
-        rows["autopipe, Threads(2)"] = autopipe(stack, files, random=PER_SCENE if random else None)
+        count = PER_SCENE if random else None
+        rows = {
+            f"autopipe, Threads(2), keep={keep}": autopipe(stack, files, keep, count) for keep in ("array", "memory")
+        }
+        if kind != "whole":
+            rows["autopipe, Threads(2)"] = autopipe(stack, files, random=count)
         all_of = functools.partial(places, files, random=random)
-        some_of = lambda epoch: all_of(epoch)[:SOME]  # noqa: E731
+        some_of = lambda epoch: all_of(epoch)[: FEW if kind == "whole" else SOME]  # noqa: E731
         few_of = lambda epoch: all_of(epoch)[:FEW]  # noqa: E731
         rows |= {
             "PyDataset, rasterio, 2 threads": py_dataset(some_of, by_rasterio),
@@ -188,7 +203,10 @@ def one_case(files: list[str], *, random: bool, rounds: int) -> None:
             "PyDataset, tifffile's asarray, 2 threads": py_dataset(few_of, by_tifffile),
             "tf.data, numpy_function, tifffile's asarray": tf_data(few_of, by_tifffile),
         }
-        compare(f"{'random positions' if random else 'grid'}, {len(files)} scenes", rows, rounds)
+        if kind == "whole":  # each window unpacks all of its scene
+            rows = {name: row for name, row in rows.items() if "tf.data" not in name}
+        titles = {"grid": "grid", "random": "random positions", "whole": "random positions, scenes packed as a whole"}
+        compare(f"{titles[kind]}, {len(files)} scenes", rows, rounds)
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def job(
         raise ConfigError(f"{said}{near(to, STORAGES)}")
     storage: Storage = STORAGES[to]
     workload = imported(workload)
-    plan = make_plan(workload)
+    workload, plan = assembly.in_pieces(workload, make_plan(workload))
     conversion = assembly.conversion_of(workload, plan, storage, cut)
     sizes = {depth: estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)}
     where = Folder.of(workload.converted) / assembly.set_name(to, cut) if folder is None else folder

@@ -111,7 +111,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     if plan.prefix or plan.source.is_fixed:
         in_time = max(part.batch_size, min(_SAMPLES, len(workload.data), int(rate.value * _SECONDS)))
         in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
-        few = dataclasses.replace(part, data=Subset(workload.data, in_time))
+        few = dataclasses.replace(part, data=data_source.part(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = run(few, plan, PipelineConfig(loader=loader, keep="memory"), _CACHED_SECONDS, report)
     return LoaderCeiling(

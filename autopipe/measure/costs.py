@@ -366,6 +366,7 @@ def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
     cover a disk that slows down later.
     """
     seconds, counts = cost.shard_seconds, cost.shard_samples
+    samples = cost.whole or samples
     per_sample = sum(seconds) / sum(counts)
     side_by_side = min(cost.workers, len(seconds))
     besides = max(0.0, cost.seconds - sum(seconds) / side_by_side)

@@ -262,6 +262,8 @@ class Description(WorkloadDigest):
     counted: str | None = None  # the parts of x that make a sample; None if it is plainly an image
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
+    # number and digest of what is kept in place of samples: larger pieces, of which each epoch cuts them
+    pieces: tuple[int, str] | None = None
     epochs: int | None = None
     validation: int = pydantic.Field(default=0, ge=0)  # samples that each epoch validates on
     wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches

@@ -39,7 +39,6 @@ from autopipe.pipeline.eject import forms, module
 from autopipe.pipeline.storage.convert import Converted, convert
 from autopipe.pipeline.storage.form import Folder
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at, make_plan
@@ -161,16 +160,20 @@ class Parts:
         `makes` returns the images/s that the cores can make, and is called only if something has to be made first. The
         model `trains` images/s; a cache is filled during training, possibly on the same cores.
         """
-        count = len(self._workload.data)
+        pieces = data_source.pieces(self._workload.data)
+        count = len(self._workload.data if pieces is None else pieces)
         converts, resident = config.kept.converts, config.loader.keeps_on_device
         if not (config.kept.in_memory or converts or resident):
             return Part(workload=self._workload)
         rate = makes() if converts or resident else 1 / (1 / makes() + 1 / trains)
-        wanted = samples_to_make(rate, self._workload.batch_size, count)
+        wanted = samples_to_make(rate, self._workload.batch_size, count) or count
         part = self._workload
         if wanted < count:
-            part = dataclasses.replace(part, data=Subset(part.data, wanted))
+            part = dataclasses.replace(part, data=data_source.part(part.data, wanted))
+            wanted = len(part.data) if pieces is None else len(data_source.pieces(part.data) or ())
         part, conversion = self._converted(part, config, folder) if converts else (part, None)
+        if conversion is not None and pieces is not None:
+            conversion = conversion.model_copy(update={"whole": count})
         return Part(workload=part, share=wanted / count, conversion=conversion)
 
     def close(self) -> None:

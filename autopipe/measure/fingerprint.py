@@ -414,8 +414,9 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
     The check uses the description of a workload, which need not be imported.
     """
     form, cut = config.kept.form, config.kept.cut
-    cut = cut if isinstance(cut, int) else described.depths.get(form, 0)
-    wanted = (form, described.samples, described.data_digest, *described.first_ops[cut : cut + 1])
+    cut = 0 if described.pieces else cut if isinstance(cut, int) else described.depths.get(form, 0)
+    whole = described.pieces or (described.samples, described.data_digest)
+    wanted = (form, *whole, *described.first_ops[cut : cut + 1])
     for each in layout.with_subfolders(Folder.of(folder / _BESIDE)):
         with contextlib.suppress(StorageError):
             found = layout.whole_record(each)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 import timeit
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal, TypeAlias
 
@@ -22,8 +24,11 @@ from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure.stats import median
+from autopipe.pipeline import assembly
+from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import Value
+from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
@@ -74,8 +79,10 @@ def formats(workload: Workload) -> Formats:
             hint="Make a workload of the files, with ap.ImageFolder say, and measure that.",
         )
     plan = planner.make_plan(dataclasses.replace(workload, on_bad_sample="skip"))
-    parts = _parts(plan)
     processes.keep_freed_memory()
+    if data_source.pieces(workload.data) is not None:
+        return _of_cuts(workload, plan)
+    parts = _parts(plan)
     began, found = time.monotonic(), list[list[Form]]()
     for index in spread(len(workload.data), _SAMPLES):
         with contextlib.suppress(BadSampleError, cv2.error):
@@ -90,6 +97,42 @@ def formats(workload: Workload) -> Formats:
         for each in zip(*found, strict=True)
     )
     return Formats(samples=len(found), forms=tuple(means))
+
+
+def _of_cuts(workload: Workload, plan: Plan) -> Formats:
+    """Compare samples that are cut out of packed files with those that are cut out of unpacked pieces in memory."""
+    whole, of_pieces = assembly.in_pieces(workload, plan)
+    held = PiecesInMemory(whole.data, of_pieces.source)
+    held.cache = MemoryCache(of_pieces.source, len(whole.data))
+    over = dataclasses.replace(workload, data=data_source.over(workload.data, held))
+    cuts = {AS_THEY_ARE: plan.steps[0], _RAW: planner.make_plan(over).steps[0]}
+    generator, seconds, began = np.random.default_rng(0), dict[str, list[float]](), time.monotonic()
+    for count, index in enumerate(spread(len(workload.data), _SAMPLES)):
+        random = generator.random(plan.steps[0].op.draws)
+        with contextlib.suppress(BadSampleError):
+            sample = planner.read_sample(workload.data, index, plan.source.structure)
+            planner.run(cuts[_RAW], sample, random, workload.data, index)  # unpacks
+            for name, step in cuts.items():
+                call = functools.partial(planner.run, step, sample, random, workload.data, index)
+                seconds.setdefault(name, []).append(timeit.timeit(call, timer=time.thread_time, number=1))
+        if count >= _FEWEST and time.monotonic() - began > _SECONDS:
+            break
+    if not seconds:
+        raise BadSampleError("none of the samples could be read.")
+    each = plan.steps[0].after.bytes
+    packed = sum(Path(file).stat().st_size for file in data_source.files(workload.data))
+    sizes = {AS_THEY_ARE: packed * each / (of_pieces.source.bytes * len(whole.data)), _RAW: each}
+    forms = [
+        Form(
+            part="window",
+            name=name,
+            seconds_per_image=max(fmean(took), 1e-9),
+            bytes_per_image=sizes[name],
+            mean_error=0,
+        )
+        for name, took in seconds.items()
+    ]
+    return Formats(samples=len(seconds[_RAW]), forms=tuple(forms))
 
 
 _MEANS = ("seconds_per_image", "bytes_per_image", "mean_error")

@@ -195,7 +195,9 @@ def _costs(workload: Workload, plan: Plan, cpu: NDArray[np.float64], waits: NDAr
     blocks = np.array_split(cpu, min(_BLOCKS, len(cpu)))
     busy = np.median([block.mean(axis=0) for block in blocks], axis=0)
     names = [(READ, "fixed")]
-    for part, steps in (("fixed", plan.prefix), ("fresh", plan.body), ("finish", plan.suffix)):
+    spared = 0 if data_source.pieces(workload.data) is None else 1  # by what is kept: the first op cuts samples
+    fixed, fresh = (*plan.prefix, *plan.body[:spared]), plan.body[spared:]
+    for part, steps in (("fixed", fixed), ("fresh", fresh), ("finish", plan.suffix)):
         names += [(_name(step.op), part) for step in steps]
     costs = zip(names, busy.tolist(), waits.mean(axis=0).tolist(), _native(workload, plan), strict=True)
     keys = ("seconds_per_image", "wait_seconds_per_image", "native")

@@ -132,6 +132,8 @@ class ConversionCost(Value):
 
     cut: int = pydantic.Field(ge=0)  # ops that were done before a sample was kept
     samples: int = pydantic.Field(ge=1)  # in the part
+    # of all that is to be converted, if it is not the workload's samples, but pieces of which they are cut
+    whole: int | None = None
     bytes: int = pydantic.Field(ge=0)  # of the part's files
     workers: int = pydantic.Field(ge=1)  # threads that wrote
     # of all of it, before the first shard and after the last included

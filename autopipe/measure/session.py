@@ -305,7 +305,7 @@ def measurement(
         filled, share = meter.filled_at or first, feed.part.share
         fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
         fills = config.kept.in_memory or config.loader.fills_cache or loader.on_device
-        if loader.on_device:
+        if loader.fill_seconds:
             fill_seconds = loader.fill_seconds / share
         of_loader = {
             "data_share": share,
@@ -392,6 +392,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     looked_at = existing(dict.fromkeys(data_source.files(Subset(workload.data, _LOOKED_AT))))
     resident = disk.share_in_memory(looked_at)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
+    whole = data_source.pieces(workload.data)
     wrapped, against = None, list[tuple[str, str | int, str | None]]()
     if isinstance(workload.data, WrappedData) and as_it_is is not None:
         choices, against = workload.data.tried()
@@ -409,6 +410,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         virtual_devices=strategies.virtual_devices(),
         impossible=(*_impossible(workload, plan, model), *_with_reasons(against)),
         data_digest=data_source.first_digest(workload.data),
+        pieces=None if whole is None else (len(whole), data_source.first_digest(whole)),
         resident_share=resident,
         progressive_share=_progressive_share(workload, plan),
         counted=plan.finished.counted,
@@ -421,6 +423,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
 
 def fixed_bytes(workload: Workload, plan: Plan) -> int | None:
     """Return the bytes of all samples after the deterministic first ops; None if that is not known."""
+    workload, plan = assembly.in_pieces(workload, plan)
     fixed = plan.cut(len(plan.prefix))
     kept: float = fixed.bytes
     if not fixed.is_fixed:
@@ -451,10 +454,11 @@ def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
         found.append(
             ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
         )
+    _, of_kept = assembly.in_pieces(workload, plan)
     for form in STORAGES:
-        is_held = isinstance(workload.data, WrappedData) or STORAGES[form].cuts(plan)
+        is_held = isinstance(workload.data, WrappedData) or STORAGES[form].cuts(of_kept)
         found.append(("keep", form, None if is_held else "it cannot hold these samples"))
-    if getattr(workload.data, "first_op", None) is not None:
+    if getattr(workload.data, "first_op", None) is not None and data_source.pieces(workload.data) is None:
         found += [("keep", place, "each epoch reads samples of its own") for place in ("memory", *STORAGES)]
     for kind in LOADERS:
         found.append(("loader", kind, LOADERS[kind].missing() or LOADERS[kind].against(workload.data)))
@@ -521,10 +525,15 @@ def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None
 
 
 def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
-    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples."""
+    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples.
+
+    Pieces of which samples are cut spare their first op, the cut.
+    """
+    spares = data_source.pieces(workload.data) is not None
+    workload, plan = assembly.in_pieces(workload, plan)
     found = {
         name: {
-            cut: int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name]))
+            cut + spares: int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name]))
             for cut in STORAGES[name].cuts(plan)
         }
         for name in STORAGES

@@ -28,7 +28,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.workload.data.source import Subset
+from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import FieldKind, leaves
@@ -58,7 +58,7 @@ class _Numbers:
 
 def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
     """Compare the first epoch of each configuration with that of one thread, over at most `samples` samples."""
-    part = dataclasses.replace(workload, data=Subset(workload.data, samples), drop_remainder=False)
+    part = dataclasses.replace(workload, data=data_source.part(workload.data, samples), drop_remainder=False)
     part = dataclasses.replace(part, batch_size=min(part.batch_size, len(part.data)))
     encoded = planner.make_plan(part).source.x.kind is FieldKind.ENCODED
     ops = (Decode(strict=False),) if encoded else ()  # a loader may take only samples that it decodes

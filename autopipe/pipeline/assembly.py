@@ -11,10 +11,11 @@ import functools
 import math
 import shlex
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataError, ModelError, 
 from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
-from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
 from autopipe.pipeline.batching.rows import made_at_once
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
@@ -106,9 +107,39 @@ def opener(
             processes.keep_freed_memory()
         job = _job(workload, config, made_of, order, identity(), shared)
         recipe = dataclasses.replace(job.recipe, trace=trace)
-        return config.loader.open(dataclasses.replace(job, recipe=recipe))
+        with _pieces_in_memory(job, config) as seconds:
+            loader = config.loader.open(dataclasses.replace(job, recipe=recipe))
+        loader.fill_seconds += seconds
+        return loader
 
     return open_loader
+
+
+@contextlib.contextmanager
+def _pieces_in_memory(job: LoadJob, config: PipelineConfig) -> Iterator[float]:
+    """Unpack the pieces of which samples are cut, if memory is to keep them and has room, and hold them until a loader
+    does; yield the seconds that it took. Samples at random positions would come upon all of them only after many
+    epochs.
+    """
+    began, pieces, cache = time.monotonic(), job.recipe.pieces, None
+    free = machine.detect_memory().available_bytes
+    if pieces is not None and not config.loader.works_elsewhere and MemoryCache.bytes_to_come(job) < free:
+        cache = MemoryCache.shared(job)
+        assert cache is not None  # of a recipe with pieces
+        with processes.library_threads():
+            pieces.fill(cache, machine.usable_cores())
+    yield 0.0 if cache is None else time.monotonic() - began
+    del cache
+
+
+def in_pieces(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
+    """Return the workload, and its plan, of what is kept in place of its samples: itself, unless each epoch cuts them
+    out of larger pieces.
+    """
+    if (pieces := data_source.pieces(workload.data)) is None:
+        return workload, plan
+    found = dataclasses.replace(workload, data=pieces, ops=(), batch_size=1, validation=None)
+    return found, make_plan(found)
 
 
 def build_trainer(
@@ -322,6 +353,8 @@ def _job(
 
 def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared | None = None) -> Recipe:
     """Return the recipe of a workload's samples in a configuration."""
+    if config.keep != "none" and data_source.pieces(workload.data) is not None:
+        return _recipe_of_cuts(workload, config, plan, shared or Shared())
     source, done = _kept(workload, config, plan, shared or Shared())
     if isinstance(source, WrappedData) and config.loader.kind != "wrapped":
         dataset = source.make(source.defaults | config.arguments).dataset
@@ -334,6 +367,18 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Sh
     if kept.encoded:
         recipe = dataclasses.replace(recipe, fixed_steps=0, fixed_spec=plan.cut(done))
     return dataclasses.replace(recipe, cached=kept.part, kept_bytes=kept_bytes(recipe))
+
+
+def _recipe_of_cuts(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> Recipe:
+    """Return the recipe of samples that are cut out of kept pieces."""
+    whole, of_pieces = in_pieces(workload, plan)
+    source, _ = _kept(whole, config, of_pieces, shared)
+    kept: Any = PiecesInMemory(source, of_pieces.source) if config.kept.in_memory else source
+    workload = dataclasses.replace(workload, data=data_source.over(workload.data, kept))
+    recipe = Recipe.of(workload, make_plan(workload), finish=config.finish)
+    if not config.kept.in_memory:
+        return recipe
+    return dataclasses.replace(recipe, cached=config.kept.part, fixed_spec=of_pieces.source, pieces=kept)
 
 
 _PROBES = 64
@@ -398,6 +443,7 @@ def conversion_of(
             "A wrapped dataset makes its own batches, so its samples cannot be kept in another form.",
             hint="Convert what its function reads instead: make a workload of the files, with ap.ImageFolder say.",
         )
+    workload, plan = in_pieces(workload, plan)
     cuts = storage.cuts(plan)
     if not cuts:
         raise ConfigError(f"The form {storage.name} cannot keep these samples after any of the first ops.")

@@ -353,6 +353,14 @@ class Recipe:
     cached: float = 0.0  # the part of the samples, 0 to 1, that is kept in memory after the fixed steps
     kept_bytes: float = 0.0  # of a sample that is kept so, on average, if they differ
     trace: str | None = None  # the file of a trace; None: nothing is noted
+    # `batching.cache.PiecesInMemory`, of which samples are cut, if pieces are kept in memory in place of samples
+    pieces: Any = None
+
+    @property
+    def kept_source(self) -> Source:
+        """The source of what is kept in memory."""
+        kept: Source = self.source if self.pieces is None else self.pieces.source
+        return kept
 
     @classmethod
     def of(

@@ -17,7 +17,7 @@ from typing import Final
 from autopipe.errors import AutopipeError, ConfigError
 from autopipe.hardware import machine
 from autopipe.measure import costs, op_costs
-from autopipe.measure.facts import Description, Facts, OpCost, ReadCosts, ReadRung
+from autopipe.measure.facts import Description, Facts, Impossible, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import Kept, PipelineConfig
@@ -170,7 +170,9 @@ def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
     from autopipe.measure import session  # imports Keras
     from autopipe.pipeline.devices import strategy
 
-    accelerators = strategy.accelerators()
+    accelerators, impossible = strategy.accelerators(), session.impossible_to_feed(workload, plan)
+    if data_source.pieces(workload.data) is not None:
+        impossible.append(Impossible(parameter="keep", value="memory", reason="the training would wait for all of it"))
     described = Description(
         samples=len(workload.data),
         mean_bytes=mean_bytes,
@@ -181,7 +183,7 @@ def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
         finished_bytes=plan.finished.bytes,
         backend="",
         accelerators=accelerators,
-        impossible=tuple(session.impossible_to_feed(workload, plan)),
+        impossible=tuple(impossible),
         data_digest="",
     )
     return Facts(workload=described, cores=machine.usable_cores(), accelerator=accelerators > 0)

@@ -285,8 +285,9 @@ def main() -> None:
     os.set_inheritable(arguments.fd, False)
     watch = _Watch(arguments)
     sys.meta_path.insert(0, frameworks.AfterImport("keras", watch.patch))
-    for module, see in (("cv2", watch.see_threads), ("h5py", watch.see_reads), ("numpy", watch.see_reads)):
-        sys.meta_path.insert(0, frameworks.AfterImport(module, see))
+    sys.meta_path.insert(0, frameworks.AfterImport("cv2", watch.see_threads))
+    for module in ("h5py", "numpy", "rasterio", "zarr"):
+        sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
     frameworks.watch_loops(watch.read, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`

@@ -1,6 +1,7 @@
-"""What reads of packed arrays unpack beside what they use: compressed chunks of HDF5 files, and members of .npz files.
+"""What reads of packed arrays unpack beside what they use: compressed chunks of HDF5 files and Zarr arrays, blocks of
+rasters that rasterio reads by windows, and members of .npz files.
 
-The reads of `h5py.Dataset` and of NumPy's `NpzFile` are counted, by the line of the user's that reads.
+The reads of the libraries' own classes are counted, by the line of the user's that reads.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import contextlib
 import functools
 import itertools
 import math
+import os
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +31,10 @@ _CHUNKS = (
     "unpacks {times:.0f} times the bytes that it uses, because a chunk of `{name}` is {chunk}. For such reads "
     "write it with chunks={better}, or read whole chunks and shuffle those."
 )
+_BLOCKS = (
+    "unpacks {times:.0f} times the bytes that it uses, because a block of `{name}` is {chunk}. For such reads write it "
+    "in blocks of about {better}; `keep` of ap.Windows holds scenes unpacked."
+)
 _MEMBER = (
     "reads and unpacks the whole of `{name}`, {megabytes:.0f} MB, each time. Keep the array instead of the "
     'file, or save it as .npy and open that with mmap_mode="r".'
@@ -42,46 +49,99 @@ class Unpacked:
         self._told, self._line_of = told, line_of
         self._sums: dict[Any, list[int]] = {}  # by what is read where: reads, bytes unpacked, bytes used
         self._held: dict[Any, dict[Any, None]] = {}  # by array: the chunks that HDF5 holds, the latest last
+        # the same of the blocks that GDAL holds of an open raster
+        self._opened: weakref.WeakKeyDictionary[Any, dict[Any, None]] = weakref.WeakKeyDictionary()
 
     def look_at(self, module: Any) -> None:
-        """Count the reads of this module: of h5py or NumPy."""
-        is_numpy = module.__name__ == "numpy"
-        owner, count = (module.lib.npyio.NpzFile, self._member) if is_numpy else (module.Dataset, self._chunks)
-        read = owner.__getitem__
+        """Count the reads of this module: of h5py, NumPy, rasterio or Zarr."""
+        name = module.__name__
+        owner = {
+            "h5py": lambda: module.Dataset,
+            "numpy": lambda: module.lib.npyio.NpzFile,
+            "rasterio": lambda: module.io.DatasetReader,
+            "zarr": lambda: module.Array,
+        }[name]()
+        counts: dict[str, Callable[..., str | None]] = {
+            "h5py": self._chunks,
+            "numpy": self._member,
+            "rasterio": self._blocks,
+            "zarr": self._inner,
+        }
+        count = counts[name]
+        method = "read" if name == "rasterio" else "__getitem__"
+        read = getattr(owner, method)
 
         @functools.wraps(read)
-        def counted(data: Any, index: Any, *arguments: Any, **named: Any) -> Any:
-            found, frame = read(data, index, *arguments, **named), users_frame(sys._getframe(1))
+        def counted(data: Any, *arguments: Any, **named: Any) -> Any:
+            found, frame = read(data, *arguments, **named), users_frame(sys._getframe(1))
             if frame is None or not hasattr(found, "nbytes") or found.dtype.hasobject:
                 return found
             with contextlib.suppress(*_NOT_COUNTED):
-                if (message := count((frame.f_code, frame.f_lineno), data, index, found)) is not None:
+                if (message := count((frame.f_code, frame.f_lineno), data, found, *arguments, **named)) is not None:
                     self._told(f"{self._line_of(frame)} {message}", self._line_of(frame))
             return found
 
-        owner.__getitem__ = counted
+        setattr(owner, method, counted)
 
-    def _chunks(self, place: Any, data: Any, index: Any, found: Any) -> str | None:
-        chosen = index if isinstance(index, tuple) else (index,)
-        if not data.chunks or not data.id.get_create_plist().get_nfilters() or any(each is ... for each in chosen):
+    def _chunks(self, place: Any, data: Any, found: Any, index: Any, **_: Any) -> str | None:
+        if not data.chunks or not data.id.get_create_plist().get_nfilters():
             return None
-        chosen += (slice(None),) * (data.ndim - len(chosen))
-        touched, runs = zip(*map(_touched, chosen, data.shape, data.chunks), strict=True)
         array, chunk = (data.file.filename, data.name), math.prod(data.chunks) * data.dtype.itemsize
-        held, fit = self._held.setdefault(array, {}), data.id.get_access_plist().get_chunk_cache()[1] // chunk
+        fit = data.id.get_access_plist().get_chunk_cache()[1] // chunk
+        held = self._held.setdefault(array, {})
+        return self._of_chunks(_CHUNKS, place, array, data.shape, data.chunks, chunk, index, held, fit, found.nbytes)
+
+    def _inner(self, place: Any, data: Any, found: Any, index: Any, **_: Any) -> str | None:
+        """Look at a read of a Zarr array, which holds no chunks."""
+        if not data.compressors:
+            return None
+        name, chunk = str(data.store_path).removeprefix("file://"), math.prod(data.chunks) * data.dtype.itemsize
+        array = (name, name)
+        return self._of_chunks(_CHUNKS, place, array, data.shape, data.chunks, chunk, index, {}, 0, found.nbytes)
+
+    def _blocks(self, place: Any, data: Any, found: Any, *_: Any, window: Any = None, **__: Any) -> str | None:
+        if window is None or not data.compression:
+            return None
+        index = window.toslices() if hasattr(window, "toslices") else tuple(slice(*side) for side in window)
+        high, wide = data.block_shapes[0]
+        bands = data.count if str(data.interleaving).endswith("pixel") else math.prod(found.shape[:-2])
+        block = high * wide * bands * found.dtype.itemsize
+        array, fit = (data.name, data.name), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 20 // block
+        held, shape = self._opened.setdefault(data, {}), (data.height, data.width)
+        return self._of_chunks(_BLOCKS, place, array, shape, (high, wide), block, index, held, fit, found.nbytes)
+
+    def _of_chunks(  # noqa: PLR0913, PLR0917  what a read of chunks is
+        self,
+        said: str,
+        place: Any,
+        array: tuple[str, str],
+        shape: tuple[int, ...],
+        chunks: tuple[int, ...],
+        chunk_bytes: int,
+        index: Any,
+        held: dict[Any, None],
+        fit: int,
+        used: int,
+    ) -> str | None:
+        """Count the chunks that an index touches, less those that the library holds, of which it has room for `fit`."""
+        chosen = index if isinstance(index, tuple) else (index,)
+        if any(each is ... for each in chosen):
+            return None
+        chosen += (slice(None),) * (len(shape) - len(chosen))
+        touched, runs = zip(*map(_touched, chosen, shape, chunks), strict=True)
         unpacked = 0
         for each in itertools.product(*touched):
-            unpacked += 0 if each in held else chunk
+            unpacked += 0 if each in held else chunk_bytes
             held[each] = held.pop(each, None)  # the latest one is the last
             if len(held) > fit:
                 del held[next(iter(held))]
-        sums = self._added((place, array), unpacked, found.nbytes)
+        sums = self._added((place, array), unpacked, used)
         if sums is None or sums[0] < _TIMES * sums[1]:
             return None
-        better = tuple(map(min, runs, data.chunks))
-        return _CHUNKS.format(times=sums[0] / sums[1], name=data.name, chunk=data.chunks, better=better)
+        better = tuple(runs) if said is _BLOCKS else tuple(map(min, runs, chunks))  # a strip is lower than a window
+        return said.format(times=sums[0] / sums[1], name=array[1], chunk=chunks, better=better)
 
-    def _member(self, place: Any, data: Any, name: str, found: Any) -> str | None:
+    def _member(self, place: Any, data: Any, found: Any, name: str, **_: Any) -> str | None:
         if found.nbytes < _LEAST_BYTES or self._added((place, data.zip.filename, name), found.nbytes, 0) is None:
             return None
         return _MEMBER.format(name=name, megabytes=found.nbytes / 1e6)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, extra_module
-from autopipe.workload.data.arrays import npy_mapped
+from autopipe.workload.data.arrays import boxed, npy_mapped
 from autopipe.workload.data.columns import read_as
 from autopipe.workload.data.paths import OpenFile
 
@@ -65,10 +65,13 @@ class Raster(abc.ABC):
         shape: (height, width, bands).
         dtype: of its pixels, in the byte order of this machine.
         nodata: the value of pixels without data as the file declares it; None if it does not.
+        tile: (height, width, bands) of what is unpacked as a whole, which at the far edges may be less; None if pixels
+            lie in the file as they are.
     """
 
     shape: tuple[int, int, int]
     dtype: np.dtype[Any]
+    tile: tuple[int, int, int] | None = None
     nodata: float | None = None
 
     def __init__(self, path: str) -> None:
@@ -97,30 +100,32 @@ class Raster(abc.ABC):
         self.dtype = np.dtype(dtype).newbyteorder("=")
 
 
-class _Mapped(Raster):
-    """Pixels that lie in a file as they are, which stays on disk."""
+class _Plain(Raster):
+    """Pixels that lie in a file as they are, from its byte `start` on. `turned`: columns, not rows, lie together."""
 
-    def __init__(self, path: str, array: np.memmap[Any, Any], *, bands_first: bool) -> None:
+    def __init__(
+        self, path: str, start: int, shape: tuple[int, ...], dtype: Any, *, bands_first: bool, turned: bool = False
+    ) -> None:
         super().__init__(path)
-        self._described(array.shape, array.dtype, bands_first=bands_first)
-        pixels = array.view(np.ndarray).reshape(array.shape[-3:])
-        self._pixels = np.moveaxis(pixels, 0, 2) if bands_first and pixels.ndim == 3 else pixels.reshape(self.shape)
-        self._end = array.offset + array.nbytes
+        self._described(shape, dtype, bands_first=bands_first)
+        self._start, self._stored, self._turned = start, np.dtype(dtype), turned
+        self._in_planes = (bands_first and self.shape[2] > 1) != turned
+        self._file = OpenFile(Path(path))
 
     def window(self, rows: slice, columns: slice, bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        if os.stat(self.path).st_size < self._end:  # noqa: PTH116  to touch a page behind the end would end the process
-            raise BadSampleError(f"`{self.path}` is cut short: it ends before byte {self._end}.")
-        part = self._pixels[rows, columns]
-        chosen = part if bands is None else part[:, :, list(bands)]
-        return np.array(chosen, self.dtype, order="C")
+        wanted = range(self.shape[2]) if bands is None else bands
+        height, width, count = self.shape
+        sides, box = ((width, height), (columns, rows)) if self._turned else ((height, width), (rows, columns))
+        if self._in_planes:
+            starts = [self._start + band * height * width * self.dtype.itemsize for band in wanted]
+            found = np.stack([boxed(self._file, start, sides, self._stored, *box) for start in starts], 2)
+        else:
+            found = boxed(self._file, self._start, (*sides, count), self._stored, *box)[:, :, _as_slice(wanted)]
+        return np.array(found.swapaxes(0, 1) if self._turned else found, self.dtype, order="C")
 
 
 class _Tiled(Raster):
-    """Pixels in tiles, each packed for itself.
-
-    Attributes:
-        tile: (height, width, bands) of a whole tile; those at the far edges may hold less.
-    """
+    """Pixels in tiles, each packed for itself."""
 
     tile: tuple[int, int, int]
 
@@ -140,8 +145,8 @@ class _Tiled(Raster):
         wanted = range(self.shape[2]) if bands is None else bands
         out = np.empty((rows.stop - rows.start, columns.stop - columns.start, len(wanted)), self.dtype)
         for plane, into, within in _by_plane(wanted, self.tile[2]):
-            for row, to_rows, from_rows in _crossed(rows, self.tile[0]):
-                for column, to_columns, from_columns in _crossed(columns, self.tile[1]):
+            for row, to_rows, from_rows in crossed(rows, self.tile[0]):
+                for column, to_columns, from_columns in crossed(columns, self.tile[1]):
                     tile = self._tile((row, column, plane), kept)
                     out[to_rows, to_columns, into] = tile[from_rows, from_columns, within]
         return out
@@ -166,12 +171,19 @@ class _Tiled(Raster):
         return tile
 
 
-def _crossed(wanted: slice, size: int) -> Iterator[tuple[int, slice, slice]]:
+def crossed(wanted: slice, size: int) -> Iterator[tuple[int, slice, slice]]:
     """Yield the tiles along one axis that a window crosses, and the places in the window and in the tile."""
     for number in range(wanted.start // size, (wanted.stop - 1) // size + 1):
         first, end = max(wanted.start, number * size), min(wanted.stop, (number + 1) * size)
         start = number * size
         yield number, slice(first - wanted.start, end - wanted.start), slice(first - start, end - start)
+
+
+def in_grid(wanted: slice, size: int, whole: int) -> Iterator[tuple[int, slice, slice]]:
+    """Yield the windows of a grid along one axis as `crossed`; the last one is moved inwards to the edge."""
+    for number, to, within in crossed(wanted, size):
+        moved = max(0, (number + 1) * size - whole)
+        yield number, to, slice(within.start + moved, within.stop + moved)
 
 
 def _by_plane(bands: Sequence[int], size: int) -> Iterator[tuple[int, Any, Any]]:
@@ -284,10 +296,9 @@ def _tiff(path: str) -> Raster:
         _require_codec(path, tifffile, first)
         if len(pages) == 1 and first.is_memmappable and first.shape == file.series[0].shape:
             dtype = np.dtype(first.dtype).newbyteorder(file.byteorder)
-            array = np.memmap(path, dtype, "r", first.dataoffsets[0], first.shape)
-            mapped = _Mapped(path, array, bands_first=first.axes == "SYX")
-            mapped.nodata = _declared(first)
-            return mapped
+            plain = _Plain(path, first.dataoffsets[0], first.shape, dtype, bands_first=first.axes == "SYX")
+            plain.nodata = _declared(first)
+            return plain
         return _Tiff(path, pages)
 
 
@@ -353,7 +364,9 @@ def opened(path: str, *, bands_first: bool) -> Raster:
         if is_zarr(path):
             return _Zarr(path, bands_first=bands_first)
         if ending == ".npy":
-            return _Mapped(path, npy_mapped(Path(path)), bands_first=bands_first)
+            array = npy_mapped(Path(path))
+            turned = not array.flags.c_contiguous
+            return _Plain(path, array.offset, array.shape, array.dtype, bands_first=bands_first, turned=turned)
         if ending == ".npz":
             return _Archive(path, bands_first=bands_first)
         if ending in TIFF:

@@ -5,7 +5,9 @@ Only the tiles of a file that a window needs are read and unpacked. How a file i
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import glob
 import math
 import os
@@ -21,7 +23,18 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.rasters import Kept, Raster
 from autopipe.workload.data.images import check_split, part_of
-from autopipe.workload.data.paths import RULE, PathList, Place, is_url, located, located_pattern, short_digest, shown
+from autopipe.workload.data.paths import (
+    RULE,
+    PathList,
+    Place,
+    is_url,
+    located,
+    located_pattern,
+    short_digest,
+    shown,
+    spread,
+)
+from autopipe.workload.data.source import Pieces
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, parts, through_python
 from autopipe.workload.sample import SLOTS, FieldKind, Sample, SampleSpec, label, leaves, mapped
@@ -48,7 +61,7 @@ class Windows:
     rasters of the same scenes, with the same height and width. Geometric ops act on all of them alike.
 
     TIFF and Zarr need the extra `raster`. Each process keeps up to 64 MiB of unpacked tiles, for windows that share
-    them.
+    them. `keep` holds the windows of a grid, and of windows at random positions the whole scenes, unpacked.
 
     Args:
         x: a folder, a pattern such as "scenes/*.tif", or a list of paths; a dictionary of them by the names of the
@@ -117,6 +130,7 @@ class Windows:
         numbers = iter(range(len(self._names)))
         self._slots = tuple(mapped(lambda _: next(numbers), slot if None not in slot else None) for slot in given)
         self._kept: tuple[int, Kept, Kept] | None = None
+        self._unpacked: tuple[Pieces, Windows] | None = None
         self._bands = [_numbered(chosen) for chosen in _by_part("bands", bands, self._names)]
         self._nodata = _by_part("nodata", nodata, self._names)
         scenes = _scenes(dict(zip(self._names, (part for slot in given for part in slot.values()), strict=True)))
@@ -149,15 +163,20 @@ class Windows:
                     hint="Take smaller windows, or leave the scene out.",
                 )
             self._require_alike(found)
-        self._sizes = sizes
-        self._across = np.array([self._steps(int(width), 1) for _, width in sizes])
-        down = np.array([self._steps(int(height), 0) for height, _ in sizes])
-        counts = down * self._across if self._random is None else np.full(len(sizes), self._random)
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        self._sizes = self._whole = sizes
+        self._count()
         kinds = iter([FieldKind.IMAGE if name.partition(".")[0] == "x" else FieldKind.MASK for name in self._names])
         found_kinds = [mapped(lambda _: next(kinds), slot) for slot in self._slots]
         self.x_kind: Any = found_kinds[0]
         self.y_kind: Any = found_kinds[1] if len(found_kinds) > 1 else None
+
+    def _count(self) -> None:
+        """Count the windows of each scene, by its size."""
+        sizes = self._sizes
+        self._across = np.array([self._steps(int(width), 1) for _, width in sizes])
+        down = np.array([self._steps(int(height), 0) for height, _ in sizes])
+        counts = down * self._across if self._random is None else np.full(len(sizes), self._random)
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.first_op = None if self._random is None else RandomWindow.of(self)
 
     def _require_alike(self, found: Sequence[Raster]) -> None:
@@ -211,21 +230,26 @@ class Windows:
         return f"Windows({len(self)} in {what} of {len(self._sizes)} scenes, {self._path(0, 0)!r} the first)"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_kept": None}
+        return {name: value for name, value in self.__dict__.items() if name != "pieces"} | {"_kept": None}
 
     def read(self, index: int) -> Any:
         scene, inside = self._place(index)
         if self._random is not None:
             return self._packed([np.array([index, number]) for number in range(len(self._names))])
-        rows, columns = self._grid(scene, inside)
+        rows, columns = self._window(self._grid(scene, inside))
         return self._packed([self.part(number, scene, rows, columns) for number in range(len(self._names))])
 
-    def part(self, number: int, scene: int, top: int, left: int) -> NDArray[Any]:
-        """Return a window of a part by the numbers of the part and of the scene; raise BadSampleError if that fails."""
-        rows, columns = (slice(at, at + size) for at, size in zip((top, left), self._size, strict=True))
+    def _window(self, corner: Sequence[int]) -> tuple[slice, slice]:
+        rows, columns = (slice(at, at + size) for at, size in zip(corner, self._size, strict=True))
+        return rows, columns
+
+    def part(self, number: int, scene: int, rows: slice, columns: slice) -> NDArray[Any]:
+        """Read some of a part by the numbers of the part and of the scene; raise BadSampleError if that fails."""
         path, alike = self._path(number, scene), self._parts[number]
         opened, tiles = self._open_here()
         try:
+            if self._unpacked is not None:
+                return self._cut(*self._unpacked, number, scene, rows, columns)
             raster = opened.get(path, lambda: self._again(path, alike, scene), lambda _: 1)
             found = raster.window(rows, columns, self._bands[number], tiles)
         except AutopipeError as error:
@@ -242,10 +266,10 @@ class Windows:
 
     def _again(self, path: str, alike: _Alike, scene: int) -> Raster:
         raster = rasters.opened(path, bands_first=self._bands_first)
-        if raster.shape[:2] != tuple(self._sizes[scene]) or raster.dtype != alike.dtype:
+        if raster.shape[:2] != tuple(self._whole[scene]) or raster.dtype != alike.dtype:
             raise BadSampleError(
                 f"`{path}` was replaced: it has {raster.shape[0]}x{raster.shape[1]} pixels of {raster.dtype}, and had "
-                f"{self._sizes[scene][0]}x{self._sizes[scene][1]} of {alike.dtype}.",
+                f"{self._whole[scene][0]}x{self._whole[scene][1]} of {alike.dtype}.",
                 hint="Open the source again.",
             )
         return raster
@@ -282,16 +306,15 @@ class Windows:
         """Return a part, by its number, of the window of a scene that two random numbers choose."""
         scene, _ = self._place(index)
         spare = self._sizes[scene] - self._size + 1
-        top, left = (int(share * count) for share, count in zip(random, spare, strict=True))
-        return self.part(number, scene, top, left)
+        corner = [int(share * count) for share, count in zip(random, spare, strict=True)]
+        return self.part(number, scene, *self._window(corner))
 
     def name(self, index: int) -> str:
         scene, inside = self._place(index)
         path = self._path(0, scene)
         if self._random is not None:
             return f"random window {inside} of {path}"
-        rows, columns = (slice(at, at + size) for at, size in zip(self._grid(scene, inside), self._size, strict=True))
-        return f"{_named(rows, columns)} of {path}"
+        return f"{_named(*self._window(self._grid(scene, inside)))} of {path}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         scenes = range(len(self._sizes)) if indices is None else sorted({self._place(index)[0] for index in indices})
@@ -305,11 +328,79 @@ class Windows:
         root = os.path.commonpath([Path(file).parent for file in files])
         entries = [(b"", os.fsencode(os.path.relpath(file, root))) for file in files]
         cut = (self._size, self._stride, self._edge, self._random, self._bands, self._nodata, self._bands_first)
-        said = repr((cut, self._names, None if self._chosen is None else self._chosen.tolist()))
+        part = [] if np.array_equal(self._sizes, self._whole) else [self._sizes.tolist()]
+        said = repr((cut, self._names, None if self._chosen is None else self._chosen.tolist(), *part))
         return f"{PathList(root, entries).digest()} windows={short_digest(said.encode())} count={len(self)}"
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
         return None
+
+    # ------------------------------------------------------------ scenes that are kept unpacked
+
+    @functools.cached_property
+    def pieces(self) -> Windows | None:
+        """The grid out of whose windows those at random positions are cut if it is kept: each has whole tiles of the
+        first packed part, but at the edges. None for a grid, and if no scene is packed.
+        """
+        tile = next((each.tile for each in self._parts if each.tile is not None), None)
+        if self._random is None or tile is None:
+            return None
+        sides = [
+            min(int(least), -(-size // side) * side)
+            for least, size, side in zip(self._sizes.min(axis=0), self._size, tile, strict=False)
+        ]
+        made = copy.copy(self)
+        made._size = made._stride = sides[0], sides[1]
+        made._random, made._unpacked, made._edge = None, None, "moved"
+        made._count()
+        return made
+
+    def over(self, kept: Pieces) -> Windows:
+        """Return the windows cut out of `pieces` that are kept somewhere."""
+        made = copy.copy(self)
+        assert self.pieces is not None
+        made._unpacked = kept, self.pieces
+        made._count()
+        return made
+
+    def some(self, count: int) -> Windows:
+        """Return about so many of the windows, of about so many pieces: of some scenes the rows above."""
+        assert self.pieces is not None
+        share, high = count / len(self.pieces), self.pieces._size[0]
+        scenes = list(spread(len(self._sizes), max(2, math.ceil(share * len(self._sizes)))))
+        made = copy.copy(self)
+        made._paths = [
+            PathList("/", [_entry(self._path(number, scene)) for scene in scenes]) for number in range(len(self._names))
+        ]
+        made._whole, made._sizes = self._whole[scenes], self._sizes[scenes]
+        rows = np.ceil(share * len(self._sizes) / len(scenes) * made._sizes[:, 0] / high).astype(np.int64) * high
+        made._sizes[:, 0] = np.minimum(np.maximum(rows, high), made._sizes[:, 0])
+        made._random = max(1, math.ceil(count / len(scenes)))
+        made._count()
+        return made
+
+    def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
+        """Return some rows and columns of a part of a window, by the part's name. Raise as `read`."""
+        scene, inside = self._place(index)
+        top, left = self._grid(scene, inside)
+        down, across = slice(top + rows.start, top + rows.stop), slice(left + columns.start, left + columns.stop)
+        return self.part(self._names.index(part), scene, down, across)
+
+    def _cut(self, kept: Pieces, grid: Windows, number: int, scene: int, rows: slice, columns: slice) -> NDArray[Any]:
+        out: NDArray[Any] | None = None
+        first, (height, width) = int(grid._starts[scene]), self._sizes[scene].tolist()
+        for row, to_rows, from_rows in rasters.in_grid(rows, grid._size[0], height):
+            for column, to_columns, from_columns in rasters.in_grid(columns, grid._size[1], width):
+                index = first + row * int(grid._across[scene]) + column
+                try:
+                    box = kept.box(index, self._names[number], from_rows, from_columns)
+                except BadSampleError:  # a piece of several tiles, of which those that are wanted may be sound
+                    box = grid.box(index, self._names[number], from_rows, from_columns)
+                if out is None:
+                    out = np.empty((rows.stop - rows.start, columns.stop - columns.start, *box.shape[2:]), box.dtype)
+                out[to_rows, to_columns] = box
+        assert out is not None
+        return out
 
 
 # -------------------- at random positions
@@ -374,10 +465,11 @@ class _Alike:
     bands: int
     dtype: np.dtype[Any]
     nodata: float | None
+    tile: tuple[int, int, int] | None
 
     @classmethod
     def of(cls, raster: Raster) -> _Alike:
-        return cls(raster.path, raster.shape[2], raster.dtype, raster.nodata)
+        return cls(raster.path, raster.shape[2], raster.dtype, raster.nodata, raster.tile)
 
 
 def _entry(path: str) -> tuple[bytes, bytes]:

@@ -9,6 +9,7 @@ read-only: an op that wrote into one would change the sample for all later epoch
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import fcntl
 import itertools
@@ -24,8 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
+from autopipe.errors import BadSampleError
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
+from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, has_room
 
 # -------------------- slots
@@ -325,7 +328,7 @@ class MemoryCache:
     def of(cls, recipe: Recipe, block: SharedBlock | None = None) -> Self | None:
         if recipe.cached == 0:
             return None
-        count, each = len(recipe.source), recipe.kept_bytes
+        count, each = len(recipe.kept_source), recipe.kept_bytes
         return cls(recipe.fixed_spec, count, recipe.cached, block, sample_bytes=each)
 
     @classmethod
@@ -346,7 +349,7 @@ class MemoryCache:
         """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
         if recipe.cached == 0:
             return 0
-        return MemoryCache.bytes_of(recipe.fixed_spec, len(recipe.source), recipe.cached, recipe.kept_bytes)
+        return MemoryCache.bytes_of(recipe.fixed_spec, len(recipe.kept_source), recipe.cached, recipe.kept_bytes)
 
     @staticmethod
     def bytes_of(spec: SampleSpec, count: int, fraction: float, sample_bytes: float = 0.0) -> int:
@@ -413,8 +416,55 @@ class MemoryCache:
         return self._room.parts
 
 
+class PiecesInMemory:
+    """The pieces of which samples are cut (see `workload.data.source`), from a cache, which keeps them as it can.
+
+    Attributes:
+        source: has the pieces.
+        cache: of this process; None: all are read from the source.
+    """
+
+    def __init__(self, source: Any, spec: SampleSpec) -> None:
+        self.source, self._spec = source, spec
+        self.cache: MemoryCache | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"cache": None}
+
+    def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
+        cache = self.cache
+        kept = None
+        if cache is not None and cache.keeps(index):
+            kept = cache.get(index) or self._put(cache, index)
+        if kept is None:
+            found: NDArray[Any] = self.source.box(index, part, rows, columns)
+            return found
+        array: NDArray[Any] = kept[self._spec.labels.index(part)]
+        return array[rows, columns]
+
+    def _put(self, cache: MemoryCache, index: int) -> Sample:
+        sample = normalise(self.source.read(index), self._spec.structure)
+        cache.put(index, *sample)
+        return sample
+
+    def fill(self, cache: MemoryCache, threads: int) -> None:
+        """Keep all pieces; those that cannot be read are left to the samples that need them."""
+        missing = [index for index in range(len(self.source)) if cache.keeps(index) and not cache.holds(index)]
+
+        def put(index: int) -> None:
+            with contextlib.suppress(BadSampleError):
+                self._put(cache, index)
+
+        with concurrent.futures.ThreadPoolExecutor(threads, "autopipe-unpack") as pool:
+            try:
+                collections.deque(pool.map(put, missing), maxlen=0)
+            except BaseException:  # also Ctrl-C
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
 def _key(recipe: Recipe) -> tuple[object, ...]:
-    return "cache", id(recipe.source), recipe.fixed_spec, recipe.fixed_steps, recipe.cached, recipe.kept_bytes
+    return "cache", id(recipe.kept_source), recipe.fixed_spec, recipe.fixed_steps, recipe.cached, recipe.kept_bytes
 
 
 def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | Heap:

@@ -68,6 +68,8 @@ class Kernel:
         """Make samples; `readers` threads read the samples named to `begin`. Call `close` at the end.
         Raise LoaderError if the system does not allow so many threads.
         """
+        if recipe.pieces is not None and cache is not None:
+            recipe.pieces.cache, cache = cache, None
         trace = None if recipe.trace is None else Trace(recipe.trace)
         self.undo = contextlib.ExitStack()  # what is done at the end
         self._ahead: ReadAhead | None = None

@@ -14,7 +14,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from autopipe.hardware import disk
 from autopipe.workload import digests
 from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import OpenFile, is_url, located, require_text, scheme, shown
+from autopipe.workload.data.arrays import boxed
+from autopipe.workload.data.paths import OpenFile, Ranges, is_url, located, require_text, scheme, shown
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, Source, cuts
@@ -151,14 +152,6 @@ def shard_file(name: str, shard: int) -> str:
     return f"{stem}-{shard:05d}.{ending}"
 
 
-class Ranges(Protocol):
-    """A file that is read by ranges."""
-
-    def read(self, start: int, count: int) -> bytes:
-        """Return some bytes; raise BadSampleError if they cannot be read, or the file ends before."""
-        ...
-
-
 class Column:
     """A part of the samples of an open shard, in a file, read by many threads at once."""
 
@@ -184,6 +177,13 @@ class Column:
         shape = field.shape if self._shapes is None else self._shapes[row]
         array: NDArray[Any] = np.frombuffer(content, field.dtype).reshape(shape or ())
         return array.item() if field.kind is FieldKind.LABEL and array.ndim == 0 else array[()]
+
+    def box(self, row: int, rows: slice, columns: slice) -> NDArray[Any]:
+        """Read some rows and columns of a sample's array alone. Raise BadSampleError if they cannot be read."""
+        shape, dtype = self._field.shape, self._field.dtype
+        assert shape is not None  # of a piece out of which samples are cut
+        assert dtype is not None
+        return boxed(self._file, self._starts[row], shape, dtype, rows, columns)
 
     def place(self, row: int) -> tuple[int, ...]:
         """Return where the part of a sample lies on a disk, as the members of a `native.SPAN`."""

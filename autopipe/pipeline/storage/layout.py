@@ -328,6 +328,14 @@ class StoredSource:
         ((shard, row),) = self._found([index])
         return self._spec.packed([None if column is None else column[row] for column in shard])
 
+    def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
+        """Return some rows and columns of a part of a sample, by its label. Raise as `read`."""
+        if index in self.record.bad:
+            raise BadSampleError(self.record.bad[index])
+        ((shard, row),) = self._found([index])
+        found: NDArray[Any] = shard[self._spec.labels.index(part)].box(row, rows, columns)
+        return found
+
     @property
     def spans(self) -> data_source.Spans | None:
         return None if self.remote is not None else self._spans

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import DataError, shortened
 from autopipe.workload.data import source
-from autopipe.workload.data.paths import OpenFile, Place, is_url, located, short_digest, shown, spread
+from autopipe.workload.data.paths import OpenFile, Place, Ranges, is_url, located, short_digest, shown, spread
 from autopipe.workload.plain_code import Library, PlainSource, columns, names, quoted
 from autopipe.workload.sample import FieldKind, Rows, SampleSpec, Structure, label, part_at, paths_of, triple
 from autopipe.workload.sample import Path as PartPath
@@ -31,6 +31,7 @@ Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 _CHANNELS = (1, 3, 4)
 _SMALL_BYTES = 1 << 13  # of a row: to read a larger one takes no longer than to copy it
 _HASH_WHOLE_BYTES = 1 << 20
+_NARROW = 4  # of rows that are more than so many times as wide as what is wanted of them, that alone is read
 _PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 
 
@@ -258,6 +259,22 @@ class _Rows:
         content = b"".join(self.row(index).tobytes() for index in rows)
         described = (f"array={self.dtype}[{shape}]", f"content={short_digest(content)}")
         return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
+
+
+def boxed(
+    file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], rows: slice, columns: slice
+) -> NDArray[Any]:
+    """Read a part of an array (height, width, ...) that lies in a file from byte `start` on; it may be read-only. Raise
+    BadSampleError if the file ends before. It is not mapped: one that is cut meanwhile would end the process.
+    """
+    high, wide, whole = rows.stop - rows.start, columns.stop - columns.start, shape[1]
+    pixel = math.prod(shape[2:]) * dtype.itemsize
+    if whole <= _NARROW * wide:
+        content = file.read(start + rows.start * whole * pixel, high * whole * pixel)
+        return np.frombuffer(content, dtype).reshape(high, whole, *shape[2:])[:, columns]
+    first = start + columns.start * pixel
+    content = b"".join([file.read(first + row * whole * pixel, wide * pixel) for row in range(rows.start, rows.stop)])
+    return np.frombuffer(content, dtype).reshape(high, wide, *shape[2:])
 
 
 def npy_mapped(file: Path) -> np.memmap[Any, Any]:

@@ -22,7 +22,7 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import unquote
 
 from autopipe.errors import BadSampleError, DataError, DataWarning, near, printable
@@ -309,6 +309,14 @@ def read_at(descriptor: int, count: int, start: int) -> bytes:
     while len(content) < count and (more := os.pread(descriptor, count - len(content), start + len(content))):
         content += more
     return content
+
+
+class Ranges(Protocol):
+    """A file that is read by ranges."""
+
+    def read(self, start: int, count: int) -> bytes:
+        """Return some bytes; raise BadSampleError if they cannot be read, or the file ends before."""
+        ...
 
 
 class OpenFile:

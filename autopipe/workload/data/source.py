@@ -13,7 +13,7 @@ import textwrap
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,9 @@ class Subset(Around):
     def read(self, index: int) -> Any:
         return self.source.read(self._place(index))
 
+    def over(self, kept: Pieces) -> Subset:
+        return Subset(over(self.source, kept), self._count)
+
     @property
     def spans(self) -> Spans | None:
         spans = spans_half(self.source)
@@ -87,6 +90,43 @@ class Subset(Around):
 
     def _place(self, index: Any) -> Any:
         return index * self._stride
+
+
+# -------------------- pieces
+# A source whose samples are cut anew in each epoch, out of larger things, may offer those to keep. Its `pieces` are a
+# source of arrays of one shape; `over(kept)` returns it as it cuts samples out of kept ones, and `some(count)` returns
+# about so many samples out of about so many pieces.
+
+
+class Pieces(Protocol):
+    """Pieces that are kept somewhere."""
+
+    def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
+        """Return some rows and columns of a part of a piece, by its label; raise BadSampleError if that fails."""
+        ...
+
+
+def pieces(source: Source) -> Source | None:
+    """Return what is kept in place of the source's samples; None if the samples are."""
+    found: Source | None = getattr(source, "pieces", None) if callable(getattr(source, "over", None)) else None
+    return found
+
+
+def over(source: Any, kept: Pieces) -> Source:
+    """Return a source with pieces as it cuts its samples out of kept ones."""
+    found: Source = source.over(kept)
+    return found
+
+
+def part(source: Any, count: int) -> Source:
+    """Return about so many samples for a trial; what can be kept of them is as little."""
+    if (whole := pieces(source)) is None:
+        return Subset(source, count)
+    some: Source = source.some(min(count, len(whole)))
+    return some
+
+
+# -------------------- facts
 
 
 def files(source: Source, indices: Iterable[int] | None = None) -> list[str]:

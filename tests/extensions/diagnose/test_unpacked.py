@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import zarr
 
 from autopipe.extensions.diagnose.unpacked import Unpacked
 
@@ -17,10 +19,10 @@ COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    for owner in (h5py.Dataset, np.lib.npyio.NpzFile):
+    for owner in (h5py.Dataset, np.lib.npyio.NpzFile, zarr.Array):
         monkeypatch.setattr(owner, "__getitem__", owner.__getitem__)  # it is given back
     found: list[str] = []
-    for module in (h5py, np):
+    for module in (h5py, np, zarr):
         Unpacked(lambda message, line: found.append(message), lambda frame: f"line {frame.f_lineno}").look_at(module)
     return found
 
@@ -113,3 +115,39 @@ def test_files_of_one_sample_each_are_not_told_of(told: list[str], tmp_path: Pat
         np.savez_compressed(tmp_path / f"{at}.npz", image=np.zeros((2**20,), np.uint8))
         np.load(tmp_path / f"{at}.npz")["image"]
     assert told == []
+
+
+def test_windows_of_a_zarr_array_are_told_of_if_its_chunks_are_much_larger(told: list[str], tmp_path: Path) -> None:
+    for name, side in (("large", 256), ("fitting", 16)):
+        scene = zarr.create_array(tmp_path / f"{name}.zarr", data=np.ones((SIZE, SIZE), "u2"), chunks=(side, side))
+        for at in range(16):
+            scene[16 * at : 16 * at + 16, 32:48]
+    (message,) = told
+    assert "256 times" in message
+    assert "chunks=(16, 16)" in message
+
+
+def test_windows_that_rasterio_reads_are_told_of_if_blocks_are_much_larger(
+    told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rasterio = pytest.importorskip("rasterio")
+    warnings.filterwarnings("ignore", message="Dataset has no geotransform")
+    monkeypatch.setattr(rasterio.io.DatasetReader, "read", rasterio.io.DatasetReader.read)
+    Unpacked(lambda message, line: told.append(message), lambda frame: "line").look_at(rasterio)
+    for name, codec, sides in (("wide", "deflate", {}), ("tiled", "deflate", {"tiled": True}), ("plain", None, {})):
+        values = np.ones((6, 1024, 1024), np.uint16)
+        described = {"height": 1024, "width": 1024, "count": 6, "dtype": "uint16", "driver": "GTiff"}
+        described |= {"compress": codec, "blockxsize": 128, "blockysize": 128} | sides if sides else {"compress": codec}
+        with rasterio.open(tmp_path / f"{name}.tif", "w", interleave="pixel", **described) as file:
+            file.write(values)
+        for at in range(16):
+            with rasterio.open(tmp_path / f"{name}.tif") as scene:
+                window = rasterio.windows.Window(128 * (at % 8), 128 * (at // 8), 128, 128)
+                assert scene.read(window=window).shape == (6, 128, 128)
+        with rasterio.open(tmp_path / f"{name}.tif") as scene:
+            for _ in range(16):  # GDAL holds these blocks
+                scene.read(window=((0, 128), (0, 128)))
+    (message,) = told
+    assert "wide.tif" in message
+    assert "8 times" in message
+    assert "(128, 128)" in message

@@ -119,6 +119,24 @@ def test_bands_in_pages_of_a_tiff_and_in_front_of_an_array_are_brought_behind(
         assert_pixels(Windows(tmp_path / name, size=24, bands_first=True))
 
 
+@pytest.mark.parametrize("bands_first", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [">u2", "<u2"])
+def test_every_order_of_an_array_gives_the_pixels_of_the_scene(
+    order: Any, dtype: str, bands_first: bool, tmp_path: Path
+) -> None:
+    for name, scene in (("a", SCENE), ("one", SCENE[:, :, :1])):
+        turned = np.moveaxis(scene, 2, 0) if bands_first else scene
+        saved(tmp_path / f"{name}.npy", np.array(turned, dtype, order=order))
+        for side in (7, 40):  # of which rows are read in part, and as a whole
+            data = Windows(tmp_path / f"{name}.npy", size=side, bands_first=bands_first)
+            np.testing.assert_array_equal(data.read(0), scene[:side, :side])
+            np.testing.assert_array_equal(data.read(len(data) - 1), scene[-side:, -side:])
+    assert_pixels(Windows(tmp_path / "a.npy", size=24, bands=(6, 2), bands_first=bands_first), (6, 2))
+    saved(tmp_path / "flat.npy", np.array(SCENE[:, :, 0], dtype, order=order))
+    np.testing.assert_array_equal(Windows(tmp_path / "flat.npy", size=9).read(0), SCENE[:9, :9, :1])
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_zarr_array_of_either_version_gives_the_pixels_of_the_scene(version: Any, tmp_path: Path) -> None:
     zarr.create_array(tmp_path / "a.zarr", data=SCENE, chunks=(32, 50, 4), zarr_format=version)

@@ -1,0 +1,329 @@
+"""Windows at random positions that are cut out of scenes which are kept unpacked: the same batches as from the files,
+in every loader and place, whatever happens to the files and to what is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tifffile
+from numpy.typing import NDArray
+
+import autopipe as ap
+from autopipe.errors import BadSampleError, StorageError
+from autopipe.extensions.raster import rasters
+from autopipe.extensions.raster.windows import Windows
+from autopipe.measure import fingerprint, formats, session
+from autopipe.measure.feed import Parts
+from autopipe.pipeline import assembly
+from autopipe.pipeline.batching import kernel
+from autopipe.pipeline.batching.cache import MemoryCache
+from autopipe.pipeline.storage.array import Array
+from autopipe.workload.data import source
+from autopipe.workload.ops import planner
+from tests.fakes.facts import DESCRIBED
+
+SCENE = np.random.default_rng(0).integers(0, 60_000, (70, 90, 3)).astype(np.uint16)
+LOADERS = {
+    "threads": ap.Threads(workers=2),
+    "processes": ap.Processes(workers=2),
+    "tfdata": ap.TfData(num_parallel_calls=2),
+}
+KEEPS = ("array", "memory", "memory:40%", "array+memory")
+
+
+def tiff(path: Path, array: NDArray[Any] = SCENE, **options: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packed = {"tile": (32, 16), "compression": "zlib", "photometric": "minisblack", "metadata": None} | options
+    tifffile.imwrite(path, array, planarconfig="contig" if array.ndim == 3 else None, **packed)
+    return path
+
+
+def write(root: Path) -> None:
+    """Write two scenes of unlike sizes, with masks in other tiles."""
+    for name, high in (("a", 70), ("b", 41)):
+        tiff(root / "images" / f"{name}.tif", SCENE[:high])
+        tiff(root / "masks" / f"{name}.tif", (SCENE[:high, :, 0] % 7).astype(np.uint8), tile=(16, 48))
+
+
+def workload_of(root: Path, *, size: Any = (20, 24), random: int = 6, **options: Any) -> ap.Workload:
+    """Return a workload whose ops use the random numbers that follow those of the windows."""
+    data = Windows({"image": root / "images", "mask": root / "masks"}, root / "masks", size=size, random=random)
+    ops = [ap.RandomFlip(), ap.On("image", ap.Normalize([1.0, 2.0, 3.0], [2.0] * 3))]
+    return ap.Workload(data=data, ops=ops, batch_size=4, seed=3, converted=str(root / "converted"), **options)
+
+
+def scenes(root: Path, **options: Any) -> ap.Workload:
+    write(root)
+    return workload_of(root, **options)
+
+
+def batches(workload: ap.Workload, keep: str = "none", loader: Any = LOADERS["threads"]) -> list[NDArray[Any]]:
+    with ap.build_loader(workload, ap.PipelineConfig(loader=loader, keep=keep)) as made:
+        return [
+            np.array(part)
+            for epoch in range(2)
+            for x, y in made.epoch(epoch)
+            for part in ([*x.values(), y] if isinstance(x, dict) else [x, y])
+        ]
+
+
+def assert_same(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> None:
+    assert len(wanted) == len(found)
+    for first, second in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("size", [(20, 24), (32, 16), (40, 80), (41, 90), 1])
+def test_windows_come_out_of_kept_scenes_as_out_of_their_files(size: Any, tmp_path: Path) -> None:
+    workload = scenes(tmp_path, size=size)
+    wanted = batches(workload)
+    ap.convert(workload, to="array")
+    for keep in KEEPS:
+        assert_same(wanted, batches(workload, keep))
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_every_loader_cuts_windows_out_of_kept_scenes(name: str, tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    wanted = batches(workload)
+    ap.convert(workload, to="array")
+    for keep in KEEPS:
+        assert_same(wanted, batches(workload, keep, LOADERS[name]))
+
+
+def test_a_scene_is_unpacked_once_and_then_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiff(tmp_path / "a.tif")
+    workload = ap.Workload(
+        data=Windows(path, size=(20, 24), random=40), ops=[], batch_size=8, converted=str(tmp_path / "converted")
+    )
+    plan = planner.make_plan(workload)
+    unpacked: list[tuple[int, int, int]] = []
+    whole = rasters._Tiff.unpacked
+
+    def counted(raster: rasters._Tiff, row: int, column: int, plane: int) -> NDArray[Any]:
+        unpacked.append((row, column, plane))
+        return whole(raster, row, column, plane)
+
+    monkeypatch.setattr(rasters._Tiff, "unpacked", counted)
+    opened = assembly.opener(workload, plan=plan)
+    with opened(ap.PipelineConfig(loader=LOADERS["threads"], keep="memory")) as loader:
+        assert loader.fill_seconds > 0
+        seen = len(unpacked)
+        list(loader.epoch(0))
+    assert len(unpacked) == seen
+    ap.convert(workload, to="array")
+    seen = len(unpacked)
+    batches_of(opened, "array")
+    assert len(unpacked) == seen
+
+
+def batches_of(opened: Any, keep: str) -> None:
+    with opened(ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as loader:
+        list(loader.epoch(0))
+
+
+def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    plan = planner.make_plan(workload)
+    recipe = assembly.recipe_of(workload, ap.PipelineConfig(loader=LOADERS["threads"], keep="memory"), plan)
+    pieces = source.pieces(workload.data)
+    assert pieces is not None
+    each = sum(np.asarray(part).nbytes for part in (*pieces.read(0)[0].values(), pieces.read(0)[1]))
+    assert session.fixed_bytes(workload, plan) == each * len(pieces)
+    assert each * len(pieces) <= MemoryCache.bytes_needed(recipe) <= each * len(pieces) + 1000
+    assert session.cut_sizes(workload, plan) == {"array": {1: each * len(pieces)}}
+
+
+@pytest.mark.parametrize("keep", ["array", "memory"])
+@pytest.mark.parametrize("size", [(20, 16), (40, 24)])
+def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
+    size: Any, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 1.0)
+    write(tmp_path)
+    with tifffile.TiffFile(tmp_path / "images" / "a.tif") as file:
+        place = file.pages.first.dataoffsets[8]
+    content = bytearray((tmp_path / "images" / "a.tif").read_bytes())
+    content[place : place + 20] = bytes(20)
+    (tmp_path / "images" / "a.tif").write_bytes(content)
+    workload = workload_of(tmp_path, size=size, random=60, on_bad_sample="skip", bad_sample_log=os.devnull)
+    wanted, bad = skipping(workload, "none")
+    assert bad
+    ap.convert(workload, to="array")
+    found, its_bad = skipping(workload, keep)
+    assert its_bad == bad
+    assert_same(wanted, found)
+
+
+def skipping(workload: ap.Workload, keep: str) -> tuple[list[NDArray[Any]], dict[int, int]]:
+    with ap.build_loader(workload, ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as made:
+        found = [np.array(part) for x, y in made.epoch(0) for part in (*x.values(), y)]
+        return found, made.bad_samples  # type: ignore[attr-defined]
+
+
+def test_a_damaged_scene_ends_the_conversion_unless_bad_samples_are_skipped(tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    (tmp_path / "images" / "a.tif").write_bytes((tmp_path / "images" / "a.tif").read_bytes()[:-2000])
+    with pytest.raises(BadSampleError, match=r"a\.tif"):
+        ap.convert(workload, to="array")
+
+
+def test_a_scene_that_changed_since_is_noticed(tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    ap.convert(workload, to="array")
+    batches(workload, "array")
+    changed = tiff(tmp_path / "images" / "a.tif", SCENE + 1)
+    os.utime(changed, ns=(1, 1))
+    with pytest.raises(StorageError, match="times"):
+        batches(workload_of(tmp_path), "array")
+
+
+def test_scenes_kept_with_other_bands_or_for_other_sizes_are_no_others(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif")
+
+    def of(**options: Any) -> ap.Workload:
+        data = Windows(path, **{"size": 20, "random": 8, **options})
+        return ap.Workload(data=data, ops=[], batch_size=4, converted=str(tmp_path / "converted"))
+
+    ap.convert(of(), to="array")
+    for same in ({}, {"random": 16}, {"size": (18, 30)}):
+        batches_of(assembly.opener(of(**same)), "array")
+    for other in ({"bands": (1, 2)}, {"size": 40}, {"nodata": 5}):
+        with pytest.raises(StorageError):
+            batches_of(assembly.opener(of(**other)), "array")
+
+
+def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = scenes(tmp_path)
+    wanted, write, shards = batches(workload), Array.write_shard, list[int]()
+
+    def full(form: Array, samples: Iterable[Any], spec: Any, to: Path) -> None:
+        shards.append(len(shards))
+        if len(shards) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(form, samples, spec, to)
+
+    monkeypatch.setattr(Array, "write_shard", full)
+    with pytest.raises(StorageError, match="disk is full"):
+        ap.convert(workload, to="array", workers=1)
+    with pytest.raises(StorageError):
+        batches(workload, "array")
+    monkeypatch.undo()
+    assert ap.convert(workload, to="array").figures.kept > 0
+    assert_same(wanted, batches(workload, "array"))
+
+
+def _killed(root: Path) -> None:
+    def stop(done: int, total: int) -> None:
+        if done:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    ap.convert(workload_of(root), to="array", workers=1, on_progress=stop)
+
+
+def test_a_kill_keeps_what_is_written(tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    process = multiprocessing.get_context("spawn").Process(target=_killed, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert ap.convert(workload, to="array").figures.kept > 0
+    assert_same(batches(workload), batches(workload, "array"))
+
+
+def _waiting(root: Path, begun: Any, go_on: Any) -> None:
+    def wait(done: int, total: int) -> None:
+        begun.set()
+        go_on.wait()
+
+    ap.convert(workload_of(root), to="array", on_progress=wait)
+
+
+def test_of_two_processes_that_keep_the_same_scenes_one_does(tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    context = multiprocessing.get_context("spawn")
+    begun, go_on = context.Event(), context.Event()
+    process = context.Process(target=_waiting, args=(tmp_path, begun, go_on))
+    process.start()
+    begun.wait()
+    with pytest.raises(StorageError, match="at work"):
+        ap.convert(workload, to="array")
+    go_on.set()
+    process.join()
+    assert process.exitcode == 0
+    assert_same(batches(workload), batches(workload, "array"))
+
+
+def test_scenes_that_are_not_packed_are_not_kept(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", SCENE)
+    tiff(tmp_path / "a.tif")
+    against = []
+    for name in ("a.npy", "a.tif"):
+        workload = ap.Workload(data=Windows(tmp_path / name, size=16, random=8), ops=[], batch_size=4)
+        found = session.impossible_to_feed(workload, planner.make_plan(workload))
+        against.append({each.value for each in found if each.parameter == "keep"})
+    assert against == [{"memory", "array", "tfrecord", "encoded"}, {"tfrecord", "encoded"}]
+
+
+@pytest.mark.parametrize("keep", ["array", "memory"])
+def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str, tmp_path: Path) -> None:
+    tiff(tmp_path / "a.tif", np.tile(SCENE, (4, 1, 1)))
+    data = Windows(tmp_path / "a.tif", size=16, random=64)
+    workload = ap.Workload(data=data, ops=[], batch_size=2)
+    parts = Parts(workload, planner.make_plan(workload))
+    config = ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)
+    try:
+        part = parts.part_for(config, makes=lambda: 6.0, trains=1e9, folder=str(tmp_path))
+        whole, some = source.pieces(data), source.pieces(part.workload.data)
+        assert whole is not None
+        assert some is not None
+        assert len(some) < len(whole) / 2
+        assert part.share == len(some) / len(whole)
+        assert len(part.workload.data) >= 8
+        assert some.digest() != whole.digest()  # type: ignore[attr-defined]
+        if part.conversion is not None:
+            assert (part.conversion.samples, part.conversion.whole) == (len(some), len(whole))
+        assert_same(batches_x(part.workload, "none"), batches_x(part.workload, keep))
+    finally:
+        parts.close()
+
+
+def batches_x(workload: ap.Workload, keep: str) -> list[NDArray[Any]]:
+    with ap.build_loader(workload, ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as made:
+        return [np.array(batch[0]) for batch in made.epoch(0)]
+
+
+def test_a_set_beside_an_artifact_is_known_as_that_of_the_scenes(tmp_path: Path) -> None:
+    workload = scenes(tmp_path)
+    plan = planner.make_plan(workload)
+    ap.convert(workload, to="array")
+    whole = source.pieces(workload.data)
+    assert whole is not None
+    described = DESCRIBED.model_copy(
+        update={
+            "pieces": (len(whole), source.digest(whole)),
+            "first_ops": fingerprint.first_ops(plan),
+            "cuts": session.cut_sizes(workload, plan),
+        }
+    )
+    config = ap.PipelineConfig(loader=LOADERS["threads"], keep="array")
+    assert fingerprint.is_beside(tmp_path, described, config)
+    assert not fingerprint.is_beside(tmp_path, described.model_copy(update={"pieces": (len(whole), "else")}), config)
+
+
+def test_formats_compare_packed_scenes_with_unpacked_ones(tmp_path: Path) -> None:
+    path = tiff(tmp_path / "a.tif", np.zeros((128, 128, 3), np.uint16), tile=(32, 32))
+    workload = ap.Workload(data=Windows(path, size=32, random=12), ops=[], batch_size=4)
+    packed, raw = formats.formats(workload).forms
+    assert (packed.name, raw.name) == (formats.AS_THEY_ARE, "raw pixels")
+    assert raw.bytes_per_image == 32 * 32 * 3 * 2
+    assert packed.bytes_per_image == path.stat().st_size / 16
