@@ -15,13 +15,17 @@ import shlex
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, DataWarning, WorkloadError, near, shortened, users_lines
 from autopipe.hardware import processes
+from autopipe.pipeline.batching.datasets import has_batches
+from autopipe.pipeline.wrap import wrap
 from autopipe.workload.workload import Workload
 
 _FRAMES = 3
@@ -34,8 +38,9 @@ def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
     package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported already,
     or that this process runs: importing it once more would train, and tune, once more. `may_call` is for names from the
-    user; an artifact alone may not name a function. Raises WorkloadError if the file, module or attribute does not
-    exist, is something else, or cannot be imported.
+    user; an artifact alone may not name a function. A dataset of the user's own becomes a workload
+    without a model. Raises WorkloadError if the file, module or attribute does not exist, is something else, or cannot
+    be imported.
     """
     module, target, attribute = _imported(reference, "workload", "train.py:workload")
     return _workload_in(module, attribute, target, may_call=may_call)
@@ -179,31 +184,26 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
             f"`{target}` has no `{attribute}`.{near(attribute, names)}",
             hint=f"It has {found}." if found else f"Add to it: {attribute} = ap.Workload(...)",
         )
-    value = getattr(module, attribute)
-    if isinstance(value, types.FunctionType):
-        _require_callable(value, attribute, target, may_call=may_call)
+    value = named = getattr(module, attribute)
+    if isinstance(named, types.FunctionType):
+        _require_callable(named, attribute, target, may_call=may_call)
         with _users_code(f"`{attribute}()` of `{target}` raised"):
-            value = value()
-    if not isinstance(value, Workload):
-        raise WorkloadError(
-            f"`{attribute}` of `{target}` must be a Workload, or a function that returns one,"
-            f" but is {shortened(value)}.",
-            hint=_hint(value, attribute, is_made=value is not getattr(module, attribute)),
-        )
-    return value
-
-
-def _hint(value: object, attribute: str, *, is_made: bool) -> str:
-    kinds = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(value).__mro__}
-    is_read = "tensorflow.DatasetV2" in kinds or isinstance(value, types.GeneratorType)
-    if "keras.PyDataset" in kinds or (is_read and is_made):
-        return f"This is a dataset of your own. Write workload = ap.wrap({attribute}, model=build_model)."
-    if is_read:
-        return (
-            "This is a dataset of your own. Put what makes it into a function, make_dataset(), and write"
-            " workload = ap.wrap(make_dataset, model=build_model, parameters={...}): examples/existing_tfdata."
-        )
-    return f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
+            value = named()
+    if isinstance(value, Workload):
+        return value
+    is_plain = isinstance(value, str | bytes | list | tuple | dict | np.ndarray)
+    if hasattr(value, "element_spec") and value is named:  # a tf.data.Dataset can be read again and again
+        return wrap(lambda: value)
+    if not is_plain and (has_batches(value) or (hasattr(value, "__iter__") and value is not named)):
+        return wrap(named)
+    hint = f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
+    if isinstance(value, Iterable) and not is_plain:
+        hint = f"Put what makes these batches into a function, and name the function: {target}:make_dataset."
+    raise WorkloadError(
+        f"`{attribute}` of `{target}` must be a Workload, a dataset, or a function that returns one, but is "
+        f"{shortened(value)}.",
+        hint=hint,
+    )
 
 
 def _require_callable(function: types.FunctionType, attribute: str, target: str, *, may_call: bool) -> None:

@@ -118,13 +118,7 @@ parser.parse_args([])
         ),
         (GOOD + "def make(path):\n    return workload\n", "make", "takes arguments: missing a .*: 'path'", ""),
         *((f"{GOOD}other = {value}\n", "other", "must be a Workload", "") for value in ("5", "lambda: 5", "Workload")),
-        ("import keras\nphotos = keras.utils.PyDataset()\n", "photos", "must be a Workload", "ap.wrap(photos, model="),
-        (
-            "def batches():\n    while True:\n        yield 1\n",
-            "batches",
-            "must be a Workload",
-            "ap.wrap(batches, model=",
-        ),
+        ("batches = (each for each in 'ab')\n", "batches", "must be a Workload, a dataset", "into a function"),
     ],
 )
 def test_a_script_that_gives_no_workload_is_told_why_and_what_to_do(
@@ -135,6 +129,43 @@ def test_a_script_that_gives_no_workload_is_told_why_and_what_to_do(
         load_workload(f"train_me.py:{name}")
     assert "`train_me.py`" in caught.value.message
     assert hint.format(here=Path.cwd()) in str(caught.value.hint)
+
+
+DATASETS = """
+import numpy as np
+
+class Photos:
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return np.full((2, 4, 4, 3), index, np.uint8), np.arange(2)
+
+photos = Photos()
+
+def make():
+    return photos
+
+def batches():
+    return (photos[index] for index in range(3))
+
+class Readable:  # like a tf.data.Dataset
+    element_spec = None
+
+    def __iter__(self):
+        return batches()
+
+ds = Readable()
+"""
+
+
+@pytest.mark.parametrize("name", ["photos", "make", "batches", "ds"])
+def test_a_dataset_of_the_users_own_is_a_workload_without_a_model(write: Write, name: str) -> None:
+    write("train_me.py", DATASETS)
+    workload = load_workload(f"train_me.py:{name}")
+    assert workload.model is None
+    assert workload.batch_size == 2
+    assert len(workload.data) == 6
 
 
 def test_a_function_that_nobody_but_an_artifact_names_is_not_called(write: Write) -> None:
