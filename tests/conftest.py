@@ -42,7 +42,11 @@ def approved(request: pytest.FixtureRequest) -> Approved:
     file = request.path.parent / "approved" / name
 
     def compare(texts: Mapping[str, str]) -> None:
-        lines = [line.rstrip() for case, text in texts.items() for line in (f"=== {case}", *text.splitlines(), "")]
+        lines = [
+            line.rstrip()
+            for case, text in texts.items()
+            for line in (f"=== {' '.join(case.split())}", *text.splitlines(), "")
+        ]
         if request.config.getoption("--approve"):
             file.parent.mkdir(exist_ok=True)
             file.write_text("\n".join(lines))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
+import pytest
 from rich.console import Console, RenderableType
 
+from autopipe.errors import AutopipeError
 from autopipe.measure.outcome import Phase
 
 Approved: TypeAlias = Callable[[Mapping[str, str]], None]  # the fixture `approved`
@@ -17,6 +20,13 @@ def printed(shown: RenderableType, width: int = 100) -> str:
     written = io.StringIO()
     Console(file=written, width=width).print(shown)
     return written.getvalue()
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """Return the kind and the words of the error that a call ends with; the working directory is HERE."""
+    with pytest.raises(AutopipeError) as raised:
+        call()
+    return f"{type(raised.value).__name__}: {raised.value}".replace(str(Path.cwd()), "HERE")
 
 
 class Told:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.pipeline.config import Value, from_config, to_config
 from autopipe.pipeline.space import Space, SpaceSpec, resolve
 from tests.fakes import surface  # noqa: F401  # the knobs of its loader
+from tests.fakes.reports import Approved, refusal
 
 NAMES = {"cores": 4, "gpus": 0}
 
@@ -87,29 +90,32 @@ def test_a_place_in_a_condition_stands_for_its_parts() -> None:
     assert where == ("none", "memory", "memory:50%")
 
 
-@pytest.mark.parametrize(
-    ("parameters", "problem"),
-    [
-        ({"keep": ["none"]}, "`loader` is missing"),
-        ({"loader": ["thread"]}, "Did you mean `threads`"),
-        ({"loader": ["threads"], "threads.worker": [1]}, "Did you mean `threads.workers`"),
-        ({"loader": ["threads"], "threads.workers": [0]}, "cannot be 0"),
-        ({"loader": ["threads"], "keep": ["memroy"]}, "Did you mean `memory`"),
-        ({"loader": ["threads"], "keep": ["tfrecords"]}, "Did you mean `tfrecord`"),
-        ({"loader": ["threads"], "threads.workers": {"range": [1, "core"]}}, "Did you mean `cores`"),
-        ({"loader": ["threads"], "threads.workers": {"range": [1, "cores2"]}}, r"is 'cores2'\. Did you mean `cores"),
-        ({"loader": ["threads"], "threads.workers": {"range": [0, 4], "log": True}}, "starts at 0"),
-        ({"loader": ["threads"], "threads.workers": {"range": [1, 999999]}}, "log: true"),
-        ({"loader": ["threads"], "threads.workers": {"range": [8, 2]}}, r"from 8 down to 2; write \[2, 8\]"),
-        ({"loader": ["threads"], "threads.workers": {"range": [8, 2], "log": True}}, "from 8 down to 2"),
-        ({"loader": ["threads"], "keep": {"choices": ["none"], "when": {"loder": "threads"}}}, "`loader`"),
-        ({"loader": ["threads"], "keep": {"choices": ["none"], "when": {"loader": "keras"}}}, "never 'keras'"),
-        ({"keep": {"choices": ["none"], "when": {"loader": "threads"}}, "loader": ["threads"]}, "no earlier"),
-    ],
+MISTAKES: tuple[dict[str, object], ...] = (
+    {"keep": ["none"]},
+    {"loader": ["threads"], "threads.workers": [0]},
+    {"loader": ["threads"], "keep": ["memroy"]},
+    {"loader": ["threads"], "keep": ["tfrecords"]},
+    {"loader": ["threads"], "threads.workers": {"range": [1, "core"]}},
+    {"loader": ["threads"], "threads.workers": {"range": [1, "cores2"]}},
+    {"loader": ["threads"], "threads.workers": {"range": [0, 4], "log": True}},
+    {"loader": ["threads"], "threads.workers": {"range": [1, 999999]}},
+    {"loader": ["threads"], "threads.workers": {"range": [8, 2]}},
+    {"loader": ["threads"], "threads.workers": {"range": [8, 2], "log": True}},
+    {"loader": ["threads"], "keep": {"choices": ["none"], "when": {"loder": "threads"}}},
+    {"loader": ["threads"], "keep": {"choices": ["none"], "when": {"loader": "keras"}}},
+    {"keep": {"choices": ["none"], "when": {"loader": "threads"}}, "loader": ["threads"]},
 )
-def test_a_mistake_is_named_with_its_parameter(parameters: dict[str, object], problem: str) -> None:
-    with pytest.raises(SpaceError, match=problem):
-        space(parameters)
+
+
+def test_mistakes(approved: Approved) -> None:
+    approved({str(parameters): refusal(functools.partial(space, parameters)) for parameters in MISTAKES})
+
+
+def test_a_misspelt_name_is_told_with_the_nearest() -> None:
+    misspelt: tuple[dict[str, object], ...] = ({"loader": ["thread"]}, {"loader": ["threads"], "thraeds.workers": [1]})
+    for parameters, nearest in zip(misspelt, ("threads", r"threads\.workers"), strict=True):
+        with pytest.raises(SpaceError, match=f"Did you mean `{nearest}`"):  # and lists of what plugins have, too
+            space(parameters)
 
 
 def test_parameters_and_configuration_turn_into_each_other() -> None:
