@@ -24,7 +24,6 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, LoaderError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching import kernel
@@ -35,6 +34,7 @@ from autopipe.workload.op import NUMPY, Op
 from autopipe.workload.ops import planner
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from tests.fakes.damage import damaged_files
+from tests.fakes.reference import by_python
 from tests.fakes.sources import Made
 
 LOADERS: dict[str, LoaderConfig] = {
@@ -443,11 +443,11 @@ def spoiled(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_by(maker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def maker(request: pytest.FixtureRequest) -> Iterator[str]:
     """Have samples made by the native library, or by Python, here and in processes."""
-    if maker == "reference":
-        monkeypatch.setenv("AUTOPIPE_NATIVE", "0")
-        monkeypatch.setattr(native, "why_not", lambda: "it is not asked")
+    with by_python() if request.param == "reference" else contextlib.nullcontext():
+        yield request.param
 
 
 @functools.cache
@@ -461,11 +461,11 @@ def spoiled_digest(spoiled: Path, epoch: int) -> str:
         *(("native", keep) for keep in ("none", "memory:40%", "encoded", "tfrecord", "array+memory")),
         ("reference", "none"),
     ],
+    indirect=["maker"],
 )
 def test_damaged_files_are_replaced_by_the_same_samples_in_every_configuration(
     spoiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig, maker: str, keep: str
 ) -> None:
-    make_by(maker, monkeypatch)
     monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 0.1)
     if not loader.skips_bad_samples:
         pytest.skip("it replaces none")
@@ -480,11 +480,12 @@ def test_damaged_files_are_replaced_by_the_same_samples_in_every_configuration(
         assert counts.bad_samples == dict.fromkeys((0, 1), len(damaged_files()))
 
 
-@pytest.mark.parametrize(("maker", "keep"), [("native", "none"), ("native", "memory"), ("reference", "none")])
+@pytest.mark.parametrize(
+    ("maker", "keep"), [("native", "none"), ("native", "memory"), ("reference", "none")], indirect=["maker"]
+)
 def test_each_damaged_file_is_named_in_every_configuration(
-    spoiled: Path, monkeypatch: pytest.MonkeyPatch, loader: LoaderConfig, maker: str, keep: str
+    spoiled: Path, loader: LoaderConfig, maker: str, keep: str
 ) -> None:
-    make_by(maker, monkeypatch)
     if loader.keeps_on_device:
         pytest.skip("it names the first as it opens")
     workload = exact_workload(spoiled, shuffle=False)

@@ -18,6 +18,7 @@ from autopipe.measure import op_costs as measure_op_costs
 from autopipe.measure.facts import OpCost, SampleTail
 from autopipe.measure.op_costs import Turn, as_made, fitted, held_share, op_costs, share, with_lock
 from autopipe.workload.ops.planner import make_plan, sample_name
+from tests.fakes.reference import by_python
 
 FREE = Turn(wall=1.0, cpu=1.0)
 
@@ -216,12 +217,12 @@ def test_what_python_does_to_each_sample_is_told_by_name(ops: list[ap.Op], pytho
     assert [cost.name for cost in found if not cost.native] == python
 
 
-def test_without_the_native_library_each_op_is_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "why_not", lambda: "AUTOPIPE_NATIVE=0 is set")
+def test_without_the_native_library_each_op_is_python() -> None:
     workload = _mixed(ap.RandomFlip())
-    found = op_costs(workload, make_plan(workload), range(4))[0]
-    assert [cost.native for cost in found[1:]] == [False, False]
-    assert as_made(found, workload, make_plan(workload), range(4)) == found
+    with by_python():
+        found = op_costs(workload, make_plan(workload), range(4))[0]
+        assert [cost.native for cost in found[1:]] == [False, False]
+        assert as_made(found, workload, make_plan(workload), range(4)) == found
 
 
 @NATIVE

@@ -33,6 +33,7 @@ from autopipe.workload.ops.planner import make_plan, run
 from autopipe.workload.program import Programs, programs
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.contract.op_references import CASES
+from tests.fakes.reference import by_python
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 
@@ -564,7 +565,7 @@ class Parts(Encoded):
         }
 
 
-def test_samples_of_several_parts_are_made_natively(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_of_several_parts_are_made_natively() -> None:
     masks = [png((pixels(size, 1, seed=1) // 64)[..., 0]) for size in SIZES[5:]]
     source = Parts([jpeg(pixels(size)) for size in SIZES[5:]], masks)
     ops = [ap.Decode(), ap.RandomResizedCrop(*SMALL), ap.On("number", ap.Map(np.square))]
@@ -572,12 +573,13 @@ def test_samples_of_several_parts_are_made_natively(monkeypatch: pytest.MonkeyPa
     steps = make_plan(workload).steps
     assert programs(steps[0].before, steps).count == 2
     by_library = batches(workload)
-    monkeypatch.setattr(native, "why_not", lambda: "it is not asked")
-    for one, two in zip(by_library, batches(workload), strict=True):
-        for made, expected in zip(one, two, strict=True):
-            assert made.keys() == expected.keys()
+    with by_python():
+        expected = batches(workload)
+    for one, two in zip(by_library, expected, strict=True):
+        for made, wanted in zip(one, two, strict=True):
+            assert made.keys() == wanted.keys()
             for name in made:
-                np.testing.assert_array_equal(made[name], expected[name])
+                np.testing.assert_array_equal(made[name], wanted[name])
 
 
 def batches(workload: ap.Workload) -> list[list[dict[str, Any]]]:

@@ -27,6 +27,7 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.data import records, tfrecords
 from autopipe.workload.data.records import FRAMING_BYTES, HEADER_BYTES, frame, serialise
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes import reference
 from tests.unit.native.test_program import jpeg, pixels, png
 
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
@@ -206,8 +207,7 @@ def test_batches_are_made_from_records_without_a_visit_to_python(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = workload(tmp_path, **keys)
-    with monkeypatch.context() as python:
-        python.setattr(native, "why_not", lambda: "it is not asked")
+    with reference.by_python():
         expected = batches(made)
     settings = {}
     if keep != "none":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching.kernel import Kernel
@@ -22,6 +22,7 @@ from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes.reference import by_python
 from tests.fakes.sources import Made
 
 COUNT = 32
@@ -58,17 +59,15 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ap.Workload, a
     return workload, ap.PipelineConfig(loader=ap.Threads(workers=2), keep=form), tmp_path / "kept"
 
 
-@pytest.mark.parametrize("by_python", [False, True])
+@pytest.mark.parametrize("maker", [contextlib.nullcontext, by_python])
 @pytest.mark.parametrize(
     ("befalls", "said"), [(cut, "is cut short: it ends before byte"), (fail, "cannot be read: Input/output error")]
 )
 def test_an_open_set_that_is_cut_short_or_on_a_broken_disk_is_told(
-    kept: Any, befalls: Damage, said: str, by_python: bool, monkeypatch: pytest.MonkeyPatch
+    kept: Any, befalls: Damage, said: str, maker: Callable[[], contextlib.AbstractContextManager[None]]
 ) -> None:
-    if by_python:
-        monkeypatch.setattr(native, "why_not", lambda: "the test wants none")
     workload, config, folder = kept
-    with ap.build_loader(workload, config) as loader:
+    with maker(), ap.build_loader(workload, config) as loader:
         assert sum(len(batch[0]) for batch in loader.epoch(0)) == COUNT
         befalls(folder)
         with pytest.raises(BadSampleError, match=rf"`{folder}/[a-z]+-\d+\.[a-z]+` {said}"):

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from autopipe import native
 from autopipe.artifact.verifying import verify_files
 from autopipe.errors import BadSampleError, DataWarning
 from autopipe.reports import tables
@@ -28,6 +27,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
+from tests.fakes.reference import by_python
 
 untimed = settings(deadline=None)  # the first example loads the library
 MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
@@ -55,8 +55,7 @@ def require_alike(data: bytes) -> None:
     """Compare the native library, which decodes some PNG files, with OpenCV."""
     for channels in (None, 3, 1):
         found = result(data, channels)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "why_not", lambda: "it is turned off")
+        with by_python():
             by_opencv = result(data, channels)
         np.testing.assert_array_equal(found, by_opencv)
         assert getattr(found, "dtype", None) == getattr(by_opencv, "dtype", None)
