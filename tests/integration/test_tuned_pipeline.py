@@ -78,6 +78,7 @@ print(sorted({{"tensorflow", "keras", "jax", "torch", "train"}} & sys.modules.ke
     assert _run(code) == "[]\n"
 
 
+@pytest.mark.slow
 def test_it_works_in_a_spawned_process(project: tuple[Path, Path], tmp_path: Path) -> None:
     _, folder = project
     script = tmp_path / "spawn.py"
@@ -98,6 +99,7 @@ if __name__ == "__main__":
     assert (done.returncode, done.stdout) == (0, "[128, 128]\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_it_works_in_a_notebook(project: tuple[Path, Path], tmp_path: Path) -> None:
     import nbclient
     import nbformat

@@ -93,8 +93,12 @@ SPOILT = {
 }
 
 
-@of_both
-@pytest.mark.parametrize("fault", SPOILT)
+BY_PROCESSES = ("raises", "exits", "another shape")  # how each is found is the same for both
+
+
+@pytest.mark.parametrize(
+    ("loader", "fault"), [*((THREADS, fault) for fault in SPOILT), *((PROCESSES, fault) for fault in BY_PROCESSES)]
+)
 def test_a_bad_batch_is_named_by_its_index_where_it_comes(loader: LoaderConfig, fault: str) -> None:
     spoil, said = SPOILT[fault]
     found: list[int] = []
