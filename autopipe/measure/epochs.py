@@ -12,6 +12,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +38,7 @@ _ANOTHER_Y: Final = 0.01  # share of samples, from which on it is no chance
 _PROBED: Final = 6  # batches that are asked for, each before a first one is asked for again
 _SECONDS: Final = 10.0
 _UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
+_BATCHES, _MIXED = 6, 0.75  # the fewest that tell; of the targets that a batch would hold by chance
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
 LOST_CACHE: Final = (
@@ -71,11 +73,18 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     dataset = data.make(data.defaults).dataset
     fixed = _asked(data, dataset, found)
     _prepared(data, dataset, found)
+    if any(_is_filter(each) for each, _ in frameworks.dataset_ops(dataset)):
+        found.notes += filter(None, [_thrown_away(dataset)])
     if found.faults and data.by_index and whole and 0 < (count := sum(map(len, first))) < len(data):
         found.notes.append(f"an epoch gave {count:,} of {len(data):,} samples")
     if found.faults or not first or not second:
         return found
     as_read = first
+    if whole and caches(dataset) and _is_kept(data, first, second):
+        found.faults.append(
+            "every epoch has the same random changes, which `cache()` keeps with the samples: put it before them"
+        )
+        return found
     if _new(first, second) and hasattr(dataset, "element_spec"):
         first, second = _without_changes(data, dataset, first, second)
         found.unchanged = first is not as_read
@@ -83,6 +92,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     if not data.is_pass:
         _no_pass(first, second, found, is_sure=bool(fixed))
     _another_y(first, second, found)
+    _hardly_mixed(first, second, found)
     if data.is_pass and whole:
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
         _alike(dataset, first, second, found)
@@ -102,24 +112,39 @@ def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoc
 
     Return the epochs that were read if that does not help: a function may return what it made before.
     """
-    if any(type(each).__name__.strip("_") in _BY_DRAW for each, _ in frameworks.dataset_ops(dataset)):
+    if any(_kind(each) in _BY_DRAW for each, _ in frameworks.dataset_ops(dataset)):
         return first, second
-    until = time.monotonic() + _SECONDS
-    epochs = list[list[tuple[Sample, ...]]]()
     with frameworks.constant_numbers():
-        made = data.make(data.defaults)
-        for known in (first, second):
-            with contextlib.closing(made.epoch("arrays")) as elements:
-                epochs.append([])
-                for element in itertools.islice(elements, len(known)):
-                    parts = data.like.checked(element, "a batch")
-                    epochs[-1].append(samples(parts if data.structure is None else data.structure.packed(parts)))
-                    if time.monotonic() > until:
-                        return first, second
+        epochs = _read_anew(data, [len(first), len(second)])
+    if epochs is None:
+        return first, second
     seen = len(_xs(epochs[1])) - len(_new(epochs[0], epochs[1]))
     helps = seen > len(_xs(second)) - len(_new(first, second))
     total = sum(map(len, epochs[0]))
     return (epochs[0], epochs[1]) if helps and len(_xs(epochs[0])) > _FEW * total else (first, second)
+
+
+def _read_anew(data: WrappedData, counts: Sequence[int]) -> list[Epoch] | None:
+    """Make a dataset anew, and read so many batches of its epochs; None if that takes long."""
+    made, until, found = data.make(data.defaults), time.monotonic() + _SECONDS, list[Epoch]()
+    for count in counts:
+        batches = list[tuple[Sample, ...]]()
+        with contextlib.closing(made.epoch("arrays")) as elements:
+            for element in itertools.islice(elements, count):
+                parts = data.like.checked(element, "a batch")
+                batches.append(samples(parts if data.structure is None else data.structure.packed(parts)))
+                if time.monotonic() > until:
+                    return None
+        found.append(batches)
+    return found
+
+
+def _is_kept(data: WrappedData, first: Epoch, second: Epoch) -> bool:
+    """Return True if both epochs have the same samples, and those of the dataset made anew have other x, but not y."""
+    if _new(first, second) or (anew := _read_anew(data, [len(first)])) is None:
+        return False
+    targets = [collections.Counter(y for _, y in itertools.chain(*epoch)) for epoch in (first, anew[0])]
+    return len(_new(first, anew[0])) > _SAME * len(_xs(first)) and targets[0] == targets[1]
 
 
 def _no_pass(first: Epoch, second: Epoch, found: Findings, *, is_sure: bool) -> None:
@@ -191,12 +216,120 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
         found.notes.append("y comes in the same order in both epochs: the samples are not shuffled")
 
 
+def _hardly_mixed(first: Epoch, second: Epoch, found: Findings) -> None:
+    """Tell of a shuffle behind which a batch holds far fewer targets than chance would give it."""
+    ends = np.cumsum([len(batch) for batch in first])
+    _, targets = np.unique([y for _, y in itertools.chain(*first)], return_inverse=True)
+    if list(first) == list(second) or len(first) < _BATCHES or not 1 < targets.max() + 1 <= len(targets) // 4:
+        return
+
+    def held(order: Any) -> float:
+        return float(np.mean([len(set(part.tolist())) for part in np.split(order, ends[:-1])]))
+
+    rng = np.random.default_rng(0)
+    here, chance = held(targets), np.mean([held(rng.permutation(targets)) for _ in range(8)])
+    if here <= _MIXED * chance:
+        found.notes.append(
+            f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: the data are sorted by "
+            "y, and to shuffle batches, or a small buffer, mixes neighbours only. Shuffle the whole list, of paths "
+            "and labels, before they are read"
+        )
+
+
 def _hook(dataset: Any) -> str:
     """Return the name of a dataset's own `on_epoch_end`; empty if it has none."""
     kind = type(dataset)
     usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
     hook = getattr(kind, "on_epoch_end", None)
     return "" if hook in (None, getattr(usual, "on_epoch_end", None)) else f"{kind.__name__}.on_epoch_end"
+
+
+# -------------------- a tf.data pipeline that makes more samples than it gives
+
+_THROWN, _MADE_SHARE, _FEWEST = 0.2, 0.25, 64  # of the samples, of the time for making them, and samples that tell
+_MADE_NANOSECONDS: Final = 100_000  # of a sample: making less costly ones costs nothing
+_READ_SECONDS: Final = 3.0
+_ALONE_SHARE: Final = 0.5  # of the time of tf.data, from which on a `map` is worth several threads
+
+
+def nodes_of(iterator: Any) -> Mapping[int, Any]:
+    """Return the steps of a running iterator of tf.data by their numbers; none if it was told not to tune itself, or
+    belongs to something else.
+    """
+    tensorflow = sys.modules["tensorflow"]
+    with contextlib.suppress(tensorflow.errors.OpError, AttributeError, ValueError):
+        return dict(tensorflow.data.experimental.get_model_proto(iterator).nodes)
+    return {}
+
+
+def plain_name(node: Any) -> str:
+    """Return the kind of such a step, such as "Map"."""
+    return re.sub("^Parallel|V[0-9]+$", "", node.name)
+
+
+def thrown_away(iterator: Any) -> str | None:
+    """Say what share of the samples a running iterator of tf.data throws away after it has made them, and what saves
+    that; None if it is little, or making them is.
+    """
+    nodes = nodes_of(iterator)
+
+    def nanoseconds(node: Any) -> float:
+        return float(node.processing_time + sum(nanoseconds(nodes[each]) for each in node.inputs if each in nodes))
+
+    whole = sum(float(node.processing_time) for node in nodes.values())
+    found = []
+    for node in nodes.values():
+        made = max((nodes[each].num_elements for each in node.inputs if each in nodes), default=0)
+        took = nanoseconds(node)
+        if (
+            plain_name(node) == "Filter"
+            and made >= _FEWEST
+            and took >= max(_MADE_SHARE * whole, _MADE_NANOSECONDS * made)
+        ):
+            found.append((1 - node.num_elements / made, took / whole))
+    thrown, share = max(found, default=(0.0, 0.0))
+    if thrown < _THROWN:
+        return None
+    return (
+        f"`filter` (or `rejection_resample`) throws away {thrown:.0%} of the samples that reach it, after the steps "
+        f"before it have made them, which takes {share:.0%} of the time of tf.data. Choose by path or label before "
+        "`map` decodes, or once, and keep a list; to balance classes, give each a dataset of its own: "
+        "`tf.data.Dataset.sample_from_datasets`"
+    )
+
+
+def one_by_one(iterator: Any) -> str | None:
+    """Say that a costly `map` of a running iterator of tf.data makes one element after the other; None if none does."""
+    nodes = nodes_of(iterator).values()
+    whole = sum(float(node.processing_time) for node in nodes)
+    least = max(_ALONE_SHARE * whole, 1)
+    costly = any(
+        node.name == "Map" and node.processing_time >= max(least, _MADE_NANOSECONDS * node.num_elements)
+        for node in nodes
+    )
+    said = "`map` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE makes several at once"
+    return said if costly else None
+
+
+def _thrown_away(dataset: Any) -> str | None:
+    """Read a dataset for some seconds, and say what it throws away."""
+    until, iterator = time.monotonic() + _READ_SECONDS, iter(dataset)
+    with contextlib.suppress(sys.modules["tensorflow"].errors.OpError):  # behind the samples that were asked for
+        collections.deque(itertools.takewhile(lambda _: time.monotonic() < until, iterator), maxlen=0)
+    return thrown_away(iterator)
+
+
+def _kind(dataset: Any) -> str:
+    return type(dataset).__name__.strip("_")
+
+
+def caches(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` keeps its samples, which the first epoch makes."""
+    return any(_kind(each) == "CacheDataset" for each, _ in frameworks.dataset_ops(dataset))
+
+
+def _is_filter(dataset: Any) -> bool:
+    return _kind(dataset) == "FilterDataset"
 
 
 # -------------------- a dataset with an index: what asking changes, and what workers get
@@ -231,6 +364,7 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
         asked = _aside(data, source)
         count = len(asked) if has_index(asked) else _PROBED
         _, before, again = (_read(asked, 0) for _ in range(3))  # the first call may prepare something
+        sizes = _sizes(asked)
         for index in dict.fromkeys([count - 1, *range(1, min(count, _PROBED)), count // 2]):
             held = _values(asked)
             _read(asked, index)
@@ -245,6 +379,11 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
                 return before == again
             if time.monotonic() > until:
                 break
+        if grown := [f"`{name}.{key}`" for key, size in _sizes(asked).items() if size > sizes.get(key, size)]:
+            found.notes.append(
+                f"{', '.join(grown)} grows with the batches that are read. Each worker process fills its own, and "
+                "those of Keras lose it as the epoch ends; threads share one, which makes later epochs faster"
+            )
     except AutopipeError as error:
         found.notes.append(f"whether asking changes `{name}` was not seen: {error.message.rstrip('.')}")
         return None
@@ -279,12 +418,20 @@ def _values(dataset: Any) -> dict[str, Any]:
     return {key: value for key, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, plain)}
 
 
+def _sizes(dataset: Any) -> dict[str, int]:
+    """Return the lengths of those attributes that can grow."""
+    kinds = (dict, list, set, collections.deque)
+    return {key: len(value) for key, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, kinds)}
+
+
 def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
     if (race := race_of_workers(dataset)) is not None:
         found.faults.append(race.rstrip("."))
     if frameworks.loses_cache(dataset):
         found.notes.append(LOST_CACHE)
+    if hasattr(dataset, "options") and getattr(dataset.options(), "deterministic", None) is False:
+        found.notes.append("samples come in no fixed order (`options.deterministic = False`): no two runs are alike")
     if (source := _samples_of(dataset)) is not None:
         name = type(source).__name__
         if opened := [f"`{name}.{key}`" for key in pickling.open_files(source)]:

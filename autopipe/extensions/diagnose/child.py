@@ -67,6 +67,7 @@ class _Watch:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
         self._binding = processes.Binding()
+        self._decoded: Any = None  # a count of images; None while nothing can decode one
         self._inside = False
         self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
 
@@ -145,10 +146,12 @@ class _Watch:
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
+        from autopipe.extensions.diagnose.data import refused_files
         from autopipe.extensions.diagnose.loop import kind_of_data
-        from autopipe.extensions.diagnose.run import Onlooker, refused_files
+        from autopipe.extensions.diagnose.run import Onlooker
 
         self.reads.leave()
+        self._notes = self._without_end(bound.arguments)
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
         left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
@@ -166,7 +169,7 @@ class _Watch:
             given.callbacks = [onlooker, *users]
         else:
             bound.arguments["callbacks"] = [onlooker, *users]
-        self._inside = True
+        self._inside, self._onlooker = True, onlooker
         self._code = self._read_call(sys._getframe(2), bound.arguments)
         onlooker.wait()
         self.watch_for_hang(onlooker)
@@ -187,6 +190,15 @@ class _Watch:
             onlooker.leave()
         bound.arguments.clear()
         _end_here()
+
+    def _without_end(self, given: dict[str, Any]) -> tuple[str, ...]:
+        """Say that an epoch of `fit` never ends, if so. End the script if its validation never does."""
+        if _is_endless(given.get("validation_data"), given.get("validation_steps")):
+            message = "The validation data go on without an end, and so the validation after the first epoch does."
+            hint = "Give `fit` validation_steps=, or repeat less."
+            self._write({"status": "failed", "message": message, "hint": hint})
+            _end_here()
+        return (_ENDLESS,) * _is_endless(given.get("x"), given.get("steps_per_epoch"))
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
         """Return the callbacks that write nothing, because a shortened training must not, and the names of others."""
@@ -211,6 +223,8 @@ class _Watch:
         x, place = given.get("x"), (frame.f_code.co_filename, frame.f_lineno)
         has_index = hasattr(x, "__getitem__") and not hasattr(x, "element_spec")
         code = paste.read(*place, kind=loop.kind_of_data(x), has_index=has_index, steps=given.get("steps_per_epoch"))
+        policy = sys.modules["keras"].config.dtype_policy().name
+        code = code.model_copy(update={"policy": None if policy == "float32" else policy})
         return {"code": code.model_dump(mode="json")}
 
     def see_threads(self, cv2: Any) -> None:
@@ -225,6 +239,15 @@ class _Watch:
 
         cv2.setNumThreads = set_threads
 
+    def see_images(self, module: Any) -> None:
+        """Count the images that a module decodes."""
+        from autopipe.extensions.diagnose.unpacked import Decoded
+
+        self._decoded = self._decoded or Decoded(processes.line_of)
+        self._decoded.look_at(module)
+        if module.__name__ == "cv2":
+            self.see_threads(module)
+
     def see_reads(self, module: Any) -> None:
         """Note lines that unpack much more than they use. NumPy is there by then, which that needs."""
         from autopipe.extensions.diagnose.unpacked import Unpacked
@@ -236,7 +259,12 @@ class _Watch:
         self._write({"status": "note", "message": message, "about": about})
 
     def _told(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json") | {"bound": self._binding.end()} | self._code)
+        warnings = (*watched.warnings, *self._notes)
+        validates = watched.epochs is not None and watched.epochs.validation_seconds > 0  # its images count, too
+        if watched.data == "a generator" and self._decoded is not None and not validates:
+            warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
+        more = {"bound": self._binding.end(), "warnings": warnings}
+        self._write(watched.model_dump(mode="json") | more | self._code)
         if not self._arguments.keep_running:
             raise _Enough
 
@@ -247,6 +275,15 @@ class _Watch:
 
     def _write(self, told: dict[str, Any]) -> None:
         os.write(self._arguments.fd, json.dumps(told).encode() + b"\n")
+
+
+_ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
+
+
+def _is_endless(data: Any, steps: int | None) -> bool:
+    """Return True if Keras is given a tf.data.Dataset or a PyDataset that has no end, and no number of steps."""
+    counts = getattr(data, "cardinality", None)
+    return steps is None and (getattr(data, "num_batches", 0) is None or (callable(counts) and int(counts()) == -1))
 
 
 def _end_here() -> NoReturn:
@@ -285,7 +322,8 @@ def main() -> None:
     os.set_inheritable(arguments.fd, False)
     watch = _Watch(arguments)
     sys.meta_path.insert(0, frameworks.AfterImport("keras", watch.patch))
-    sys.meta_path.insert(0, frameworks.AfterImport("cv2", watch.see_threads))
+    for module in ("cv2", "PIL.Image"):
+        sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_images))
     for module in ("h5py", "numpy", "rasterio", "zarr"):
         sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
     frameworks.watch_loops(watch.read, watch.trains)

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from autopipe import frameworks
 from autopipe.errors import ConfigError
 from autopipe.extensions.diagnose.samples import Samples
-from autopipe.extensions.diagnose.steps import LINES_SHARE, WARM_UP_STEPS, Look, StepClock, doubts, rows_of, steady
+from autopipe.extensions.diagnose.steps import (
+    LINES_SHARE,
+    WARM_UP_STEPS,
+    Look,
+    StepClock,
+    asked_of,
+    doubts,
+    dropped,
+    rows_of,
+    steady,
+)
 from autopipe.hardware import machine, processes
 from autopipe.measure import outcome
 from autopipe.measure.lines import LineWatch, users_frame
@@ -34,9 +44,9 @@ _BUSY_SECONDS = 0.001  # that devices still compute when a batch comes: it was n
 class Loop:
     """Times the steps of a loop: each begins when a batch is asked for, and ends when the next one is."""
 
-    def __init__(self, look: Look, data: str, place: str, warnings: Sequence[str] = ()) -> None:
+    def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
         self.clock, self.is_done = StepClock(), False
-        self._look, self._data, self._place = look, data, place
+        self._look, self._data, self._asked, self._place = look, kind_of_data(data), asked_of(data), place
         self._images: int | None = None  # of the step that goes on
         self._batch_size = 1
         self._sampler = processes.Sampler()
@@ -107,7 +117,13 @@ class Loop:
             cores=machine.core_time(),
             resources=resources,
             lines=lines,
-            warnings=(*self._samples.other_targets(), *resources.warnings, *doubts(seen), *self._warnings),
+            warnings=(
+                *self._samples.other_targets(),
+                *resources.warnings,
+                *doubts(seen),
+                *dropped(self._asked, seen),
+                *self._warnings,
+            ),
         )
 
 
@@ -119,7 +135,7 @@ class Watch(Generic[T]):
 
     def __init__(self, dataset: Iterable[T], seconds: float) -> None:
         self._dataset = dataset
-        self._loop = Loop(Look(seconds=seconds), kind_of_data(dataset), _place())
+        self._loop = Loop(Look(seconds=seconds), dataset, _place())
         self._told = weakref.finalize(self, _tell, self._loop, os.getpid())  # when it is dropped, or Python ends
 
     def __len__(self) -> int:
@@ -265,7 +281,7 @@ class Reads:
         if place not in self._loops:
             workers = getattr(data, "workers", 1), getattr(data, "use_multiprocessing", False)
             unused = [_UNUSED.format(*workers)] * (workers != (1, False))
-            self._loops[place] = Loop(self._look, kind_of_data(data), place, unused)
+            self._loops[place] = Loop(self._look, data, place, unused)
         return self._loops[place]
 
     def _tell(self, loop: Loop) -> None:

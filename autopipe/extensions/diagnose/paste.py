@@ -32,6 +32,7 @@ class Code(Value):
     steps: int | None = None  # that `fit` was given for an epoch
     parameters: tuple[str, ...] = ()  # of the function that makes the dataset
     trains_when_imported: bool = False
+    policy: str | None = None  # of Keras's dtypes, if it is not the usual one
 
 
 def written(code: Code | None, kind: str | None, batch_size: int) -> str:
@@ -42,6 +43,8 @@ def written(code: Code | None, kind: str | None, batch_size: int) -> str:
     notes[0] += f". Then: autopipe tune {file}:workload"
     if code is not None and code.trains_when_imported:
         notes.append(f"First put what trains in {code.file} under `{_GUARD}`, since a tune imports the file.")
+    if code is not None and code.policy is not None:
+        notes.append(f"Set {code.policy} where a tune comes by, too: in {model or 'build_model'}, or at the top.")
     if kind == "torch DataLoader":
         notes.append("Workers must not be forked once a framework has run, nor begin in each epoch. In the function:")
         notes.append('DataLoader(..., multiprocessing_context="forkserver", persistent_workers=True), if num_workers')

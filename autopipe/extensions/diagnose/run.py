@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import itertools
 import math
-import os
-import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
-import numpy as np
-from numpy.typing import NDArray
 
 from autopipe import frameworks, native
 from autopipe.errors import AutopipeError, ModelError
+from autopipe.extensions.diagnose import data as of_data
 from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import (
@@ -33,8 +28,10 @@ from autopipe.extensions.diagnose.steps import (
     Look,
     Step,
     StepClock,
+    asked_of,
     compiling,
     doubts,
+    dropped,
     grows,
     rows_of,
     steady,
@@ -44,11 +41,8 @@ from autopipe.measure import bench, costs, epochs, op_costs, outcome
 from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
-from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import SUFFIXES, read_file, spread
-from autopipe.workload.ops import planner, progressive
-from autopipe.workload.ops.progressive import Progressive
-from autopipe.workload.sample import Source
+from autopipe.workload.data.paths import spread
+from autopipe.workload.ops import planner
 from autopipe.workload.workload import standing_in
 
 _UNSEEN = "Lines were seen in no process: those that were not forked from the training's own are not looked at."
@@ -138,6 +132,11 @@ class Onlooker(keras.callbacks.Callback):
     def line_watch(self) -> LineWatch | None:
         """What looks at the lines of what is read now."""
         return self._validations or self._lines
+
+    @property
+    def images(self) -> int:
+        """How many samples were trained on."""
+        return sum(step.images for step in self._steps.steps)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.waiting_since = time.monotonic()
@@ -299,10 +298,13 @@ class Onlooker(keras.callbacks.Callback):
         resources = outcome.Resources.of(usage)
         unseen = [_UNSEEN] if lines is None and (usage.peak_processes or 1) > 1 else []
         seen = steady(self._steps.steps)
-        rows = rows_of(self._batch)
+        rows, figures = rows_of(self._batch), self._steps.figures(seen)
+        if self._steps.is_first_epoch and epochs.caches(self._source):  # it is opened more quickly from now on
+            figures["epochs"] = figures["epochs"].model_copy(update={"first_batch_seconds": 0.0})
         rates, warnings = self._alone(state)
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
-        images, folder = image_files(source) or (None, None)
+        reader = self._reader if hasattr(source, "element_spec") and trainer is None else None
+        images, folder = of_data.image_files(source) or (None, None)
         found = watched.Watched(
             **self._report,
             **_python(trainer),
@@ -310,7 +312,7 @@ class Onlooker(keras.callbacks.Callback):
             folder=folder,
             backend=keras.backend.backend(),
             batch_size=self._batch_size,
-            **self._steps.figures(seen),
+            **figures,
             alone_images_per_second=None if not rates else rates[0] * rows,
             augmentation=tuple(dict.fromkeys(type(layer).__name__ for layer in augmenting_layers(self._seen))),
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
@@ -319,14 +321,15 @@ class Onlooker(keras.callbacks.Callback):
             compiling_seconds=compiling(seen),
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
-            autotune=autotuned(self._reader) if hasattr(source, "element_spec") and trainer is None else None,
-            begins_anew=begins_anew(source),
+            autotune=None if reader is None else of_data.autotuned(reader),
+            begins_anew=of_data.begins_anew(source),
             resources=resources,
             lines=lines,
             warnings=(
                 *self._samples.said(),
                 *resources.warnings,
-                *_warnings(seen, self._seen, source),
+                *_warnings(seen, self._seen, source, reader),
+                *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),
                 *grows(usage, self._epochs_from),
                 *unseen,
                 *warnings,
@@ -385,8 +388,16 @@ def _placed(leaf: Any) -> Any:
     return SingleDevice().place(leaf) if is_numbers else leaf
 
 
-def _warnings(seen: Sequence[Step], model: Any, source: Any) -> tuple[str, ...]:
-    said = [*doubts(seen)]
+_ENDED = (
+    "The data came to their end, and {} epochs trained nothing. A generator is read once: give `fit` one that goes on "
+    "for ever, or a new one for each epoch; a dataset ends with `.repeat()`."
+)
+
+
+def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tuple[str, ...]:
+    said = [*doubts(seen), *dropped(asked_of(source), seen)]
+    found = [] if reader is None else [epochs.thrown_away(reader), epochs.one_by_one(reader)]
+    said += [f"{each}." for each in found if each is not None]
     if frameworks.splits_anew(source):
         said.append(
             "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "
@@ -474,125 +485,3 @@ def Diagnose(*, seconds: float = 10.0, steps: int | None = None) -> Onlooker:
         >>> model.fit(dataset, epochs=3, callbacks=[ap.Diagnose()])  # doctest: +SKIP
     """
     return Onlooker(watched.show, Look(seconds=seconds, steps=steps))
-
-
-# -------------------- what of the data begins anew in each epoch
-
-_ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
-
-
-def begins_anew(data: Any) -> str | None:
-    """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
-    if isinstance(data, keras.utils.PyDataset) and data.use_multiprocessing:
-        return (
-            "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
-            "epochs, are the next step"
-        )
-    if getattr(data, "num_workers", 0) and not getattr(data, "persistent_workers", True):
-        return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
-    if not hasattr(data, "element_spec"):
-        return None
-    if (buffer := frameworks.shuffle_buffer(data)) is None:
-        return f"a new iterator is begun. {_ONE_ITERATOR}"
-    count, size = buffer
-    held = "" if size is None else f", {machine.size_text(size)},"
-    return (
-        f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {_ONE_ITERATOR}; a shuffle before "
-        "the images are read holds only their paths"
-    )
-
-
-def autotuned(iterator: Any) -> str | None:
-    """Say what AUTOTUNE has chosen so far for an iterator of tf.data; None if it chooses nothing."""
-    tensorflow = sys.modules["tensorflow"]
-    try:
-        nodes = tensorflow.data.experimental.get_model_proto(iterator).nodes.values()
-    except (tensorflow.errors.OpError, AttributeError):  # it was turned off, or the iterator is a strategy's
-        return None
-    chosen = [
-        f"{_AUTOTUNED[parameter.name].format(re.sub('^Parallel|V[0-9]+$', '', node.name), int(parameter.value))}"
-        for node in nodes
-        for parameter in node.parameters
-        if parameter.tunable and parameter.name in _AUTOTUNED
-    ]
-    held = sum(node.buffered_bytes for node in nodes)
-    return ", ".join(reversed(chosen)) + f"; buffers hold {machine.size_text(held)}" * (held > 0) if chosen else None
-
-
-_AUTOTUNED = {"parallelism": "{0} {1} at once", "buffer_size": "{0} {1} ahead"}
-
-
-# -------------------- the image files that the data name
-
-_FILES = 512  # whose folders are looked at
-_REFUSED, _REFUSED_SECONDS = 5, 20.0  # files that are named, and the time for all
-_FIRST = 3  # parts of a tuple that may be the path
-_DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
-
-
-def image_files(data: Any) -> tuple[Progressive, str] | None:
-    """Return the number of progressive image files of a training, and the innermost folder that holds all its files.
-
-    None if its data name no files.
-    """
-    if not (paths := _paths(data)):
-        return None
-    named = [paths[index] for index in spread(len(paths), _FILES)]
-    parents = {os.path.dirname(os.path.abspath(path)) for path in named if path}  # noqa: PTH100, PTH120
-    found = progressive.look(len(paths), lambda index: read_file(os.fsencode(paths[index])))
-    return found, os.path.commonpath(parents)
-
-
-def refused_files(data: Any) -> str | None:
-    """Name the image files of a training's data that cannot be decoded; None if there are none, or no files."""
-    until, seen, refused = time.monotonic() + _REFUSED_SECONDS, 0, list[str]()
-    for path in itertools.takewhile(lambda _: time.monotonic() < until, _paths(data)):
-        seen += 1
-        refused += [path] * (path != "" and not _is_decoded(path, by_tensorflow=hasattr(data, "element_spec")))
-    if not refused:
-        return None
-    named = ", ".join(refused[:_REFUSED]) + ", ..." * (len(refused) > _REFUSED)
-    return f"{len(refused)} of {seen:,} image files of its data cannot be decoded: {named}."
-
-
-def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
-    if not by_tensorflow:
-        import cv2  # with threads of its own
-
-        return cv2.imread(path) is not None
-    tensorflow = sys.modules["tensorflow"]
-    with contextlib.suppress(tensorflow.errors.OpError):
-        tensorflow.io.decode_image(tensorflow.io.read_file(path), channels=3, expand_animations=False)
-        return True
-    return False
-
-
-def _paths(data: Any) -> list[str]:
-    """Return the paths of the image files that a training's data name, "" for what is none; [] if they name none."""
-    for listed in _lists(data):
-        place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
-        if place is not None and os.path.isfile(_path(listed[0], place)):  # noqa: PTH113
-            return [_path(value, place) for value in listed]
-    return []
-
-
-def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
-    """Yield the lists and vectors in a training's data that may be of files, or of tuples with a file."""
-    if isinstance(data, Source):
-        yield data_source.files(data)
-    yield from frameworks.texts(data)
-    for _ in range(_DEPTH):
-        frame = data.gi_frame if inspect.isgenerator(data) else None
-        inside = getattr(data, "__dict__", {}) if frame is None else frame.f_locals
-        yield from [value for value in inside.values() if isinstance(value, list | tuple | np.ndarray)]
-        data = getattr(data, "dataset", None)
-
-
-def _path(value: Any, place: int) -> str:
-    """Return the path of an image in an element of a list; "" if there is none."""
-    if isinstance(value, tuple | list):
-        value = value[place] if place < len(value) else None
-    elif place > 0:
-        return ""
-    is_path = isinstance(value, str | bytes | os.PathLike) and os.fsencode(value).lower().endswith(SUFFIXES)
-    return os.fsdecode(value) if is_path else ""

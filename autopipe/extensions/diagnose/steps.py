@@ -91,14 +91,25 @@ class StepClock:
         """Whole epochs, without the first one, or if there is no other, without its first step, which compiles. None if
         there is none.
         """
-        if not (whole := self._epochs[1:] or self._epochs):
+        whole = [each for each in self._epochs if each.get("images")]  # in others the data had come to their end
+        if not (whole := whole[1:] or whole):
             return None
         sums: dict[str, Any] = {
             name: sum(each.get(name, 0) for each in whole) for name in Epochs.model_fields if name != "count"
         }
-        if len(self._epochs) == 1:
+        if self.is_first_epoch:
             sums["steps_seconds"] -= self.steps[0].seconds - self.steps[0].waiting_seconds
         return Epochs(count=len(whole), **sums)
+
+    @property
+    def is_first_epoch(self) -> bool:
+        """Whether `epochs` are the first one, which fills caches."""
+        return sum("images" in each for each in self._epochs) == 1
+
+    @property
+    def empty_epochs(self) -> int:
+        """How many epochs trained nothing."""
+        return len(self._epochs) - sum("images" in each for each in self._epochs)
 
     def figures(self, seen: Sequence[Step]) -> dict[str, Any]:
         """Return the sums of the steps that count, and the epochs, as `Watched` has them."""
@@ -218,6 +229,31 @@ def doubts(seen: Sequence[Step]) -> Iterator[str]:
         yield "Steps waited more and more: a queue was running empty. Look for longer."
 
 
+def asked_of(data: Any) -> int | None:
+    """Return how many samples a torch DataLoader, or an iterator over one, reads for a batch; None of other data, and
+    if there are fewer.
+    """
+    if not (hasattr(data, "collate_fn") or hasattr(data, "_collate_fn")):
+        return None
+    asked = getattr(getattr(data, "_index_sampler", data), "batch_size", None)
+    whole: Any = getattr(data, "dataset", getattr(data, "_dataset", None))
+    known = isinstance(asked, int) and hasattr(whole, "__len__") and len(whole) >= asked
+    return asked if known else None
+
+
+_FULL, _FEW_FULL = 0.9, 0.1  # of a batch's samples, and of the batches: with fewer that are full, samples are dropped
+
+
+def dropped(asked: int | None, seen: Sequence[Step]) -> Iterator[str]:
+    """Say that hardly a batch has the samples that are `asked` of the data for it; nothing if they have."""
+    if asked is not None and sum(step.images > _FULL * asked for step in seen) <= _FEW_FULL * len(seen):
+        lost = 1 - sum(step.images for step in seen) / len(seen) / asked
+        yield (
+            f"{lost:.0%} of the samples that the DataLoader reads are thrown away before the training, as by a "
+            "`collate_fn` that drops None. Leave them out of the dataset's own list, so that they are not read."
+        )
+
+
 def waits_more_and_more(steps: Sequence[Step]) -> bool:
     """Return True if later steps wait for a larger share of their time: a queue is running empty."""
     half = len(steps) // 2
@@ -257,7 +293,7 @@ def grows(usage: Usage, epochs_from: Sequence[float]) -> list[str]:
         for begin, end in ends
     ]
     steps = [after - before for before, after in itertools.pairwise(peaks)]
-    if len(peaks) < _GROWS_EPOCHS or min(steps) < _GROWS_SHARE * peaks[0]:
+    if len(peaks) < _GROWS_EPOCHS or min(peaks) == 0 or min(steps) < _GROWS_SHARE * peaks[0]:
         return []
     each, later = sum(steps) / len(steps), peaks[-1] + _MANY_EPOCHS * sum(steps) / len(steps)
     return [

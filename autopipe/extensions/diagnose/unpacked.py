@@ -1,7 +1,8 @@
-"""What reads of packed arrays unpack beside what they use: compressed chunks of HDF5 files and Zarr arrays, blocks of
-rasters that rasterio reads by windows, and members of .npz files.
+"""What is unpacked and not used: of compressed chunks of HDF5 files and Zarr arrays, of blocks of rasters that rasterio
+reads by windows, of members of .npz files, and whole images.
 
-The reads of the libraries' own classes are counted, by the line of the user's that reads.
+The reads of the libraries' own classes, and the images that OpenCV and Pillow decode, are counted by the line of the
+user's that asks for them.
 """
 
 from __future__ import annotations
@@ -151,6 +152,46 @@ class Unpacked:
         sums = self._sums.setdefault(key, [0, 0, 0])
         sums[:] = sums[0] + 1, sums[1] + unpacked, sums[2] + used
         return (sums[1], sums[2]) if sums[0] == _READS else None
+
+
+_MORE, _SURE = 1.25, 0.03  # images for each sample, and the error of their count
+_AHEAD = 4  # batches that are made and not trained on yet, at most
+_DROPPED = (
+    "decodes {times:.1f} images for each sample that is trained on. If it throws some away, as odd or of the wrong "
+    "class, choose before they are decoded."
+)
+
+
+class Decoded:
+    """Counts the images that are decoded from now on, in this process."""
+
+    def __init__(self, line_of: Callable[[types.FrameType], str]) -> None:
+        self._line_of, self._counts = line_of, dict[str, int]()
+
+    def look_at(self, module: Any) -> None:
+        """Count the images of this module: of OpenCV or of Pillow."""
+        for name in ("imread", "imdecode") if module.__name__ == "cv2" else ("open",):
+            setattr(module, name, self._counted(getattr(module, name)))
+
+    def _counted(self, decode: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(decode)
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if (frame := users_frame(sys._getframe(1))) is not None:
+                line = self._line_of(frame)
+                self._counts[line] = self._counts.get(line, 0) + 1
+            return decode(*arguments, **named)
+
+        return counted
+
+    def dropped(self, images: int, batch_size: int) -> list[str]:
+        """Say which lines decode more images than were trained on, but for whole numbers for each, as in pairs."""
+        found = []
+        for line, count in self._counts.items():
+            each, ahead = count / images, _AHEAD * batch_size / images
+            least, most = (1 - _SURE) * each / (1 + ahead), (1 + _SURE) * each
+            if least >= _MORE and math.floor(most) < least:
+                found.append(f"{line} {_DROPPED.format(times=each)}")
+        return found
 
 
 def _touched(index: Any, length: int, chunk: int) -> tuple[frozenset[int], int]:

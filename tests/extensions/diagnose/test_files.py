@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.extensions.diagnose import run
+from autopipe.extensions.diagnose import data as of_data
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def in_torch(paths: list[str]) -> Any:
     ],
 )
 def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callable[[list[str]], Any]) -> None:
-    seen = run.image_files(data(photos))
+    seen = of_data.image_files(data(photos))
     assert seen is not None
     assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (6, 6, 3)
     assert seen[1] == str(Path(photos[0]).parents[1])
@@ -75,22 +75,22 @@ def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callabl
     ],
 )
 def test_data_without_files_are_none(data: Any) -> None:
-    assert run.image_files(data) is None
+    assert of_data.image_files(data) is None
 
 
 def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
     Path(photos[1]).unlink()
-    seen = run.image_files(types.SimpleNamespace(files=[*photos, None, 7]))
+    seen = of_data.image_files(types.SimpleNamespace(files=[*photos, None, 7]))
     assert seen is not None
     assert (seen[0].files, seen[0].looked_at, seen[0].progressive) == (8, 5, 2)
 
 
 @pytest.mark.parametrize("data", [of_tensorflow, lambda paths: types.SimpleNamespace(files=paths)])
 def test_files_that_cannot_be_decoded_are_named(photos: list[str], data: Callable[[list[str]], Any]) -> None:
-    assert run.refused_files(data(photos)) is None
+    assert of_data.refused_files(data(photos)) is None
     Path(photos[1]).write_bytes(b"")
     Path(photos[4]).write_text("<html>")
-    said = run.refused_files(data(photos))
+    said = of_data.refused_files(data(photos))
     assert said is not None
     assert said.startswith("2 of 6 ")
     assert [photo in said for photo in photos] == [False, True, False, False, True, False]

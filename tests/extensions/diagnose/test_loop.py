@@ -121,7 +121,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def looped(clock: Clock, waits: float, works: float, between: float = 0.0) -> Watched:
-    seen = Loop(Look(), "a generator", "train.py:7")
+    seen = Loop(Look(), (each for each in BATCHES), "train.py:7")
     for _ in range(3):
         seen.pass_began()
         for _ in range(10):

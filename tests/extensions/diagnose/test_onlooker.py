@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import types
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -362,6 +363,7 @@ def test_memory_that_grows_with_each_epoch_is_told_with_what_it_comes_to() -> No
     assert "53 GiB" in said
     assert grows(usage(1, 2, 2.5, 2.5), begins) == []
     assert grows(usage(1, 2, 3), begins[:4]) == []  # two epochs beside the first tell nothing
+    assert grows(usage(0, 0, 0, 0), begins) == []  # nothing was seen of them
 
 
 class Clock:
@@ -430,6 +432,21 @@ def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
     assert list(steps.waiting([1, 2])) == [1, 2]
 
 
+def test_epochs_behind_the_end_of_the_data_are_none() -> None:
+    clock = Clock()
+    steps = steps_.StepClock(clock)
+    for images in (8, 8, 0, 0):
+        steps.epoch_began()
+        if images:
+            steps.step_began()
+            clock.now += 1.0
+            steps.step_ended(images)
+        clock.now += 500.0
+    steps.epochs_ended()
+    assert steps.epochs is not None
+    assert (steps.epochs.count, steps.epochs.steps_seconds, steps.empty_epochs) == (1, 1.0, 2)
+
+
 def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
     steps = [step(50.0), step(9.0), *(step(1.0) for _ in range(10))]
     assert len(steps_.steady(steps)) == 5
@@ -440,3 +457,43 @@ def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
 @pytest.mark.parametrize(("waits", "rises"), [([0, 0, 0.5, 0.6], True), ([0.5] * 4, False), ([0.5], False)])
 def test_a_queue_that_runs_empty_is_told(waits: list[float], rises: bool) -> None:
     assert steps_.waits_more_and_more([step(waiting=each) for each in waits]) is rises
+
+
+def torch_loader(count: int, batch: int) -> Any:
+    return types.SimpleNamespace(dataset=range(count), batch_size=batch, collate_fn=list)
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes", "share"),
+    [
+        (16, [10, 11, 9, 10], "38%"),
+        (16, [16, 16, 16, 4], None),  # the last one of an epoch
+        (16, [16, 4, 16, 4], None),
+        (None, [3, 3], None),
+    ],
+)
+def test_samples_that_a_loader_reads_and_drops_are_counted(
+    asked: int | None, sizes: list[int], share: str | None
+) -> None:
+    said = list(steps_.dropped(asked, [dataclasses.replace(step(), images=size) for size in sizes]))
+    assert [str(share) in words for words in said] == ([] if share is None else [True])
+
+
+def test_a_loader_tells_how_many_samples_it_reads_for_a_batch() -> None:
+    assert steps_.asked_of(torch_loader(64, 16)) == 16
+    assert steps_.asked_of(torch_loader(8, 16)) is None  # no batch of it is full
+    iterator = types.SimpleNamespace(_dataset=range(64), _collate_fn=list, _index_sampler=torch_loader(0, 16))
+    assert steps_.asked_of(iterator) == 16
+    assert steps_.asked_of(range(64)) is None
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the data are tf.data's")
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+@pytest.mark.parametrize("caches", [True, False])
+def test_the_first_epoch_of_a_cache_is_not_taken_for_a_slow_opening(caches: bool) -> None:
+    told = list[Watched]()
+    data = tf_dataset().cache() if caches else tf_dataset()
+    model().fit(data, callbacks=[Onlooker(told.append, Look(alone_seconds=0.01), source=data)], verbose=0)
+    (seen,) = told
+    assert seen.epochs is not None
+    assert (seen.epochs.first_batch_seconds == 0) == caches

@@ -65,6 +65,7 @@ def test_data_and_model_have_the_names_of_the_file(
     assert ("make_dataset() returns what you give to fit" in text) == (data is None)
     assert ("build_model() returns your compiled model" in text) == (model is None)
     assert ("First put what trains" in text) == code.trains_when_imported
+    assert "mixed_bfloat16" in written(code.model_copy(update={"policy": "mixed_bfloat16"}), None, 8)
     compile(text, "pasted", "exec")
 
 

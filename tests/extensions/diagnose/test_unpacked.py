@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import h5py
 import numpy as np
 import pytest
 import zarr
 
-from autopipe.extensions.diagnose.unpacked import Unpacked
+from autopipe.extensions.diagnose.unpacked import Decoded, Unpacked
 
 COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
 
@@ -151,3 +152,21 @@ def test_windows_that_rasterio_reads_are_told_of_if_blocks_are_much_larger(
     assert "wide.tif" in message
     assert "8 times" in message
     assert "(128, 128)" in message
+
+
+@pytest.mark.parametrize(
+    ("each", "told_of"),
+    [(3.4, True), (1.5, True), (2.0, False), (1.0, False), (1.1, False)],
+    ids=["skipped", "half as many", "pairs", "all", "a few"],
+)
+def test_images_that_are_decoded_and_not_trained_on_are_counted(
+    each: float, told_of: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cv2, "imdecode", cv2.imdecode)  # it is given back
+    monkeypatch.setattr(cv2, "imread", cv2.imread)
+    decoded, png = Decoded(lambda frame: f"line {frame.f_lineno}"), cv2.imencode(".png", np.zeros((2, 2), np.uint8))[1]
+    decoded.look_at(cv2)
+    for _ in range(round(each * 400)):
+        cv2.imdecode(png, cv2.IMREAD_COLOR)
+    said = decoded.dropped(400 - 8, 4)  # two batches are ahead
+    assert [" images for each sample" in words for words in said] == [True] * told_of

@@ -6,10 +6,12 @@ import gc
 import io
 import itertools
 import random
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import cv2
 import keras
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import DataWarning
+from autopipe.measure import epochs
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
@@ -93,6 +96,22 @@ def together() -> Any:
 def mixed_by_chance() -> Any:
     parts = [tensors().filter(lambda _, y, kind=kind: y == kind).repeat() for kind in range(3)]
     return tf.data.Dataset.sample_from_datasets(parts, [0.5, 0.25, 0.25]).map(flipped).batch(BATCH).take(12)
+
+
+PNG = cv2.imencode(".png", np.random.default_rng(6).integers(0, 256, (300, 300, 3), np.uint8))[1].tobytes()
+
+
+def files() -> Any:
+    return tf.data.Dataset.from_tensors(PNG).repeat().enumerate()
+
+
+def decoded(number: Any, png: Any) -> Any:
+    return tf.cast(tf.io.decode_png(png)[:8, :8], tf.float32) + tf.cast(number, tf.float32), number
+
+
+def stateful() -> Any:
+    """A part of a function for which tf.data does not call it several times at once by itself."""
+    return tf.random.uniform((), 0, 2, tf.int64)
 
 
 def in_order() -> Any:
@@ -316,6 +335,35 @@ def test_what_is_worth_to_know_is_a_note(dataset: Any, said: list[str]) -> None:
     assert [words in note for words, note in zip(said, found.notes, strict=True)] == [True] * len(said)
 
 
+def kept_changes() -> Any:
+    return tensors().map(flipped).cache().shuffle(COUNT).batch(BATCH)
+
+
+def kept_samples() -> Any:
+    return tensors().cache().shuffle(COUNT).map(flipped).batch(BATCH)
+
+
+@pytest.mark.parametrize(("dataset", "count"), [(kept_changes, 1), (kept_samples, 0), (in_order, 0)])
+def test_random_changes_that_a_cache_keeps_are_a_fault(dataset: Callable[[], Any], count: int) -> None:
+    assert sum("`cache()` keeps" in fault for fault in looked_at(dataset).faults) == count
+
+
+def without_order() -> Any:
+    options = tf.data.Options()
+    options.deterministic = False
+    return tensors().shuffle(COUNT).batch(BATCH).with_options(options)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [(Memo(), "grows with the batches"), (without_order, "no fixed order")],
+    ids=["remembers", "without an order"],
+)
+def test_what_is_worth_to_know_is_a_note_beside_others(dataset: Any, said: str) -> None:
+    assert sum(said in note for note in looked_at(dataset).notes) == 1
+    assert not any(said in note for note in looked_at(Shuffled()).notes)
+
+
 @pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_race_between_workers_and_a_draw_is_called_one_where_keras_has_it(workers: int) -> None:
@@ -409,3 +457,84 @@ def test_a_copy_that_is_looked_at_does_not_close_the_users_file() -> None:
     gc.collect()
     used.file.writestr("still", "open")
     assert pickling.open_files(used) == ["file", "reader.file"]
+
+
+@pytest.mark.parametrize(
+    ("buffer", "said"), [(6, True), (COUNT, False), (1, False)], ids=["neighbours", "all", "not shuffled at all"]
+)
+def test_a_shuffle_that_mixes_only_neighbours_of_sorted_data_is_a_note(buffer: int, said: bool) -> None:
+    def dataset() -> Any:
+        return tf.data.Dataset.from_tensor_slices((X, np.sort(Y))).shuffle(buffer, seed=3).batch(BATCH)
+
+    assert any("different y" in note for note in looked_at(dataset).notes) == said
+
+
+# -------------------- samples that are made and thrown away
+
+
+@pytest.mark.parametrize(
+    ("dataset", "share"),
+    [
+        (lambda: files().map(decoded).filter(lambda x, number: number % 4 == 0), "75%"),
+        (lambda: files().map(decoded, 2).filter(lambda x, number: number % 2 == 0).batch(4).prefetch(1), "50%"),
+        (
+            lambda: (
+                files()
+                .map(decoded)
+                .rejection_resample(
+                    lambda x, number: tf.cast(number % 20 == 0, tf.int32), [0.5, 0.5], [0.95, 0.05], seed=1
+                )
+            ),
+            r"(8|9)\d%",
+        ),
+        (lambda: files().filter(lambda number, png: number % 4 == 0).map(decoded), None),
+        (lambda: files().map(decoded).filter(lambda x, number: number % 20 > 0), None),  # a few odd ones
+        (lambda: files().map(lambda number, png: number).filter(lambda number: number % 4 == 0), None),  # costs nothing
+        (lambda: files().map(decoded).batch(4), None),
+    ],
+    ids=["filter", "parallel", "resampled", "first", "few", "cheap", "none"],
+)
+def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
+    dataset: Callable[[], Any], share: str | None
+) -> None:
+    iterator = iter(dataset())
+    for _ in range(100):
+        next(iterator)
+    said = epochs.thrown_away(iterator)
+    assert (said is None) == (share is None)
+    assert share is None or re.search(f"throws away {share} of the samples", str(said))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    [
+        (lambda: files().map(lambda number, png: decoded(number + stateful(), png)), True),
+        (lambda: files().map(decoded, 2), False),
+        (lambda: files().map(lambda number, png: number + stateful()), False),  # costs nothing
+    ],
+    ids=["one", "several", "cheap"],
+)
+def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
+    iterator = iter(dataset())
+    for _ in range(100):
+        next(iterator)
+    assert (epochs.one_by_one(iterator) is not None) == said
+
+
+def test_what_a_dataset_throws_away_is_a_note() -> None:
+    def dataset() -> Any:
+        kept = files().map(decoded).filter(lambda x, number: number % 4 == 0)
+        return kept.map(lambda x, _: (x, 1)).batch(BATCH)
+
+    notes = looked_at(dataset, steps=4).notes
+    assert any("throws away 75% of the samples" in note for note in notes)
+
+
+def test_a_pipeline_that_may_not_tune_itself_tells_nothing() -> None:
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    iterator = iter(files().map(decoded).filter(lambda x, number: number % 4 == 0).with_options(options))
+    for _ in range(100):
+        next(iterator)
+    assert epochs.thrown_away(iterator) is None
+    assert epochs.thrown_away(iter([1])) is None

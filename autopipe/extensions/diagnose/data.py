@@ -1,0 +1,143 @@
+"""What the data of a training tell beside the clock: what begins anew in each epoch, what tf.data has chosen, and the
+image files that they name. Nothing of it needs a step of the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe import frameworks
+from autopipe.hardware import machine
+from autopipe.measure import epochs
+from autopipe.workload.data import source as data_source
+from autopipe.workload.data.paths import SUFFIXES, read_file, spread
+from autopipe.workload.ops import progressive
+from autopipe.workload.ops.progressive import Progressive
+from autopipe.workload.sample import Source
+
+# -------------------- what of the data begins anew in each epoch
+
+_ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
+
+
+def begins_anew(data: Any) -> str | None:
+    """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
+    if isinstance(data, sys.modules["keras"].utils.PyDataset) and data.use_multiprocessing:
+        return (
+            "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
+            "epochs, are the next step"
+        )
+    if getattr(data, "num_workers", 0) and not getattr(data, "persistent_workers", True):
+        return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
+    if not hasattr(data, "element_spec"):
+        return None
+    if (buffer := frameworks.shuffle_buffer(data)) is None:
+        return f"a new iterator is begun. {_ONE_ITERATOR}"
+    count, size = buffer
+    held = "" if size is None else f", {machine.size_text(size)},"
+    return (
+        f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {_ONE_ITERATOR}; a shuffle before "
+        "the images are read holds only their paths"
+    )
+
+
+def autotuned(iterator: Any) -> str | None:
+    """Say what AUTOTUNE has chosen so far for an iterator of tf.data; None if it chooses nothing."""
+    nodes = epochs.nodes_of(iterator).values()
+    chosen = [
+        f"{_AUTOTUNED[parameter.name].format(epochs.plain_name(node), int(parameter.value))}"
+        for node in nodes
+        for parameter in node.parameters
+        if parameter.tunable and parameter.name in _AUTOTUNED
+    ]
+    held = sum(node.buffered_bytes for node in nodes)
+    return ", ".join(reversed(chosen)) + f"; buffers hold {machine.size_text(held)}" * (held > 0) if chosen else None
+
+
+_AUTOTUNED = {"parallelism": "{0} {1} at once", "buffer_size": "{0} {1} ahead"}
+
+
+# -------------------- the image files that the data name
+
+_FILES = 512  # whose folders are looked at
+_REFUSED, _REFUSED_SECONDS = 5, 20.0  # files that are named, and the time for all
+_FIRST = 3  # parts of a tuple that may be the path
+_DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
+
+
+def image_files(data: Any) -> tuple[Progressive, str] | None:
+    """Return the number of progressive image files of a training, and the innermost folder that holds all its files.
+
+    None if its data name no files.
+    """
+    if not (paths := _paths(data)):
+        return None
+    named = [paths[index] for index in spread(len(paths), _FILES)]
+    parents = {os.path.dirname(os.path.abspath(path)) for path in named if path}  # noqa: PTH100, PTH120
+    found = progressive.look(len(paths), lambda index: read_file(os.fsencode(paths[index])))
+    return found, os.path.commonpath(parents)
+
+
+def refused_files(data: Any) -> str | None:
+    """Name the image files of a training's data that cannot be decoded; None if there are none, or no files."""
+    until, seen, refused = time.monotonic() + _REFUSED_SECONDS, 0, list[str]()
+    for path in itertools.takewhile(lambda _: time.monotonic() < until, _paths(data)):
+        seen += 1
+        refused += [path] * (path != "" and not _is_decoded(path, by_tensorflow=hasattr(data, "element_spec")))
+    if not refused:
+        return None
+    named = ", ".join(refused[:_REFUSED]) + ", ..." * (len(refused) > _REFUSED)
+    return f"{len(refused)} of {seen:,} image files of its data cannot be decoded: {named}."
+
+
+def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
+    if not by_tensorflow:
+        import cv2  # with threads of its own
+
+        return cv2.imread(path) is not None
+    tensorflow = sys.modules["tensorflow"]
+    with contextlib.suppress(tensorflow.errors.OpError):
+        tensorflow.io.decode_image(tensorflow.io.read_file(path), channels=3, expand_animations=False)
+        return True
+    return False
+
+
+def _paths(data: Any) -> list[str]:
+    """Return the paths of the image files that a training's data name, "" for what is none; [] if they name none."""
+    for listed in _lists(data):
+        place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
+        if place is not None and os.path.isfile(_path(listed[0], place)):  # noqa: PTH113
+            return [_path(value, place) for value in listed]
+    return []
+
+
+def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
+    """Yield the lists and vectors in a training's data that may be of files, or of tuples with a file."""
+    if isinstance(data, Source):
+        yield data_source.files(data)
+    yield from frameworks.texts(data)
+    for _ in range(_DEPTH):
+        frame = data.gi_frame if inspect.isgenerator(data) else None
+        inside = getattr(data, "__dict__", {}) if frame is None else frame.f_locals
+        yield from [value for value in inside.values() if isinstance(value, list | tuple | np.ndarray)]
+        data = getattr(data, "dataset", None)
+
+
+def _path(value: Any, place: int) -> str:
+    """Return the path of an image in an element of a list; "" if there is none."""
+    if isinstance(value, tuple | list):
+        value = value[place] if place < len(value) else None
+    elif place > 0:
+        return ""
+    is_path = isinstance(value, str | bytes | os.PathLike) and os.fsencode(value).lower().endswith(SUFFIXES)
+    return os.fsdecode(value) if is_path else ""
