@@ -173,6 +173,7 @@ def run(
     with searching.runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
         described = searching.description(runner)
         site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
+        watcher.tell_of_bound(there, described)
         here, queue = site.hardware, searching.queue_of(watcher.on_search, settings.budget_seconds)
         former, match = pick.nearest(stored.artifact, here, asked)
         checked, is_for_this = None, former.request.asked == asked

@@ -113,9 +113,11 @@ def run(
     space = searching.read_space(settings, here)
     watcher.on_machine(here)
     with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
-        site = searching.Site(machine=here, described=searching.description(runner), space=space, folder=folder)
+        described = searching.description(runner)
+        site = searching.Site(machine=here, described=described, space=space, folder=folder)
+        watcher.tell_of_bound(here, described)
         found, asked = searching.search(runner, site, settings, watcher.on_search)
-    profile = codegen.profile_of(found.result, site.described, site.hardware, asked)
+    profile = codegen.profile_of(found.result, described, site.hardware, asked)
     if profile is None:
         return found.result, None
     if isinstance(workload, Workload):

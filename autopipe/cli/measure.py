@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -75,27 +76,40 @@ def doctor(
         str | None,
         typer.Option(metavar="DIR", help="Also look at the images of a folder: how many are progressive JPEG."),
     ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Import a script first, and name what of it takes cores away."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what this machine has: cores, memory, GPUs, versions.
 
-    It counts the cores and the memory that this process may use, by affinity and cgroup.
+    It counts the cores and the memory that this process may use, by affinity and cgroup, and says what limits them.
     """
     import dataclasses
     import json
+    import warnings
 
     from autopipe import again, native
+    from autopipe.errors import DataWarning
     from autopipe.hardware import machine
+    from autopipe.measure.trial import workload_import
     from autopipe.reports import tables, wording
     from autopipe.workload.ops import progressive
 
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if script is not None:
+            workload_import.import_file(script)
+    notes = [str(each.message) for each in told if issubclass(each.category, DataWarning)]
     found = machine.detect()
     images = None if data is None else progressive.look_in(data)
     if as_json:
         more = {"tested": again.tested(), "library": native.facts()}
         more |= {} if images is None else {"data": images.model_dump()}
+        more |= {} if script is None else {"notes": notes}
         print(json.dumps({**dataclasses.asdict(found), **more}, indent=2))
         return
-    screen.show(tables.machine(found, again.tested(), library=native.facts(), images=images))
+    screen.show(tables.machine(found, again.tested(), library=native.facts(), images=images, notes=notes))
     if data is not None and images is not None and (line := wording.rewriting(images, data)) is not None:
         print(f"next              {line}")

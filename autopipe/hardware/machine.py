@@ -132,6 +132,7 @@ class Cpu:
     model: str  # the name in /proc/cpuinfo, or the architecture without one (Arm)
     cores: int  # logical cores that this process may keep busy; see `usable_cores`
     logical_cores: int  # logical cores of the machine, hyper-threads counted
+    limits: tuple[str, ...] = ()  # what keeps the process to fewer cores, or will; see `core_limits`
 
 
 def usable_cores(root: Path = ROOT) -> int:
@@ -150,6 +151,32 @@ def core_time(root: Path = ROOT) -> float:
     quota = quota_cores(root)
     count = float(len(allowed()))
     return count if quota is None else min(count, quota)
+
+
+# Variables by which OpenMP binds a thread to one core when a library first uses it, and values that leave it alone.
+_BINDING: Final = ("OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+_FREE: Final = ("", "false", "none", "disabled")
+
+
+def core_limits(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return sentences about what keeps this process to fewer cores than there are, or will; see `usable_cores`."""
+    cores, quota, said = sorted(allowed()), quota_cores(root), list[str]()
+    if len(cores) < (os.cpu_count() or 1):
+        runs = [[*group] for _, group in groupby(cores, lambda core: core - cores.index(core))]
+        named = ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+        said.append(
+            f"This process may run on core{'s' if len(cores) > 1 else ''} {named} only: what started it is bound to "
+            "that (taskset, Slurm, a container), or a library has bound it since."
+        )
+    if quota is not None and quota < len(cores):
+        said.append(f"A control group's quota gives it the time of {quota:g} cores.")
+    said += [
+        f"{name}={value} is set: OpenMP (of torch, scikit-learn, older BLAS) binds the thread that first uses "
+        f"it to one core, and workers inherit that. Unset {name}."
+        for name, value in ((name, environment.get(name, "")) for name in _BINDING)
+        if value.lower() not in _FREE
+    ]
+    return tuple(said)
 
 
 def spare_cores(root: Path = ROOT) -> float:
@@ -184,9 +211,12 @@ def model_name(root: Path = ROOT) -> str:
     return platform.machine()
 
 
-def allowed() -> set[int]:
-    """Return the numbers of the logical cores on which this process may run."""
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+def allowed(pid: int = 0) -> set[int]:
+    """Return the numbers of the logical cores on which this process, or another one, may run; all if it is gone."""
+    try:
+        return os.sched_getaffinity(pid)
+    except (AttributeError, ProcessLookupError):
+        return set(range(os.cpu_count() or 1))
 
 
 def _quota(folder: Path, unified: bool) -> float | None:
@@ -350,7 +380,12 @@ class Machine:
 def detect(root: Path = ROOT) -> Machine:
     """Look at this machine. Imports no framework and starts no CUDA."""
     return Machine(
-        cpu=Cpu(model=model_name(root), cores=usable_cores(root), logical_cores=os.cpu_count() or 1),
+        cpu=Cpu(
+            model=model_name(root),
+            cores=usable_cores(root),
+            logical_cores=os.cpu_count() or 1,
+            limits=core_limits(root),
+        ),
         memory=detect_memory(root),
         gpus=gpu.detect(),
         os=_distribution(),

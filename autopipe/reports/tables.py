@@ -43,9 +43,17 @@ _STYLES = {
 # ---------------------------------------------------------------- doctor
 
 
-def machine(found: Machine, tested: Mapping[str, str], *, library: str, images: Progressive | None = None) -> Table:
+def machine(
+    found: Machine,
+    tested: Mapping[str, str],
+    *,
+    library: str,
+    images: Progressive | None = None,
+    notes: Sequence[str] = (),
+) -> Table:
     """Render a machine for `autopipe doctor`; `tested`: the versions of frameworks that autopipe is tested with;
-    `library`: the native library, or why there is none; `images`: those of a folder, if one was looked at.
+    `library`: the native library, or why there is none; `images`: those of a folder, if one was looked at; `notes`:
+    those on a script, if one was imported.
     """
     cpu, memory, opencv_found = found.cpu, found.memory, opencv_installed()
     table = labelled(
@@ -66,8 +74,9 @@ def machine(found: Machine, tested: Mapping[str, str], *, library: str, images: 
     table.add_row("native library", library)
     if images is not None:
         table.add_row("progressive JPEG", wording.progressive(images))
-    if (warning := opencv_warning(opencv_found)) is not None:
-        table.add_row(_NOTE, warning)
+    warning = opencv_warning(opencv_found)
+    for note in (*notes, *cpu.limits, *([] if warning is None else [warning])):
+        table.add_row(_NOTE, note)
     return table
 
 

@@ -178,14 +178,16 @@ class TrialMeasurer:
             begun.close()
         return Baseline(name=_of_workers(workers), config=_of_code(form))
 
-    def start_all(self) -> None:
-        """Start the processes of foreign code in parallel, and wait until all are ready.
+    def start_all(self, seconds: float = math.inf) -> None:
+        """Start the processes of foreign code in parallel, and wait until all are ready, but no longer than that.
 
         A trial would start its own process, but importing a framework takes seconds.
         """
         foreign = (each.config.loader for each in self._baselines if each.unable is None)
         runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]
+        until = time.monotonic() + seconds
         for runner in runners:
+            runner.until = until
             runner.begin()
         for runner in runners:
             runner.start()  # a failure happens again in its trial, and is reported there
@@ -275,10 +277,12 @@ class TrialMeasurer:
         for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
             self._runners[code].close()
 
-    def epoch(self, config: PipelineConfig, seconds: float, images_per_second: float) -> EpochTime | None:
-        """Time whole epochs for about so many seconds; None if that failed, or took far longer."""
+    def epoch(
+        self, config: PipelineConfig, seconds: float, images_per_second: float, *, most: float = math.inf
+    ) -> EpochTime | None:
+        """Time whole epochs for about so many seconds; None if that failed, or took far longer, or `most` seconds."""
         runner = self._runner_for(config)
-        runner.until = time.monotonic() + _MOST_OF_EPOCHS * seconds
+        runner.until = time.monotonic() + min(_MOST_OF_EPOCHS * seconds, most)
         wanted: JsonObject = {"seconds": seconds, "images_per_second": images_per_second}
         answer = runner.epoch(config, {**wanted, "page_cache": self._settings.page_cache})
         return answer if isinstance(answer, EpochTime) else None

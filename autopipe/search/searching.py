@@ -24,7 +24,7 @@ from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.outcome import TrialFailure
+from autopipe.measure.outcome import FailureKind, TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.protocol import Event as TrialEvent
@@ -73,7 +73,7 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
         pointless["channels", "first"] = takes
     return Facts(
         workload=described,
-        cores=machine.cpu.cores,
+        cores=bound(machine, described).cpu.cores,
         gpus=devices,
         gpus_reason=reason,
         memory_bytes=detect_memory().available_bytes,
@@ -84,8 +84,16 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
     )
 
 
+def bound(machine: Machine, described: Description) -> Machine:
+    """Return the machine with the cores that are left to a training: what a workload imports may take some away."""
+    if described.cores is None or described.cores >= machine.cpu.cores:
+        return machine
+    return dataclasses.replace(machine, cpu=dataclasses.replace(machine.cpu, cores=described.cores))
+
+
 def hardware_of(machine: Machine, described: Description) -> Hardware:
     """Return the fingerprint of a machine that trains a workload."""
+    machine = bound(machine, described)
     return fingerprint.of_machine(machine, described.storage_kind, described.backend, described.virtual_devices)
 
 
@@ -117,6 +125,9 @@ _DOUBLED_SECONDS, _DOUBLED_SHARE = 6.0, 0.05  # at most, and of the budget, for 
 _DOUBLED_LEAST_SECONDS = 2.5  # less may not do: it compiles once more, and is measured for a second or two
 _LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
 _BEGINNING_SECONDS = 5.0  # to open both datasets
+_STARTING_SHARE = 0.25  # of the budget: if a process starts as slowly, baselines start theirs one by one
+_ENDING_SHARE = 0.1  # of the time in which a process starts and imports the workload: ending it takes so long at most
+_OVER = 0.08  # of the budget, by which what is measured after the search may exceed it
 _EPOCH_SECONDS, _EPOCH_SHARE = 4.0, 0.03  # at most, and of the budget, to time whole epochs of a configuration
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
@@ -142,11 +153,17 @@ def _warn(remark: protocol.Log) -> None:
 class Watcher:
     """The listeners of a search."""
 
-    on_machine: Callable[[Machine], None] = lambda found: None  # gets the machine, first of all
+    # gets the machine, first of all, and again if what the workload imports takes cores away
+    on_machine: Callable[[Machine], None] = lambda found: None
     # gets the request of a retune, with that of the tune before it
     on_request: Callable[[Settings], None] = lambda settings: None
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=lambda: once(_warn))
+
+    def tell_of_bound(self, machine: Machine, described: Description) -> None:
+        """Tell of the machine again if the workload leaves fewer of its cores to a training."""
+        if (left := bound(machine, described)) is not machine:
+            self.on_machine(left)
 
 
 def read_space(settings: Settings, found: Machine) -> library.OnMachine:
@@ -206,19 +223,23 @@ def _searched(
     limited = dataclasses.replace(settings, limits=completed.limits)
     measurer = TrialMeasurer(runner, described, limited, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
     with contextlib.closing(measurer):
-        if settings.budget_seconds is None or settings.budget_seconds >= _LONG_SECONDS:
-            measurer.start_all()
+        clock, began = settings.clock, settings.clock() if settings.began is None else settings.began
+        starting, budget = clock() - began, math.inf if settings.budget_seconds is None else settings.budget_seconds
+        if budget >= _LONG_SECONDS and starting <= _STARTING_SHARE * budget:
+            measurer.start_all(budget / 2 - starting)
         look, epochs = _look_seconds(completed, described), _epoch_seconds(completed, described)
-        later = 2 * look + (1 + _RIVALS_EPOCHS) * epochs
-        kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + later)
+        later, ending = 2 * look + (1 + _RIVALS_EPOCHS) * epochs, _ENDING_SHARE * starting
+        kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + later + ending)
         found = study.run(space, measurer, facts, kept, on_event)
+        ends = clock() + budget - found.result.seconds - completed.end_seconds - ending
+        over = ends + _OVER * budget
         if epochs:
-            found = _with_epochs(found, measurer, epochs)
+            found = _with_epochs(found, measurer, epochs, lambda: over - clock())
     best = found.best_config
     if described.wrapped is not None and best is not None:
-        _tell_of_changes(runner, described.wrapped, best, look)
+        _tell_of_changes(runner, described.wrapped, best, look, over - clock())
     if best is not None and described.wrapped is None and described.accelerators and not settings.is_simulated:
-        found = _with_twice_the_batch(found, runner, best, completed)
+        found = _with_twice_the_batch(found, runner, best, ends - clock())
     return found, completed
 
 
@@ -235,8 +256,12 @@ def _epoch_seconds(settings: Settings, described: Description) -> float:
     return min(_EPOCH_SECONDS, _EPOCH_SHARE * budget) if described.validation and whole else 0.0
 
 
-def _with_epochs(found: Searched, measurer: TrialMeasurer, seconds: float) -> Searched:
-    """Return the result with the time of whole epochs, of the winner and of the fastest baselines."""
+def _with_epochs(
+    found: Searched, measurer: TrialMeasurer, seconds: float, left: Callable[[], float] = lambda: math.inf
+) -> Searched:
+    """Return the result with the time of whole epochs, of the winner and of the fastest baselines, as far as time is
+    left.
+    """
     result, winner = found.result, found.result.winner
     if winner is None or result.interrupted:
         return found
@@ -246,40 +271,47 @@ def _with_epochs(found: Searched, measurer: TrialMeasurer, seconds: float) -> Se
     configs = {**{each.key: each.config for each in result.baselines}, winner.key: winner.config}
     try:
         times = {
-            key: measurer.epoch(PipelineConfig.model_validate(configs[key]), seconds, rate)
+            key: measurer.epoch(PipelineConfig.model_validate(configs[key]), seconds, rate, most=left())
             for key, rate in rates.items()
+            if left() >= seconds
         }
     except KeyboardInterrupt:  # the search is over, and its result is there
         return found
     update = {
-        "winner": winner.model_copy(update={"epoch": times[winner.key]}),
+        "winner": winner.model_copy(update={"epoch": times.get(winner.key)}),
         "baselines": tuple(each.model_copy(update={"epoch": times.get(each.key)}) for each in result.baselines),
     }
     return dataclasses.replace(found, result=result.model_copy(update=update))
 
 
-def _tell_of_changes(runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float) -> None:
-    """Warn if the best arguments of a wrapped dataset change the training."""
+def _tell_of_changes(
+    runner: TrialRunner, wrapped: WrappedDataset, best: PipelineConfig, seconds: float, left: float
+) -> None:
+    """Warn if the best arguments of a wrapped dataset change the training, or if no time is left to see that."""
     before, after = wrapped.as_it_is.loader.model_dump(), best.loader.model_dump()
     changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before.get(name))
     if not changed:
         return
-    runner.until = time.monotonic() + 2 * seconds + _BEGINNING_SECONDS
-    answer = runner.verify([wrapped.as_it_is, best], {"samples": _LOOKED_AT, "seconds": seconds})
+    runner.until = time.monotonic() + min(2 * seconds + _BEGINNING_SECONDS, left)
+    looked = {"samples": _LOOKED_AT, "seconds": min(seconds, left / 2)}
+    answer = runner.verify([wrapped.as_it_is, best], looked) if left >= seconds else None
+    if answer is None or (isinstance(answer, TrialFailure) and answer.kind is FailureKind.INTERRUPTED):
+        text = f"The budget left no time to see whether the fastest arguments, {changed}, change the training."
+        runner.on_event(protocol.Log(text=f"{text} `autopipe verify` compares them.", of_data=True))
+        return
     if isinstance(answer, TrialFailure) or not (found := answer.agreements[1]).has_run or found.message is None:
         return
     text = f"The fastest arguments, {changed}, change the training: {found.message}."
     runner.on_event(protocol.Log(text=text, of_data=True))
 
 
-def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineConfig, settings: Settings) -> Searched:
+def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineConfig, left: float) -> Searched:
     """Return the result with the rate of the model alone at twice the batch size, if a few seconds are left for it.
 
     It is the last measurement: a batch that is too large may take memory that an accelerator's process keeps.
     """
-    seconds = _DOUBLED_SECONDS
-    if settings.search_seconds is not None:
-        seconds = min(seconds, _DOUBLED_SHARE * settings.search_seconds, settings.search_seconds - found.result.seconds)
+    budget = found.result.budget_seconds
+    seconds = min(_DOUBLED_SECONDS, left, math.inf if budget is None else _DOUBLED_SHARE * budget)
     if seconds < _DOUBLED_LEAST_SECONDS or found.result.interrupted:
         return found
     runner.until = time.monotonic() + seconds

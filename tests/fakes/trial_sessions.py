@@ -141,6 +141,9 @@ class FakeSession:
     def _grow(self) -> None:
         self.kept.append(b"x" * int(str(self.options["bytes"])))
 
+    def _bind(self) -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
     def _print_megabytes(self) -> None:
         for _ in range(200):
             sys.stdout.write("noise " * 5000 + "\n")

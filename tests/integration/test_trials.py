@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 import autopipe as ap
+from autopipe.hardware import machine
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.rows import by_batch_size
@@ -546,3 +547,20 @@ def test_a_cache_that_tensorflow_throws_away_in_each_epoch_is_told_of(*, whole: 
     with TrialRunner(launch, on_event=told.append) as runner:
         assert isinstance(runner.measure(AS_IT_IS, {"min_seconds": 0.2, "max_seconds": 0.4}), Measurement)
     assert ["take(n).cache()" in event.text for event in told if isinstance(event, Log)] == [True] * (not whole)
+
+
+@pytest.mark.skipif(len(machine.allowed()) < 2, reason="there is one core only")
+def test_a_process_that_a_trial_has_bound_to_fewer_cores_runs_no_other_trial(runner: TrialRunner) -> None:
+    runner.ceiling(CONFIG.model_setup)  # what the model leaves
+    first, bound = pids(runner, CONFIG), pids(runner, CONFIG, fault="bind")
+    after = pids(runner, CONFIG, CONFIG)
+    assert first == bound
+    assert after[0] != bound[0]
+    assert after[0] == after[1]
+
+
+def test_a_process_whose_time_is_up_is_not_waited_for_as_it_closes(launch: Launch) -> None:
+    patient = Deadlines(close_seconds=3600.0, end_seconds=0.1)
+    with TrialRunner(launch, deadlines=patient) as runner:
+        assert pids(runner, CONFIG, fault="hang_in_close") != []
+        runner.until = time.monotonic()

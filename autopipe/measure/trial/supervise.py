@@ -58,6 +58,7 @@ class _Tenure:
     keeps: bool = False  # freed memory, from now on
     first_bytes: int = 0
     last_bytes: int = 0
+    cores: set[int] = dataclasses.field(default_factory=set)  # on which it may run, after its last answer
 
 
 class TrialRunner:
@@ -67,7 +68,7 @@ class TrialRunner:
     exceptions of `on_event`, which gets each phase, progress and log line, pass through after the child and all it
     started have been killed. `memory_limit_bytes` is for the child and all it starts; None: their memory at the time of
     a request, and 90 % of the free memory then. A child that has grown by more than `growth_bytes` since its first
-    trial is replaced.
+    trial is replaced, and so is one that a trial has bound to fewer cores.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class TrialRunner:
         self._tenure = _Tenure(None)
         self._limit_bytes = 0
         self._loading = False  # begun, and not waited for
+        self._cores: set[int] = set()  # that the workload and the model leave to a child
         self.until = math.inf  # the `time.monotonic` reading at which any request is cut
 
     def __enter__(self) -> Self:
@@ -147,9 +149,13 @@ class TrialRunner:
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
-        """End the child and all it started; a child that still loads is not asked to close. Safe to call twice."""
-        seconds = self._deadlines.end_seconds if self._loading else self._deadlines.close_seconds
-        self._end(seconds, politely=not self._loading)
+        """End the child and all it started; a child that still loads is not asked to close. Safe to call twice.
+
+        It has no longer for that than requests have from now on.
+        """
+        least, most = self._deadlines.end_seconds, self._deadlines.close_seconds
+        most = max(least, min(most, self.until - time.monotonic()))
+        self._end(least if self._loading else most, politely=not self._loading)
 
     def _request(self, request: protocol.Ask, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
         keeps = any(config.loader.keeps_freed_memory for config in request.configs)
@@ -172,6 +178,9 @@ class TrialRunner:
             tenure = self._tenure
             tenure.last_bytes = self._child.memory_bytes()
             tenure.first_bytes = tenure.first_bytes or tenure.last_bytes
+            tenure.cores = machine.allowed(self._child.pid)
+            if request.request in ("describe", "ceiling"):
+                self._cores = tenure.cores
         # Both can have a build phase: the session when it is made, and again for new settings.
         phases = preparing.keys() | watch.phase_seconds.keys()
         return answer, {at: preparing.get(at, 0.0) + watch.phase_seconds.get(at, 0.0) for at in Phase if at in phases}
@@ -196,6 +205,7 @@ class TrialRunner:
             not child.is_alive()
             or (None not in (settings, tenure.settings) and settings != tenure.settings)
             or tenure.last_bytes - tenure.first_bytes > self._growth_bytes
+            or set() < tenure.cores < self._cores  # a configuration has bound it, and the next one need not
         )
 
     def _ask(

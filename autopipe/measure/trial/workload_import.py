@@ -81,10 +81,11 @@ def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType
             f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}{lost}.",
             hint=f"Write `{example}` or `package.module:{example.partition(':')[2]}`.",
         )
-    return _import_file(Path(target)) if target.endswith(".py") else _import_module(target), target, attribute
+    return import_file(Path(target)) if target.endswith(".py") else _import_module(target), target, attribute
 
 
-def _import_file(path: Path) -> types.ModuleType:
+def import_file(path: Path) -> types.ModuleType:
+    """Import a script as `load_workload` does. Raises WorkloadError if it does not exist or cannot be imported."""
     if not path.is_file():
         folder = path.parent
         scripts = [script.name for script in folder.glob("*.py")] if folder.is_dir() else []

@@ -17,6 +17,7 @@ import autopipe as ap
 from autopipe import again
 from autopipe.artifact import verifying
 from autopipe.errors import WorkloadError
+from autopipe.hardware import machine
 from autopipe.measure.outcome import Agreement, Verification
 from autopipe.measure.trial import protocol, supervise, workload_import
 from autopipe.pipeline.assembly import build_loader
@@ -128,6 +129,20 @@ def test_the_doctor_says_that_no_file_is_progressive_or_that_there_is_no_folder(
     assert "progressive JPEG none of 8 images" in " ".join(ended.out.split())
     assert "next" not in ended.out
     assert "`photo` does not exist. Did you mean `photos`?" in autopipe("doctor", "--data", "photo").refused()
+
+
+@pytest.mark.skipif(len(machine.allowed()) < 2, reason="there is one core only")
+def test_the_doctor_names_the_line_of_a_script_that_takes_cores_away(tmp_path: Path, autopipe: Autopipe) -> None:
+    bind = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    (tmp_path / "pinned.py").write_text(f"import os\n{bind}\n")
+    before = machine.allowed()
+    try:
+        said = " ".join(autopipe("doctor", "--script", tmp_path / "pinned.py").out.split())
+    finally:
+        os.sched_setaffinity(0, before)
+    assert "1 usable of" in said
+    assert f"pinned.py:2 `{bind}` bound this process to 1 of its {len(before)} cores" in said
+    assert "nowhere.py` is not a file" in autopipe("doctor", "--script", tmp_path / "nowhere.py").refused()
 
 
 # ---------------------------------------------------------------- bad data, named

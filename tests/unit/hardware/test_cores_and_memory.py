@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -89,6 +89,33 @@ def test_version_1_quotas_are_found(play: Play, group: str, mount: str, limits: 
         files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_quota_us"] = f"{quota}\n"
         files[f"sys/fs/cgroup/cpu/{name}cpu.cfs_period_us"] = "100000\n"
     assert machine.usable_cores(play(files)) == usable
+
+
+@pytest.mark.parametrize(
+    ("cores", "quota", "environment", "said"),
+    [
+        (range(16), "max", {}, []),
+        ([0], "max", {}, ["on core 0 only"]),
+        ([0, 1, 2, 5, 8, 9], "max", {}, ["on cores 0-2, 5, 8-9 only"]),
+        (range(16), "150000", {}, ["the time of 1.5 cores"]),
+        (range(16), "max", {"OMP_PROC_BIND": "TRUE", "KMP_AFFINITY": "none"}, ["OMP_PROC_BIND=TRUE"]),
+        ([3], "50000", {"GOMP_CPU_AFFINITY": "3"}, ["on core 3 only", "the time of 0.5 cores", "GOMP_CPU_AFFINITY=3"]),
+    ],
+)
+def test_what_keeps_a_process_to_fewer_cores_is_named(
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
+    cores: Sequence[int],
+    quota: str,
+    environment: dict[str, str],
+    said: list[str],
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(cores))
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    files = {"proc/self/cgroup": "0::/job\n", "proc/self/mountinfo": V2_MOUNT}
+    limits = machine.core_limits(play({**files, "sys/fs/cgroup/job/cpu.max": f"{quota} 100000\n"}), environment)
+    assert len(limits) == len(said)
+    assert all(words in limit for words, limit in zip(said, limits, strict=True))
 
 
 GIB = 2**30

@@ -149,14 +149,19 @@ def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search
     assert not any(others)
 
 
-@pytest.mark.parametrize("fastest", [True, False], ids=["cached", "as it is"])
+@pytest.mark.parametrize(
+    ("fastest", "took"), [(True, 0.0), (False, 0.0), (True, 30.0)], ids=["cached", "as it is", "too late"]
+)
 def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change_what_is_trained(
-    search: Search, fastest: bool
+    search: Search, fastest: bool, took: float
 ) -> None:
+    now = [1000.0]
+
     class Wrapping(Started):
         """Trials of a wrapped dataset, one of whose two forms gives the same epoch again and again."""
 
         def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement:
+            now[0] += took
             rate = 900.0 if config.loader.model_dump()["cache"] is fastest else 300.0
             return measurement(config, [rate] * 12, batch_size=32)
 
@@ -173,9 +178,14 @@ def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change
     as_it_is = PipelineConfig(loader=Wrapped.model_validate({"cache": False}), finish="host", device_prefetch=0)
     wrapped = WrappedDataset(as_it_is=as_it_is, choices={"cache": (False, True)})
     site = {"described": DESCRIBED.model_copy(update={"wrapped": wrapped})}
-    search(runner, site=site, space="default", trials=30, budget_seconds=50.0)
+    search(runner, site=site, space="default", trials=30, budget_seconds=50.0, clock=lambda: now[0])
     if not fastest:
         assert runner.told == []
+        return
+    if took:
+        (event,) = runner.told
+        assert isinstance(event, protocol.Log)
+        assert "no time to see whether the fastest arguments, cache=True, change the training" in event.text
         return
     options, event = runner.told
     assert options == {"samples": 256, "seconds": 1.5}
@@ -371,6 +381,35 @@ def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyP
     (settings,) = asked
     assert settings.space == "space.yaml"
     assert settings.limits.only == {"keep": ("none",), "threads.workers": (4,), "loader": ("threads", "tfdata")}
+
+
+def test_a_search_counts_the_cores_that_the_workload_leaves_to_its_trials(search: Search) -> None:
+    bound, found = DESCRIBED.model_copy(update={"cores": 1}), imaginary()
+    assert searching.facts_of(found, bound, Path.cwd()).cores == 1
+    assert searching.hardware_of(found, bound).cores == 1
+    for left in (None, found.cpu.cores, found.cpu.cores + 1):
+        assert searching.bound(found, DESCRIBED.model_copy(update={"cores": left})) is found
+    site = {"described": bound, "space": functools.partial(library.parse, WORKERS)}
+    result = search(Started(), site=site, space="mine.yaml", trials=4)[0].result
+    ours = [pick.parse_config(each.config) for each in result.trials if each.origin is not Asker.BASELINE]
+    assert {each.loader.worker_count() for each in ours} == {1}
+
+
+WORKERS = "{schema_version: 1, parameters: {loader: [threads], threads.workers: [1, cores]}}"
+
+
+def test_processes_that_start_slowly_are_waited_for_within_the_budget(search: Search) -> None:
+    class Begun(Started):
+        until = 0.0
+
+        def begin(self) -> None:
+            self.told.append(round(self.until - time.monotonic()))
+
+    asked: dict[str, Any] = {"budget_seconds": 100.0, "clock": lambda: 1000.0, "trials": 1}
+    search(runner := Begun(), began=990.0, **asked)  # the first has taken a tenth of it
+    assert set(runner.told) == {40}
+    search(runner := Begun(), began=960.0, **asked)  # two fifths: others would take as long
+    assert runner.told == []
 
 
 FOUR = tuple(Device(uuid=f"GPU-{number}") for number in range(4))
