@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.hardware import machine
 from tests.fakes.commands import autopipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -59,9 +60,288 @@ class Case:
     never: list[str] = dataclasses.field(default_factory=list)
     status: int = 0
     wrapped: str = ""  # more arguments of `ap.wrap`
+    end: str = TAIL  # of the program
+    name: str = "workload"  # of what a command other than `diagnose` gets
+    backend: str = "jax"
 
 
+FILES = """
+for kind in ("a", "b"):
+    os.makedirs(f"photos/{kind}", exist_ok=True)
+    for number in range(24):
+        MAKE
+
+moved = ap.Workload(
+    data=ap.ImageFolder("photos"), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=8, model=build_model
+)
+"""
+TF = """
+import tensorflow as tf
+"""
 CASES = {
+    "a lock that was held when workers were forked": Case(
+        "diagnose",
+        """
+import threading
+
+lock, held = threading.Lock(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        threading.Event().wait()
+
+class Locked(Data):
+    def changed(self, images):
+        with lock:  # hangs
+            return images
+
+dataset = Locked(workers=2, use_multiprocessing=True)
+if __name__ == "__main__":
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+""",
+        ["worker processes wait at case.py", "`with lock:  # hangs`", "nobody gives it back in the forked process"],
+        status=3,
+    ),
+    "an import that binds the process to one core": Case(
+        "measure --time 1s",
+        """
+import os
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+dataset = Data()
+""",
+        ["`os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})` bound this process to 1 of its", "gives them back"],
+    ),
+    "library threads in each worker": Case(
+        "diagnose",
+        """
+class Turned(Data):
+    def changed(self, images):
+        cv2.setNumThreads(640)
+        cv2.GaussianBlur(np.zeros((1000, 1000), "float32"), (31, 31), 3)
+        return images
+
+dataset = Turned(workers=2, use_multiprocessing=True)
+""",
+        ["`cv2.setNumThreads(640)` sets OpenCV's threads to 640"],
+    ),
+    "workers that begin anew in short epochs": Case(
+        "diagnose",
+        """
+class Short(Data):
+    def __len__(self):
+        return 3
+
+dataset = Short(workers=2, use_multiprocessing=True)
+""",
+        ["Keras's worker processes begin anew in each epoch"],
+    ),
+    "a slow validation behind a fast training": Case(
+        "diagnose",
+        """
+import threading
+
+
+class Slow(Data):
+    def changed(self, images):
+        threading.Event().wait(0.2)  # a disk
+        return images
+""",
+        ["of an epoch is validation, which waits for its data", "threading.Event().wait(0.2)  # a disk"],
+        ["% of the time waits for data"],
+        end="build_model().fit(x, y, batch_size=8, epochs=200, validation_data=Slow(), verbose=0)",
+    ),
+    "a dataset that keeps what it has read": Case(
+        "verify",
+        """
+class Remembering(Data):
+    def __init__(self, **knobs):
+        super().__init__(**knobs)
+        self.seen = {}
+
+    def changed(self, images):
+        return self.seen.setdefault(images.tobytes(), images)
+
+dataset = Remembering(workers=2, use_multiprocessing=True)
+""",
+        ["`Remembering.seen` grows with the batches"],
+    ),
+    "a seed for all that makes every epoch alike": Case(
+        "verify",
+        TF
+        + """
+keras.utils.set_random_seed(42)
+
+def make(num_parallel_calls=2):
+    data = tf.data.Dataset.from_tensor_slices((x, y))
+    return data.map(lambda x, y: (tf.image.random_brightness(x, 0.3), y), num_parallel_calls).batch(8)
+
+dataset = make
+""",
+        ["made with the same random numbers", "`keras.utils.set_random_seed`"],
+        status=1,
+        backend="tensorflow",
+    ),
+    "a split behind a shuffle": Case(
+        "verify",
+        TF
+        + """
+def make(prefetch=2):
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96).take(72).batch(8).prefetch(prefetch)
+
+dataset = make
+""",
+        ["reshuffle_each_iteration=False", "samples that the first had not"],
+        status=1,
+        backend="tensorflow",
+    ),
+    "an endless dataset without steps": Case(
+        "verify",
+        """
+class Endless(keras.utils.PyDataset):
+    @property
+    def num_batches(self):
+        return None
+
+    def __getitem__(self, index):
+        return x[:8], y[:8]
+
+dataset = Endless()
+""",
+        ["steps="],
+        status=2,
+    ),
+    "files of sixteen bits": Case(
+        "verify --files",
+        "import os\n"
+        + FILES.replace("MAKE", 'cv2.imwrite(f"photos/{kind}/{number}.png", np.full((9, 9), 4000, "uint16"))'),
+        ["48 of 48 images have more than 8 bits"],
+        end="",
+        name="moved",
+    ),
+    "photos that lie on their side, but for the first ones": Case(
+        "verify --files",
+        "import os\nfrom PIL import Image\n"
+        + FILES.replace(
+            "MAKE",
+            """exif = Image.Exif()
+        if number >= 20:
+            exif[0x0112] = 6
+        Image.new("RGB", (12, 9)).save(f"photos/{kind}/{number:02}.jpg", exif=exif)""",
+        ),
+        ["8 of 48 images are to be rotated, by their EXIF tags"],
+        end="",
+        name="moved",
+    ),
+    "a folder with files that are no images": Case(
+        "verify --files",
+        "import os\n"
+        + FILES.replace(
+            "MAKE",
+            """cv2.imwrite(f"photos/{kind}/{number}.png", np.zeros((9, 9, 3), "uint8"))
+    with open(f"photos/{kind}/page.jpg", "w") as file:
+        file.write("<!DOCTYPE html><title>404 Not Found</title>" * (kind == "b"))""",
+        ),
+        ["2 cannot be used", "photos/a/page.jpg` is empty", "photos/b/page.jpg"],
+        status=1,
+        end="",
+        name="moved",
+    ),
+    "a loop of one's own over a dataset with workers": Case(
+        "diagnose",
+        """
+import threading
+
+
+class Slow(Data):
+    def changed(self, images):
+        threading.Event().wait(0.05)  # a disk
+        return images
+
+model, dataset = build_model(), Slow(workers=2, use_multiprocessing=True)
+for _ in range(200):
+    for index in range(len(dataset)):
+        model.train_on_batch(*dataset[index])  # read
+""",
+        ["case.py:", "only `fit` does", "% of the time waits for data", "workers=2, use_multiprocessing=True"],
+        end="",
+    ),
+    "a strategy, mixed precision and no end": Case(
+        "diagnose",
+        TF
+        + """
+def make_dataset(num_parallel_calls=2):
+    options = tf.data.Options()
+    options.deterministic = False
+    data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().with_options(options)
+    return data.map(lambda x, y: (x + 1, y), num_parallel_calls).shuffle(96).batch(8).prefetch(2)
+
+if __name__ == "__main__":
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    with tf.distribute.MirroredStrategy(["/CPU:0"]).scope():
+        model = build_model()
+    model.fit(make_dataset(), steps_per_epoch=12, epochs=200, verbose=0)
+""",
+        ["tf.data.Dataset (tensorflow)", "verdict"],
+        ["error"],
+        end="",
+        backend="tensorflow",
+    ),
+    "a validation without an end": Case(
+        "diagnose",
+        TF
+        + """
+data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8).repeat()
+build_model().fit(data, steps_per_epoch=12, epochs=200, validation_data=data, verbose=0)
+""",
+        ["validation_steps="],
+        status=3,
+        end="",
+        backend="tensorflow",
+    ),
+    "a generator that decodes what it skips": Case(
+        "diagnose",
+        """
+png = cv2.imencode(".png", np.zeros((300, 300, 3), "uint8"))[1]
+
+def make():
+    kept = []
+    for number in range(10**9):
+        image = cv2.imdecode(png, cv2.IMREAD_COLOR)  # each
+        if number % 17 >= 5:
+            continue
+        kept.append(image[:8, :8].astype("float32"))
+        if len(kept) == 8:
+            yield np.stack(kept), y[:8]
+            kept.clear()
+
+build_model().fit(make(), steps_per_epoch=1000, epochs=200, verbose=0)
+""",
+        ["cv2.imdecode(png, cv2.IMREAD_COLOR)  # each` decodes 3."],
+        end="",
+    ),
+    "samples that are decoded and thrown away": Case(
+        "diagnose",
+        TF
+        + """
+png = cv2.imencode(".png", np.random.default_rng(1).integers(0, 256, (300, 300, 3), "uint8"))[1].tobytes()
+
+def load(number, png):
+    return tf.cast(tf.io.decode_png(png)[:8, :8], "float32"), tf.cast(number % 20 == 0, "int32")
+
+def make(num_parallel_calls=2):
+    data = tf.data.Dataset.from_tensors(png).repeat().enumerate().map(load, num_parallel_calls)
+    data = data.rejection_resample(lambda x, y: y, [0.5, 0.5], [0.95, 0.05])
+    return data.map(lambda _, sample: sample).batch(8).prefetch(2)
+
+build_model().fit(make(), steps_per_epoch=10, epochs=200, verbose=0)
+""",
+        ["of the samples that reach it", "sample_from_datasets"],
+        end="",
+        backend="tensorflow",
+    ),
     "a compressed chunk of 64 images for one": Case(
         "diagnose",
         """
@@ -215,9 +495,12 @@ build_model().fit(dataset, epochs=100)
 @pytest.mark.parametrize("name", CASES)
 def test_the_important_thing_is_said(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    (tmp_path / "case.py").write_text(HEAD + case.code + TAIL.replace("WRAPPED", case.wrapped))
-    place = ["--time", "3s", "case.py"] if case.command == "diagnose" else ["case.py:workload"]
-    done = autopipe(case.command, *place, cwd=tmp_path, COLUMNS="1000")
+    if "sched_setaffinity" in case.code and len(machine.allowed()) < 2:
+        pytest.skip("there is one core only")
+    (tmp_path / "case.py").write_text(HEAD + case.code + case.end.replace("WRAPPED", case.wrapped))
+    command, *options = case.command.split()
+    place = ["--time", "3s", "case.py"] if command == "diagnose" else [f"case.py:{case.name}"]
+    done = autopipe(command, *options, *place, cwd=tmp_path, backend=case.backend, COLUMNS="1000")
     told = done.stdout + done.stderr
     assert [words for words in case.said if words not in told] == [], told[-3000:]
     assert [words for words in case.never if words in told] == [], told[-3000:]
