@@ -13,6 +13,7 @@ import shlex
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
@@ -132,6 +133,10 @@ def _pieces_in_memory(job: LoadJob, config: PipelineConfig) -> Iterator[float]:
     del cache
 
 
+# Of pieces by their source: a plan reads some of them, each of which may be a whole scene.
+_PLANS: weakref.WeakKeyDictionary[Source, Plan] = weakref.WeakKeyDictionary()
+
+
 def in_pieces(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     """Return the workload, and its plan, of what is kept in place of its samples: itself, unless each epoch cuts them
     out of larger pieces.
@@ -139,7 +144,9 @@ def in_pieces(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
     if (pieces := data_source.pieces(workload.data)) is None:
         return workload, plan
     found = dataclasses.replace(workload, data=pieces, ops=(), batch_size=1, validation=None)
-    return found, make_plan(found)
+    if (known := _PLANS.get(pieces)) is None:
+        known = _PLANS[pieces] = make_plan(found)
+    return found, known
 
 
 def build_trainer(
