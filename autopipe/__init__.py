@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from autopipe.workload.ops.values import Normalize as Normalize
     from autopipe.workload.ops.values import OneHot as OneHot
     from autopipe.workload.ops.values import Rescale as Rescale
+    from autopipe.workload.order import Blocks as Blocks
     from autopipe.workload.workload import Workload as Workload
 
 _NAMES = {
@@ -120,6 +121,7 @@ _NAMES = {
     "workload.ops.on_parts": "On",
     "workload.ops.sizes": "CenterCrop Pad RandomCrop RandomResizedCrop Resize ResizeKeepingAspect",
     "workload.ops.values": "Cast MaskToClass Normalize OneHot Rescale",
+    "workload.order": "Blocks",
     "workload.workload": "Workload",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -31,7 +31,7 @@ from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
-from autopipe.workload.sample import FieldKind, leaves
+from autopipe.workload.sample import FieldKind, Source, leaves
 from autopipe.workload.workload import Workload
 
 _LEAST = 256  # samples of one, however long they take
@@ -43,9 +43,9 @@ class _Numbers:
 
     y_kind = FieldKind.LABEL
 
-    def __init__(self, count: int, *, encoded: bool) -> None:
+    def __init__(self, data: Source, *, encoded: bool) -> None:
         self.x_kind = FieldKind.ENCODED if encoded else FieldKind.IMAGE
-        self._count = count
+        self._count, self.block_starts = len(data), data_source.block_starts(data)
         pixel = np.zeros((1, 1, 1), np.uint8)
         self._x = simplejpeg.encode_jpeg(pixel, colorspace="GRAY") if encoded else pixel
 
@@ -62,7 +62,7 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
     part = dataclasses.replace(part, batch_size=min(part.batch_size, len(part.data)))
     encoded = planner.make_plan(part).source.x.kind is FieldKind.ENCODED
     ops = (Decode(strict=False),) if encoded else ()  # a loader may take only samples that it decodes
-    numbered = dataclasses.replace(part, data=_Numbers(len(part.data), encoded=encoded), ops=ops)
+    numbered = dataclasses.replace(part, data=_Numbers(part.data, encoded=encoded), ops=ops)
     reference = _Epoch.of(part, numbered, _REFERENCE)
     return Verification(
         agreements=_each(configs, lambda config: _compare(config, reference, _Epoch.of(part, numbered, config)), report)

@@ -332,7 +332,8 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
         batch_size=workload.batch_size // rank[1],
         rank=rank,
         seed=workload.seed,
-        shuffle=workload.shuffle,
+        shuffle=bool(workload.shuffle),
+        blocks=workload.blocks,
         drop_remainder=workload.drop_remainder,
         shard=shard,
     )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, WorkloadError
 
 # -------------------- randomness
 # `_mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
@@ -98,7 +98,43 @@ def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     return np.random.Generator(np.random.Philox(key=key)).permutation(count)
 
 
+def block_order(seed: int, epoch: int, count: int, starts: Sequence[int], mixed: int) -> NDArray[np.int64]:
+    """Return the order of `count` samples in an epoch as `Blocks` has it, shape (count,): `starts` are the first
+    samples of the blocks, ascending from 0.
+    """
+    key = int(_words(seed, epoch, _ORDER_STREAM)[0])
+    random = np.random.Generator(np.random.Philox(key=key))
+    turns = random.permutation(len(starts)) // mixed
+    drawn = random.permutation(count)
+    return drawn[np.argsort(np.repeat(turns, np.diff([*starts, count]))[drawn], kind="stable")]
+
+
 # -------------------- order
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """An order of epochs that takes neighbours together: `ap.Workload(shuffle=ap.Blocks())`.
+
+    Each epoch has the blocks in an order of its own, takes `mixed` of them at a time, and shuffles their samples among
+    themselves. What neighbours share is then read and unpacked once: a volume for its slices, a chunk for its rows.
+    Batches are less mixed than by `shuffle=True`, which a model may notice; a larger `mixed` mixes more.
+
+    Attributes:
+        size: samples of a block, by their numbers; None for the data's own blocks: the scenes or volumes of `Windows`.
+        mixed: blocks whose samples are mixed, >= 1.
+
+    Raises:
+        WorkloadError: they are no whole numbers >= 1.
+    """
+
+    size: int | None = None
+    mixed: int = 8
+
+    def __post_init__(self) -> None:
+        for name, value in (("size", 1 if self.size is None else self.size), ("mixed", self.mixed)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise WorkloadError(f"`{name}` of Blocks must be a whole number >= 1, but got {name}={value!r}.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +145,8 @@ class BatchOrder:
     batch_size: int  # samples a batch of this loader
     seed: int  # the workload's seed
     shuffle: bool  # whether each epoch has an order of its own; otherwise index order
+    # the first sample of each block and how many blocks are mixed, if neighbours are shuffled together
+    blocks: tuple[Sequence[int], int] | None = None
     drop_remainder: bool  # whether a short last batch is left out
     # `(i, n)`: this loader takes the i-th of n disjoint parts, which together cover the epoch
     shard: tuple[int, int] = (0, 1)
@@ -159,7 +197,9 @@ class BatchOrder:
     def epoch(self, number: int) -> NDArray[np.int64]:
         """Return the sample indices of an epoch in order, shape (samples,), 8 bytes a sample."""
         part, parts = self.shard
-        if self.shuffle:
+        if self.shuffle and self.blocks is not None:
+            order = block_order(self.seed, number, self.count, *self.blocks)[part::parts]
+        elif self.shuffle:
             order = epoch_order(self.seed, number, self.count)[part::parts]
         else:
             order = np.arange(part, self.count, parts, dtype=np.int64)

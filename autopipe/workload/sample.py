@@ -303,8 +303,9 @@ class Source(Protocol):
     `read` is called from many threads and in other processes: a source must pickle, and keep no open handle in its
     pickle. Optional attributes: `x_kind`, `y_kind` (`FieldKind`), `name(index) -> str` for messages, `digest() -> str`,
     `files()`, `remote`, the kind of URL of the samples ("s3") if they are on no disk, `idempotent`, False if loaders
-    with `read_ahead` must not repeat a slow read, and `first_op`, which a workload puts in front of its ops, for a
-    `read` that depends on the epoch: it makes the sample of what `read` returns by random numbers of its own.
+    with `read_ahead` must not repeat a slow read, `block_starts`, the numbers of the first samples of blocks for
+    `ap.Blocks`, and `first_op`, which a workload puts in front of its ops, for a `read` that depends on the epoch: it
+    makes the sample of what `read` returns by random numbers of its own.
 
     For a model with several inputs or targets, x, y or both are tuples or dictionaries of parts; `x_kind` and `y_kind`,
     if given, have the same form. A third part weights the sample in the loss.

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 from autopipe.errors import WorkloadError, shortened
+from autopipe.workload.data import source
 from autopipe.workload.data.paths import located
 from autopipe.workload.op import Op
+from autopipe.workload.order import Blocks
 from autopipe.workload.sample import Source
 
 
@@ -25,7 +27,8 @@ class Workload:
         batch_size: samples a batch, over all devices together.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         seed: all randomness comes from it.
-        shuffle: whether each epoch has an order of its own.
+        shuffle: whether each epoch has an order of its own. `ap.Blocks()` shuffles blocks of neighbours: volumes are
+            then unpacked once an epoch, not once a slice.
         drop_remainder: whether a last batch that is short is left out.
         on_bad_sample: "error" stops at a sample that cannot be read; "skip" puts another in its place, counts it and
             lists it, and fails the epoch only when more than 1 % are bad.
@@ -43,7 +46,7 @@ class Workload:
     batch_size: int
     model: Callable[[], Any] | Any = None
     seed: int = 0
-    shuffle: bool = True
+    shuffle: bool | Blocks = True
     drop_remainder: bool = False
     on_bad_sample: Literal["error", "skip"] = "error"
     bad_sample_log: str = "autopipe_bad_samples.jsonl"
@@ -80,6 +83,23 @@ class Workload:
                 f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there are {count} samples.",
                 hint=f"Use a batch size of at most {count}.",
             )
+        _ = self.blocks
+
+    @property
+    def blocks(self) -> tuple[Sequence[int], int] | None:
+        """The first sample of each block, and how many blocks are mixed; None unless `shuffle` is `Blocks`. Raise
+        WorkloadError if nothing says what a block is.
+        """
+        if not isinstance(self.shuffle, Blocks):
+            return None
+        if self.shuffle.size is not None:
+            return range(0, len(self.data), self.shuffle.size), self.shuffle.mixed
+        if (starts := source.block_starts(self.data)) is None:
+            raise WorkloadError(
+                f"`shuffle` is {self.shuffle}, and {shortened(self.data)} has no blocks of its own, as ap.Windows has.",
+                hint="Say how many neighbours are a block: shuffle=ap.Blocks(size=256).",
+            )
+        return starts, self.shuffle.mixed
 
 
 def _begun(data: Any, ops: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -118,6 +118,8 @@ def expected_batches(workload: ap.Workload, epoch: int, shard: tuple[int, int] =
     before = {step.stream: step.before for step in made.prefix + made.body + made.suffix}
     count = len(workload.data)
     order = randomness.epoch_order(workload.seed, epoch, count) if workload.shuffle else np.arange(count)
+    if workload.blocks is not None:
+        order = randomness.block_order(workload.seed, epoch, count, *workload.blocks)
     samples = []
     for index in order[shard[0] :: shard[1]].tolist():
         drawn = [
@@ -303,6 +305,26 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch_also_with_other_
         assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(state["epoch"])])
         assert exact_digest(photos, 3) == digest([tuple(map(np.array, batch)) for batch in made.epoch(3)])
         assert made.state_dict() == {**state, "epoch": 4, "batch": 0}
+
+
+def test_neighbours_that_are_shuffled_together_come_alike_from_every_loader_also_after_a_resume_and_in_shards(
+    photos: Path, loader: LoaderConfig
+) -> None:
+    workload = exact_workload(photos, shuffle=ap.Blocks(size=4, mixed=2))
+    with opened(workload, loader, finish="host") as made:
+        epoch = made.epoch(0)
+        assert digest(expected_batches(workload, 0)[:2]) == digest(
+            [tuple(map(np.array, next(epoch))) for _ in range(2)]
+        )
+        state = made.state_dict()
+    with opened(workload, loader, finish="host") as made:
+        made.load_state_dict(state)
+        for number, batches in ((0, expected_batches(workload, 0)[2:]), (1, expected_batches(workload, 1))):
+            assert digest(batches) == digest([tuple(map(np.array, batch)) for batch in made.epoch(number)])
+    with opened(workload, loader, shard=(1, 3)) as made:
+        assert digest(expected_batches(workload, 0, (1, 3))) == digest(finished(made, made.batches(0)))
+    with opened(dataclasses.replace(workload, shuffle=True), loader) as made, pytest.raises(ConfigError):
+        made.load_state_dict(state)
 
 
 @pytest.mark.parametrize("channels", ["last", "first"])

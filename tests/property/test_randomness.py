@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from autopipe.workload import order as randomness
 from autopipe.workload.order import BatchOrder
@@ -36,6 +37,24 @@ def test_numbers_lie_in_the_unit_interval(seed, epoch, wanted, stream, draws):  
 @given(seeds, epochs, st.integers(1, 300))
 def test_an_epochs_order_is_a_permutation(seed: int, epoch: int, count: int) -> None:
     assert sorted(randomness.epoch_order(seed, epoch, count)) == list(range(count))
+
+
+@given(seeds, epochs, st.lists(st.integers(1, 9), min_size=1, max_size=20), st.integers(1, 6))
+def test_an_order_in_blocks_is_a_permutation_that_ends_some_blocks_before_it_begins_others(
+    seed: int, epoch: int, lengths: list[int], mixed: int
+) -> None:
+    block_of = np.repeat(np.arange(len(lengths)), lengths)
+    starts = np.cumsum([0, *lengths[:-1]]).tolist()
+    order = randomness.block_order(seed, epoch, len(block_of), starts, mixed)
+    assert sorted(order.tolist()) == list(range(len(block_of)))
+    groups, left = [], list(dict.fromkeys(block_of[order].tolist()))
+    while left:
+        groups.append(left[:mixed])
+        left = left[mixed:]
+    group_of = np.empty(len(lengths), int)
+    for number, group in enumerate(groups):
+        group_of[group] = number
+    assert_array_equal(np.sort(group_of[block_of[order]]), group_of[block_of[order]])
 
 
 @given(st.integers(1, 200), st.integers(1, 20), st.integers(1, 7), st.booleans(), st.booleans(), epochs)

@@ -24,6 +24,7 @@ from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.order import Blocks
 from autopipe.workload.workload import Workload
 
 FIT: Final = "fit"
@@ -110,6 +111,10 @@ def module(
         assert not isinstance(config, str)  # `call` refuses it
         notes = [*_dated(config), *said]
         return _made(forms.CALL_TEMPLATE, parts, texts, notes, own=own)
+    if isinstance(workload.shuffle, Blocks):
+        raise PlainCodeError(
+            f"its order, shuffle={workload.shuffle}, is autopipe's own", hint="With shuffle=True it has plain code."
+        )
     plan = make_plan(workload) if plan is None else plan
     if config == FIT:
         parts = written(workload, None, plan, "np")

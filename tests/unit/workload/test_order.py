@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, WorkloadError
 from autopipe.workload import order as randomness
-from autopipe.workload.order import BatchOrder
+from autopipe.workload.order import BatchOrder, Blocks, block_order
 
 
 def order(**changes: object) -> BatchOrder:
@@ -31,13 +32,20 @@ def test_a_part_without_a_batch_or_without_its_share_is_refused(changes: dict[st
         order(**changes)
 
 
+STARTS = [0, 5, 6, 14, 20, 21]  # of blocks of 27 samples
+
+
+@pytest.mark.parametrize("blocks", [None, (STARTS, 2)])
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize(("count", "drop"), [(26, False), (24, False), (27, True), (8, True)])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_ranks_together_have_each_batch_that_one_loader_has(count: int, drop: bool, shuffle: bool, ranks: int) -> None:
+def test_ranks_together_have_each_batch_that_one_loader_has(
+    count: int, drop: bool, shuffle: bool, ranks: int, blocks: tuple[list[int], int] | None
+) -> None:
     if not drop and count % 8 % ranks:
         return
-    same = {"count": count, "seed": 3, "shuffle": shuffle, "drop_remainder": drop}
+    blocks = blocks and ([start for start in blocks[0] if start < count], blocks[1])
+    same = {"count": count, "seed": 3, "shuffle": shuffle, "drop_remainder": drop, "blocks": blocks}
     whole = order(batch_size=8, **same)
     parts = [order(batch_size=8 // ranks, rank=(rank, ranks), **same) for rank in range(ranks)]
     assert {part.batches for part in parts} == {whole.batches}
@@ -51,12 +59,14 @@ def test_ranks_together_have_each_batch_that_one_loader_has(count: int, drop: bo
 
 MANY = np.arange(20_000)
 EXPECTED_ORDER = [7, 3, 5, 6, 1, 2, 4, 0]
+EXPECTED_IN_BLOCKS = [3, 5, 7, 6, 4, 0, 1, 2]
 EXPECTED_UNIFORMS = [0.5618980249980841, 0.962312026162305, 0.45051450458465236]
 
 
 def test_the_numbers_of_a_release_are_those_of_the_next() -> None:
     """A changed generator would change every training silently: these are written down."""
     np.testing.assert_array_equal(randomness.epoch_order(0, 0, 8), EXPECTED_ORDER)
+    np.testing.assert_array_equal(block_order(0, 0, 8, [0, 3, 6], 2), EXPECTED_IN_BLOCKS)
     np.testing.assert_allclose(randomness.uniforms(1, 2, np.array([3]), 4, 3)[0], EXPECTED_UNIFORMS, rtol=1e-15)
 
 
@@ -88,3 +98,38 @@ def test_each_epoch_has_an_order_of_its_own() -> None:
     assert len({tuple(randomness.epoch_order(0, epoch, 50)) for epoch in range(20)}) == 20
     np.testing.assert_array_equal(order(shuffle=False).epoch(5), range(10))
     np.testing.assert_array_equal(order(shuffle=False, shard=(1, 3)).epoch(0), [1, 4, 7])
+
+
+def test_samples_are_mixed_with_those_of_as_many_blocks_as_are_asked_for_and_blocks_come_in_any_order() -> None:
+    block_of = np.repeat(range(6), np.diff([*STARTS, 27]))
+    firsts, mixes = set(), set()
+    for epoch in range(200):
+        found = block_of[block_order(0, epoch, 27, STARTS, 2)]
+        groups = [set(part.tolist()) for part in np.split(found, _ends(found, 2))]
+        assert [len(group) for group in groups] == [2, 2, 2]
+        assert set().union(*groups) == set(range(6))
+        firsts.add(found[0])
+        mixes |= {frozenset(group) for group in groups}
+    assert firsts == set(range(6))
+    assert len(mixes) == 15  # all pairs
+    alone = block_of[block_order(0, 0, 27, STARTS, 1)]
+    assert np.count_nonzero(np.diff(alone)) == 5
+    assert {tuple(block_order(0, epoch, 27, STARTS, 9)) != tuple(range(27)) for epoch in range(9)} == {True}
+
+
+def _ends(blocks: np.ndarray, mixed: int) -> list[int]:
+    """Return where groups of blocks end."""
+    ends, seen = [], set[int]()
+    for place, block in enumerate(blocks.tolist()):
+        if block not in seen and len(seen) == mixed:
+            ends.append(place)
+            seen = set()
+        seen.add(block)
+    return ends
+
+
+@pytest.mark.parametrize("given", [{"size": 0}, {"size": 2.5}, {"size": True}, {"mixed": 0}, {"mixed": "all"}])
+def test_blocks_that_make_no_sense_are_refused(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(WorkloadError, match=f"`{name}` of Blocks must be a whole number >= 1"):
+        Blocks(**given)

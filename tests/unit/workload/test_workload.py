@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib.util
+import itertools
 import re
 import subprocess
 import sys
@@ -17,9 +19,11 @@ import numpy as np
 import pytest
 
 from autopipe.errors import DataError, DataWarning, WorkloadError
-from autopipe.pipeline.assembly import batch_order
+from autopipe.pipeline.assembly import batch_order, batches_digest
 from autopipe.workload.data import paths
 from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.source import Subset
+from autopipe.workload.order import Blocks
 from autopipe.workload.sample import Structure
 from autopipe.workload.workload import Workload, standing_in
 from tests.fakes.sources import Made
@@ -47,6 +51,22 @@ DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
 def test_what_cannot_be_trained_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(WorkloadError, match=message):
         Workload(**{"data": DATA, "ops": [], "batch_size": 2, **changes})
+
+
+def test_blocks_are_the_datas_own_or_as_many_neighbours_as_are_named() -> None:
+    with pytest.raises(WorkloadError, match=r"has no blocks of its own.*shuffle=ap\.Blocks\(size=256\)"):
+        Workload(data=DATA, ops=[], batch_size=2, shuffle=Blocks())
+    named = Workload(data=DATA, ops=[], batch_size=2, shuffle=Blocks(size=4, mixed=1))
+    order = (batch_order(named).epoch(1) // 4).tolist()
+    assert sorted(order) == [0] * 4 + [1] * 4 + [2] * 2
+    assert sum(one != other for one, other in itertools.pairwise(order)) == 2
+    own = Made(10, int)
+    own.block_starts = [0, 7]  # type: ignore[attr-defined]  # of a source of somebody's own
+    assert Workload(data=own, ops=[], batch_size=2, shuffle=Blocks()).blocks == ([0, 7], 8)
+    assert Workload(data=Subset(own, 5), ops=[], batch_size=2, shuffle=Blocks()).blocks == ([0, 4], 8)
+    digests = {batches_digest(each) for each in (named, dataclasses.replace(named, shuffle=True))}
+    assert len(digests) == 2
+    assert dataclasses.replace(named, shuffle=False).blocks is None
 
 
 def test_a_seed_of_numpy_is_the_same_as_one_of_python() -> None:
