@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import Any, Final, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import reference, schema
@@ -59,32 +59,62 @@ _Passed = ParamSpec("_Passed")
 _Made = TypeVar("_Made")
 
 
-def refusing_unknown(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
-    """Decorate a function that takes the options of a search: it refuses unknown keywords, and names the known."""
-    own = inspect.signature(function)
-    positional = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=...) for name in Search.__annotations__]
-    known = {each.name: each for each in (*positional, *more)}
+class _AsTuned:
+    def __repr__(self) -> str:
+        return "<as tuned>"
 
-    @functools.wraps(function)
-    def called(*arguments: _Passed.args, **named: _Passed.kwargs) -> _Made:
-        for name, value in named.items():
-            if name not in known:
-                said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
-                if (option := f"--{name.replace('_', '-')}") in REMOVED:
-                    hint = re.sub(r"`--([a-z-]+)`", lambda match: f"`{match[1].replace('-', '_')}`", REMOVED[option])
-                    raise ConfigError(f"`{name}` was removed.", hint=hint)
-                hint = 'What it returns is written by `.save("autopipe.json")`.'
-                raise ConfigError(f"{said}{near(name, known)}", hint=hint)
-        return function(*arguments, **named)
 
-    called.__signature__ = own.replace(parameters=[*known.values()])  # type: ignore[attr-defined]  # for completion
-    return called
+AS_TUNED: Final = _AsTuned()
+"""The default that a signature shows of an option which is taken from a tune."""
+
+
+def refusing_unknown(
+    usual: Callable[[str], object],
+) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
+    """Decorate a function that takes the options of a search: it refuses unknown keywords, and names the known. Its
+    signature has each option with its type, and with the default that `usual` returns for its name.
+    """
+
+    def decorated(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
+        own = inspect.signature(function)
+        positional = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        more = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=usual(name), annotation=each.__forward_arg__
+            )
+            for name, each in Search.__annotations__.items()
+        ]
+        known = {each.name: each for each in (*positional, *more)}
+
+        @functools.wraps(function)
+        def called(*arguments: _Passed.args, **named: _Passed.kwargs) -> _Made:
+            for name, value in named.items():
+                if name not in known:
+                    said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
+                    if (option := f"--{name.replace('_', '-')}") in REMOVED:
+                        hint = re.sub(r"`--([a-z-]+)`", lambda said: f"`{said[1].replace('-', '_')}`", REMOVED[option])
+                        raise ConfigError(f"`{name}` was removed.", hint=hint)
+                    hint = 'What it returns is written by `.save("autopipe.json")`.'
+                    raise ConfigError(f"{said}{near(name, known)}", hint=hint)
+            return function(*arguments, **named)
+
+        called.__signature__ = own.replace(parameters=[*known.values()])  # type: ignore[attr-defined]  # for completion
+        return called
+
+    return decorated
 
 
 _FIELDS = {"budget": "budget_seconds", "simulate_step": "simulate"}  # options whose field of `Settings` differs
 _NEEDED = ("space", "trials", "mode", "page_cache", "fresh", "virtual_devices")  # None is no value of these
 _LIMITS = {"max_memory": "memory_bytes", "max_workers": "workers", "only": "only"}  # those of its `Limits`
+
+
+def usual(name: str) -> object:
+    """Return the default of an option of a search, as a caller writes it."""
+    settings = Settings(virtual_devices=0)
+    (field,) = fields_of([name])
+    value = getattr(settings.limits if name in _LIMITS else settings, field)
+    return value.value if isinstance(value, Mode) else None if name == "only" else value
 
 
 def fields_of(options: Iterable[str]) -> list[str]:

@@ -92,7 +92,7 @@ class Retuned:
     converted: bool = False  # the samples that the profile's configuration reads lie converted beside it
 
 
-@request.refusing_unknown
+@request.refusing_unknown(lambda name: request.AS_TUNED)
 def retune(
     path: str | os.PathLike[str] | None = None,
     *,

@@ -23,7 +23,7 @@ from autopipe.search.trials import OnEvent
 from autopipe.workload.workload import Workload
 
 
-@request.refusing_unknown
+@request.refusing_unknown(request.usual)
 def tune(
     workload: Workload | str,
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import json
 import math
@@ -29,6 +30,20 @@ def test_a_tune_takes_the_same_options_in_python_and_on_the_command_line() -> No
     assert names == set(request.Search.__annotations__)
     for function in (ap.tune, ap.retune):
         assert names <= set(inspect.signature(function).parameters)
+
+
+def test_a_signature_shows_the_type_and_the_default_of_each_option() -> None:
+    shown = inspect.signature(ap.tune).parameters
+    defaults = {name: each.default for name, each in shown.items() if name in request.Search.__annotations__}
+    whole = request.settings_of(request.Search(**defaults))  # type: ignore[typeddict-item]  # names of its own
+    assert whole == request.settings_of(request.Search(virtual_devices=0))
+    assert shown["budget"].annotation == "float | str | None"
+    assert repr(inspect.signature(ap.retune).parameters["trials"].default) == "<as tuned>"
+
+
+def test_a_function_stays_one_if_the_package_of_its_name_is_imported() -> None:
+    importlib.import_module("autopipe.measure")
+    assert inspect.isfunction(ap.measure)
 
 
 def test_a_duration_and_a_size_are_numbers_or_texts() -> None:
