@@ -84,6 +84,8 @@ class Machine:
     importing: float = 8.0
     compiling: float = 5.0
     hangs: str = ""  # the baseline that never comes to an end
+    # another program: seconds until which it runs, and the share of every rate that it leaves
+    neighbour: tuple[float, float] = (0.0, 1.0)
     seed: int = 0
 
     # ------------------------------------------------------------ the truth
@@ -226,13 +228,18 @@ class Played:
     def clock(self) -> float:
         return self.now
 
+    def _read(self, rate: float, disturbed: float = _DISTURBED) -> float:
+        """What a measurement that ends now makes of a true rate."""
+        until, left = self.machine.neighbour
+        return rate * (left if self.now < until else 1.0) * math.exp(self._rng.normal(0.0, disturbed))
+
     def loader_alone(self, config: PipelineConfig) -> float | None:
         self.now += (
             0.5 + 0.3 + (1.2 + 0.02 * (config.loader.worker_count() or 1) if config.loader.kind == "processes" else 0.0)
         )
         self.now += 0.7 if config.kept.in_memory else 0.0
         self.tried.append(config)
-        return self.machine.loader(config) * math.exp(self._rng.normal(0.0, _DISTURBED))
+        return self._read(self.machine.loader(config))
 
     def allow(self, seconds: float | None) -> None:
         self._allowed = math.inf if seconds is None else self.now + seconds
@@ -253,7 +260,7 @@ class Played:
         if not self._ready(setup, 1.5):
             return None
         machine = self.machine
-        rate = machine.alone(setup) * math.exp(self._rng.normal(0.0, _DISTURBED / 2))
+        rate = self._read(machine.alone(setup), _DISTURBED / 2)
         slowed = machine.cores / machine.busy(machine.cores)  # ops are timed with all cores busy
         native = OpCost(
             name="Decode", part="fixed", seconds_per_image=(machine.native - machine.fresh) * slowed, native=True
@@ -309,13 +316,15 @@ class Played:
             self.now = min(self._allowed, self.now + _NOT_DONE)
             return _failed(config, FailureKind.HUNG if self._allowed == math.inf else FailureKind.INTERRUPTED)
         else:
-            self._building = 0.0 if code in self._theirs else machine.importing / 2 + machine.compiling
+            # One process for all, begun beside ours; each piece of code has the model compiled for its data.
+            starts = 0.0 if self._theirs else machine.importing / 2
+            self._building = 0.0 if code in self._theirs else starts + machine.compiling
             ready = self._spend(self._building + 1.0)
             self._theirs.add(code)
         if not ready:
             return _failed(config, FailureKind.INTERRUPTED)
         self.tried.append(config)
-        rate = machine.training(config) * math.exp(self._rng.normal(0.0, _DISTURBED))
+        rate = self._read(machine.training(config))
         hopeless = must_reach is not None and rate < 0.9 * must_reach
         seconds = _PROOF if proof else _TRIAL[0] if hopeless else min(_TRIAL[1], max(_TRIAL[0], 8 * BATCH / rate))
         self.now += min(seconds, max(0.2, self._allowed - self.now))
@@ -395,6 +404,12 @@ def drawn(kind: str, seed: int) -> Machine:
         hangs=module.CACHED if seed == 9 else "keras" if seed == 19 else "",
         seed=seed,
     )
+
+
+def beside(machine: Machine) -> Machine:
+    """Return a machine on which another program runs at the beginning of the tune."""
+    rng = np.random.default_rng([zlib.crc32(machine.name.encode()), machine.seed, 1])
+    return dataclasses.replace(machine, neighbour=(float(rng.uniform(20.0, 70.0)), float(rng.uniform(0.4, 0.85))))
 
 
 def public() -> Iterator[Machine]:
@@ -489,6 +504,7 @@ def main() -> None:
     parser.add_argument("--only", help="one kind: 16/1, 32/4, 32/8, 128/8 or public")
     parser.add_argument("--seeds", type=int, default=20, help="machines of a kind")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds")
+    parser.add_argument("--busy", action="store_true", help="another program runs for the first 20 to 70 seconds")
     parser.add_argument("--show", type=int, help="one machine of the kind, trial by trial")
     chosen = parser.parse_args()
     kinds = [chosen.only] if chosen.only else [*_CLASSES, "public"]
@@ -496,6 +512,7 @@ def main() -> None:
     print(row.format("cores/GPU", "proved", "median", "worst", "limit", "longest s", "devices", "own"))
     for kind in kinds:
         machines = [*public()] if kind == "public" else [drawn(kind, seed) for seed in range(chosen.seeds)]
+        machines = [beside(each) for each in machines] if chosen.busy else machines
         ran = []
         for number, machine in enumerate(machines):
             if chosen.show is None or chosen.show == number:

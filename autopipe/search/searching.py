@@ -353,9 +353,12 @@ def runner_for(
 
 
 def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:
-    """Make a runner of foreign code on the workload of `runner`; None: of the workload. Nothing starts yet."""
+    """Make a runner of foreign code on the workload of `runner`; None: of the workload. Nothing starts yet.
+
+    However much memory its process comes to hold (arrays of all samples, caches), it goes on.
+    """
     launch = dataclasses.replace(runner.launch, code=code)
-    return TrialRunner(launch, on_event=runner.on_event)
+    return TrialRunner(launch, on_event=runner.on_event, growth_bytes=sys.maxsize)
 
 
 def _shared_accelerator() -> tuple[tuple[str, str], ...]:
