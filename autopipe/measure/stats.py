@@ -20,6 +20,8 @@ REPEATABILITY = 2.8
 """Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
 CLEAR = 3.0
 """Times that limit: one pair decides."""
+EQUAL = 0.98
+"""Of a rate: what reaches so much is as good, and a difference below it is not worth having."""
 
 
 class Ratio(Value):

@@ -21,7 +21,7 @@ from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
-from autopipe.measure.stats import FEWEST_PAIRS, compare_pairs, median
+from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search.confirmation import Blocks, Confirmation, finalist
@@ -109,8 +109,6 @@ def _cost_profile(session: Session, point: Point) -> CostProfile:
 
 
 # -------------------- conclusion
-
-_VISIBLE = 0.02  # in log units: a smaller difference is not seen in the figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +229,7 @@ def _unconfirmed(session: Session, stop: Stop) -> Point | None:
     best = max(usable, key=lambda point: (point.value, point.key), default=None)
     if best is None or stop.reason is not Reason.CEILING:
         return best
-    enough = bottleneck.AS_FAST * best.value
+    enough = EQUAL * best.value
     there = [point for point in usable if point.value >= enough]
     return min(there, key=lambda point: finalist(session, point).cost)
 
@@ -381,7 +379,7 @@ def _is_enough(session: Session, contests: Sequence[Contest], proved: Confirmati
 def _counts_what_is_paid_once(proved: Confirmation) -> bool:
     """True if ratios over the whole training differ from those of the rates."""
     apart = (_of_what_is_paid_once(proved, proved.winner, key) for key in proved.scores)
-    return any(abs(math.log(each)) > _VISIBLE for each in apart)
+    return any(abs(math.log(each)) > -math.log(EQUAL) for each in apart)
 
 
 def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> float:

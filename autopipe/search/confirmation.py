@@ -21,6 +21,7 @@ from autopipe.measure.facts import OVERTAKEN
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import (
     CLEAR,
+    EQUAL,
     FEWEST_PAIRS,
     REPEATABILITY,
     Comparison,
@@ -41,7 +42,7 @@ from autopipe.values import Estimate
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """The rate of each configuration in each block in which it ran, by key."""
 
-_LEAST, _MOST = 0.01, 0.02  # a difference that counts on no machine, and one that counts on all
+_LEAST = 0.01  # in log units: a difference that counts on no machine
 _SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
 
 
@@ -127,7 +128,7 @@ def repeatability(pooled: Pooled) -> float:
 
 def worth_having(pooled: Pooled) -> float:
     """Return the largest difference that does not matter, in log units: the repeatability limit, at most 2 %."""
-    return min(repeatability(pooled), _MOST)
+    return min(repeatability(pooled), -math.log(EQUAL))
 
 
 def as_good(pooled: Pooled, best: str, key: str) -> bool:

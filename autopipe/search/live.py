@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autopipe.errors import AutopipeError
 from autopipe.hardware import machine
-from autopipe.measure.stats import CLEAR, FEWEST_PAIRS, REPEATABILITY, estimate, student_t
+from autopipe.measure.stats import CLEAR, EQUAL, FEWEST_PAIRS, REPEATABILITY, estimate, student_t
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -52,7 +52,7 @@ _ROUNDS = 2  # of batches that workers begin, and so end, together: of a window
 _LEAST_NOISE = 0.02  # of a window's rate, in log units
 _LOOKS = (1, FEWEST_PAIRS, 4, 6, 9, 13)  # pairs after which a trial is judged; more are for what seems to be faster
 _FAIR = 6  # pairs: enough for what does not seem to be
-_WORTH_KEEPING = math.log(1.02)  # a smaller gain is not worth more workers
+_WORTH_KEEPING = -math.log(EQUAL)  # a smaller gain is not worth more workers
 _TOO_SLOW = 0.5  # of a window of the running configuration: a trial that has lost more ends before its window does
 _FILLS = 0.95  # of the rate, which a cache that is yet to fill has to keep: the next epochs gain by it
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from autopipe.errors import ConfigError
+from autopipe.measure.stats import EQUAL
 from autopipe.pipeline.config import LOADERS, Kept, ModelSetup, Params, PipelineConfig, Value, from_config, to_config
 from autopipe.pipeline.space import Parameter, Space, among
 
@@ -26,8 +27,6 @@ Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 _WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
 _READS: Final = "read_ahead"
 _FAR: Final = {"kind": 0.5, "workers": 0.8}  # of the best: a kind that makes less does not race again, or by workers
-EQUAL: Final = 0.98
-"""Of a rate: what reaches so much is as good, and the cheapest of such is taken."""
 
 
 def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1) -> Params:

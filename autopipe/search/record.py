@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import optuna
-from optuna.samplers import BaseSampler
+from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autopipe.errors import TrialError, shortened
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
-from autopipe.pipeline.config import PipelineConfig, from_config
-from autopipe.pipeline.space import Space
-from autopipe.search import storage, suggest
+from autopipe.pipeline.config import Kept, Params, PipelineConfig, Value, from_config
+from autopipe.pipeline.space import Parameter, Space, among
+from autopipe.search import storage
 from autopipe.search.result import Raced
 from autopipe.search.trials import AskedBy, Row
+
+if TYPE_CHECKING:
+    from autopipe.search.session import Session
 
 SCHEMA_VERSION = 1
 _MOST_SAID = 4  # of the values in which a study is of something else
@@ -111,7 +114,7 @@ class Record:
     # ------------------------------------------------------------ trials of this search
 
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy) -> None:
-        params = suggest.fitting(space, from_config(config))
+        params = fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin))
 
     def waiting(self) -> bool:
@@ -246,6 +249,54 @@ def _wish(trial: FrozenTrial) -> object:
 
 def _described(config: PipelineConfig, origin: AskedBy) -> dict[str, Any]:
     return {"config": config.model_dump(mode="json"), "key": config.key(), "origin": str(origin)}
+
+
+# -------------------- between Optuna's trials and flat parameters, and the sampler that is asked beyond the race
+
+
+def suggest(space: Space, trial: optuna.Trial) -> Params:
+    """Ask a trial for each parameter that counts, in order."""
+    params: Params = {}
+    for parameter in space:
+        if parameter.counts(params):
+            params[parameter.name] = _ask(trial, parameter)
+    return params
+
+
+def note(space: Space, trial: optuna.Trial, params: Mapping[str, Value]) -> None:
+    """Give an enqueued trial its parameters, as far as they lie in the space."""
+    for name in fitting(space, params):
+        _ask(trial, space[name])
+
+
+def fitting(space: Space, params: Mapping[str, Value]) -> Params:
+    """Return those of `params` that lie in the space; a baseline may lie outside in part."""
+    fit: Params = {}
+    for parameter in space:
+        name = parameter.name
+        if name in params and parameter.counts(fit):
+            written = {str(Kept.of(str(each))): each for each in parameter.values} if name == "keep" else {}
+            value = written.get(str(params[name]), params[name])
+            if among(value, parameter.values):
+                fit[name] = value
+    return fit
+
+
+def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
+    value = trial.suggest_categorical(parameter.name, parameter.values)
+    assert value is not None  # no parameter has None among its values
+    return value
+
+
+class Sampler(NamedTuple):
+    """A sampler, and its name in the origin of its trials."""
+
+    name: str
+    create: Callable[[Session], BaseSampler]
+
+
+TPE: Final = Sampler("tpe", lambda session: TPESampler(multivariate=True, seed=session.seed))
+"""Optuna's own (Bergstra et al., Algorithms for Hyper-Parameter Optimization, NIPS 2011); all that ran is its start."""
 
 
 # -------------------- studies of a storage: their results on other machines or earlier

@@ -16,16 +16,14 @@ import optuna
 
 from autopipe.errors import ConfigError
 from autopipe.measure import costs
-from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
-from autopipe.measure.stats import log_variance, median
+from autopipe.measure.stats import EQUAL, log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, from_config, to_config
-from autopipe.search import feasible, suggest, trials
+from autopipe.search import feasible, trials
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.pooled import Pooled, Reading
-from autopipe.search.race import EQUAL
-from autopipe.search.record import Record
+from autopipe.search.record import TPE, Record, note, suggest
 from autopipe.search.result import WORTH, Raced
 from autopipe.search.settings import Settings
 from autopipe.search.trials import (
@@ -61,13 +59,13 @@ class Session:
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
-        self.sampler = settings.sampler or suggest.TPE
+        self.sampler = settings.sampler or TPE
         self.ceilings: Sequence[Ceiling] = ()
         self.left_out: dict[str, int] = {}  # settings that were not tried, by the reason
         self.ceiling_seconds = 0.0
         self.baselines: Sequence[Baseline] = ()  # that the winner has to beat
         self._pooled: tuple[int, Pooled] | None = None  # after so many trials
-        self._costs: Costs | None = None
+        self._costs: Ceiling | None = None
         self.raced = {PipelineConfig.model_validate(each.config).key(): each for each in record.raced()}
         self._points: dict[str, Point] = {}
         self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
@@ -82,14 +80,14 @@ class Session:
         self.ceilings = ceilings
         self._gathered.clear()  # one-time costs, and with them values, may become known
         self._pooled = None
-        known = self._costs = Costs.of(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
+        known = self._costs = costs.known(ceilings, self.facts) if any(each.op_costs for each in ceilings) else None
         if known is not None:
             model = self.highest_ceiling().model_images_per_second.value
             self.facts = replace(
                 self.facts,
                 model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
-                reads_at_once=costs.reads_at_once(known.ops, known.reads, known.cores, model),
-                workers_at_once=costs.workers_at_once(known.ops, known.cores),
+                reads_at_once=costs.reads_at_once(known.op_costs, known.reads, known.cores, model),
+                workers_at_once=costs.workers_at_once(known.op_costs, known.cores),
             )
 
     # ------------------------------------------------------------ state
@@ -368,10 +366,10 @@ class Session:
         attributes = trial.user_attrs
         if "config" in attributes:
             config = PipelineConfig.model_validate(attributes["config"])
-            suggest.note(self.trimmed.asked, trial, from_config(config))
+            note(self.trimmed.asked, trial, from_config(config))
             return config, AskedBy.parse(str(attributes["origin"]))
         try:
-            config = to_config(suggest.suggest(self.trimmed.asked, trial))
+            config = to_config(suggest(self.trimmed.asked, trial))
             reason = feasible.why_not(config, self.facts)
         except ConfigError as error:
             reason = error.message

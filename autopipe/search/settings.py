@@ -30,7 +30,7 @@ from autopipe.values import Value
 from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:
-    from autopipe.search.suggest import Sampler
+    from autopipe.search.record import Sampler
 
 STUDY = "autopipe"
 """The name of a study that has a storage to itself."""

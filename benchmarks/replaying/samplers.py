@@ -10,8 +10,8 @@ import optuna
 from optuna.samplers import BaseSampler, RandomSampler
 
 from autopipe.errors import ConfigError, MissingExtraError, near
+from autopipe.search.record import TPE, Sampler
 from autopipe.search.session import Session
-from autopipe.search.suggest import TPE, Sampler
 
 RACE = "race"
 """The name of what `autopipe tune` runs: a race, and no sampler."""

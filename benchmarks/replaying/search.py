@@ -23,8 +23,8 @@ from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
+from autopipe.search.record import Sampler
 from autopipe.search.settings import Settings
-from autopipe.search.suggest import Sampler
 from autopipe.search.trials import Row
 from replaying.samplers import named
 from replaying.table import Table

@@ -20,8 +20,8 @@ from autopipe.search.budget import Budget, ceiling_stop, needed_share, no_gain_s
 from autopipe.search.conclusion import nothing_measured
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
+from autopipe.search.record import Sampler
 from autopipe.search.result import Reason
-from autopipe.search.suggest import Sampler
 from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, CeilingMeasured, Event
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface

@@ -15,8 +15,8 @@ from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_conf
 from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.measurer import Baseline
+from autopipe.search.record import TPE
 from autopipe.search.result import Reason
-from autopipe.search.suggest import TPE
 from autopipe.search.trials import BudgetPlanned, Event, SearchStopped, StudyOpened
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import loader_bound, run, some
