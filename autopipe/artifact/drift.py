@@ -20,8 +20,11 @@ from autopipe import again
 from autopipe.artifact import pick
 from autopipe.artifact.schema import Profile
 from autopipe.hardware import machine
+from autopipe.measure import costs
+from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware, compare_workload
+from autopipe.measure.rows import Row
 from autopipe.measure.stats import FEWEST_PAIRS, median
 from autopipe.values import Estimate, Value, rate_text
 
@@ -141,8 +144,8 @@ class Rates:
     """The rates of a short measurement now."""
 
     images_per_second: Estimate
-    # of the model alone, measured alternately; above 1 if that was disturbed, and None if it was not measured
-    share: Estimate | None = None
+    model: Estimate | None = None  # alone; None if it was not measured
+    share: Estimate | None = None  # of the model alone, by turns with it; above 1 if that was disturbed
     others: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)  # of `pick.contenders`, over its own rate
 
     @classmethod
@@ -154,13 +157,29 @@ class Rates:
         The share is of pairs, since a slow round slows both: a fast reading of one over a slow one of the other is no
         share.
         """
-        rates = [rate for rate, _ in rounds]
+        rates, models = [rate for rate, _ in rounds], [alone for _, alone in rounds]
         ours = [rate.value for rate in rates]
         return cls(
             images_per_second=_over(rates, [1.0] * len(rates)),
-            share=_over(rates, [alone.value for _, alone in rounds]),
+            model=_over(models, [1.0] * len(models)),
+            share=_over(rates, [alone.value for alone in models]),
             others={name: _over(ran, ours[: len(ran)]) for name, ran in (others or {}).items()},
         )
+
+    def rows(self, profile: Profile) -> tuple[Row, ...]:
+        """Return the winner of a profile, with what limits it by the costs of its tune, and the others."""
+        winner, ceiling = pick.config_of(profile), profile.result.ceiling
+        limit, rate = None, self.images_per_second
+        if ceiling is not None and self.model is not None and self.share is not None:
+            limits = costs.bounds(ceiling.model_copy(update={"model_images_per_second": self.model}), winner)
+            limit = bottleneck(limits, rate.value, min(1.0, self.share.value)).sentence
+
+        def row(name: str, over: Estimate) -> Row:
+            ends = {end: value * rate.value for end, value in over.model_dump().items()}
+            return Row(name=name, together=Estimate(**ends))
+
+        ours = Row(name=winner.short(), model=self.model, together=rate, limit=limit)
+        return ours, *(row(*each) for each in self.others.items())
 
 
 class Result(Value):
@@ -171,7 +190,7 @@ class Result(Value):
     age_days: int  # of the profile
     share: float | None = None  # of the ceiling, now and side by side, 0 to 1; None if nothing was measured
     recorded_share: float | None = None  # of the ceiling, when it was tuned, as the tune's summary says it
-    images_per_second: Estimate | None = None  # now; None if nothing was measured
+    rows: tuple[Row, ...] = ()  # the winner now, and what came next to it; empty if nothing was measured
     # for a retune only: the checked one, None if the machine has none; and whether it is of this machine and workload,
     # and only its age or versions of software may keep it from "fits"
     profile: Profile | None = pydantic.Field(default=None, exclude=True)
@@ -180,7 +199,7 @@ class Result(Value):
     @property
     def holds(self) -> bool:
         """True if it was measured to be as fast as before, and no slower than what it had beaten."""
-        return self.is_comparable and self.verdict is not Verdict.DRIFTED and self.images_per_second is not None
+        return self.is_comparable and self.verdict is not Verdict.DRIFTED and bool(self.rows)
 
     @property
     def exit_code(self) -> int:
@@ -228,7 +247,7 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     now, then = rates.images_per_second, profile.winner.images_per_second
     side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures
     share = None if side_by_side is None else min(1.0, side_by_side.value)
-    result = result.model_copy(update={"share": share, "images_per_second": now})
+    result = result.model_copy(update={"share": share, "rows": rates.rows(profile)})
     least = max(then.low, LEAST_SHARE * then.value)
     if side_by_side is not None and recorded is not None and by_the_figures is not None:
         lowest, highest = min(recorded, by_the_figures) * least / max(then.value, 1e-9), side_by_side.high

@@ -44,7 +44,6 @@ def measure(
     named.
     """
     from autopipe.api import measuring
-    from autopipe.measure.outcome import Measurement
 
     targets = images.targets(workloads)
     with screen.aside(), screen.working("measuring"):
@@ -61,8 +60,7 @@ def measure(
             trace=trace,
         )
     screen.answer(found, as_json=as_json)
-    done = (row.model is not None if batch_sizes else isinstance(row.both, Measurement) for row in found.figures)
-    if not any(done):
+    if all((row.model if batch_sizes else row.together) is None for row in found.figures):
         raise typer.Exit(Exit.NOTHING_MEASURED)
 
 

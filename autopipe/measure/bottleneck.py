@@ -18,9 +18,6 @@ from autopipe.values import milliseconds_text as _ms
 MODEL_SHARE = 0.9
 """The share of the model's own rate below which the model is not called the limit."""
 
-AS_FAST = 0.97
-"""The share of the best rate from which a baseline leaves nothing to gain."""
-
 _FAR = 3.0  # times the rate: three equal parts that take turns give so much; a limit beyond that explains nothing
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
@@ -51,7 +48,7 @@ def bottleneck(
     reached = bounds.images_per_second if rate is None else rate
     share = reached / bounds.model_images_per_second if model_share is None else model_share
     others = [each for each in bounds.limits if each.kind is not Kind.MODEL]
-    known = bool(bounds.costs.ops) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
+    known = bool(bounds.costs.op_costs) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
     model = bounds.model_images_per_second
     if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
         words = _UNKNOWN if rate is None and model_share is None else _NOT_THE_MODEL
@@ -99,7 +96,7 @@ def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, s
     If model and loader keep the cores busy, it is the loader's work on them; else the gap between the two.
     """
     does, costs, allowed = bounds.work, bounds.costs, following.images_per_second
-    cores, model = costs.cores or 1.0, costs.model_core_seconds
+    cores, model = costs.cores or 1.0, costs.model_core_seconds_per_image
     loader = cost_model.received_core_seconds(does) if bounds.config.loader.works_elsewhere else does.core_seconds
     together = f"together they reach {_text(reached)} images/s"
     if does.paid and reached * (loader + model) >= _BUSY * cores:
@@ -163,7 +160,7 @@ def _bandwidth(bounds: Bounds, found: Limit) -> str:
 
 
 def _op(bounds: Bounds, found: Limit) -> str:
-    does, shared = bounds.work, bounds.costs.model_core_seconds
+    does, shared = bounds.work, bounds.costs.model_core_seconds_per_image
     if found.workers:
         waits = does.op_wait_seconds + cost_model.worker_read_seconds(bounds.config, does)
         lift = math.ceil(bounds.model_images_per_second * (does.core_seconds + waits))
@@ -191,7 +188,7 @@ def _op(bounds: Bounds, found: Limit) -> str:
 
 def _more_cores(bounds: Bounds) -> str:
     does, costs, target = bounds.work, bounds.costs, bounds.model_images_per_second
-    free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds)
+    free = max(0.0, (costs.cores or 0.0) - target * costs.model_core_seconds_per_image)
     elsewhere = target * does.core_seconds - free
     if elsewhere <= 0:
         return ""
@@ -243,8 +240,9 @@ def _hand_over(bounds: Bounds, found: Limit) -> str:
 def _transfer(bounds: Bounds, found: Limit) -> str:
     sent = bounds.work.sent_bytes
     gigabytes = f", {found.images_per_second * sent / 1e9:.3g} GB/s" if sent else ""
-    larger = bounds.config.finish == "host" and 0 < bounds.costs.compact_bytes < sent
-    lift = f"; finish=device sends {sent / bounds.costs.compact_bytes:.2g} times less" if larger else ""
+    compact = bounds.costs.sent_bytes("device")
+    larger = bounds.config.finish == "host" and 0 < compact < sent
+    lift = f"; finish=device sends {sent / compact:.2g} times less" if larger else ""
     most = _text(found.images_per_second)
     return f"sending batches to the device brings no more than {most} images/s{gigabytes}{lift}"
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pydantic
 
-from autopipe.measure.facts import Ceiling, Description, Facts, OpCost, ReadCosts
+from autopipe.measure.facts import Ceiling, Description, Facts, LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import student_t_95
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
@@ -32,54 +31,20 @@ _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to 
 TURN_SECONDS = 1.2e-6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Costs:
-    """The measured costs of a workload on a machine."""
+def known(ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Ceiling:
+    """Return the first ceiling with op costs, or else the first, with what the facts know of the workload."""
+    measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
+    if facts is None:
+        return measured
+    of_workload = {name: getattr(facts.workload, name) for name in ("depths", "compact_bytes", "finished_bytes")}
+    return measured.model_copy(update={**of_workload, "cores": measured.cores or facts.cores})
 
-    ops: tuple[OpCost, ...]  # reading first, then each op in order
-    model_core_seconds: float = 0.0  # of an image while the model trains
-    cores: float | None = None  # usable ones; None if not known
-    cores_elsewhere: float | None = None  # for workers that run elsewhere; None if not known
-    reads: ReadCosts | None = None  # scaling of reads; None if not measured
-    read_bytes_per_second: float | None = None  # of the disk if the files are not in memory; else None
-    bytes_per_image: float = 0.0  # as it is read
-    depths: Mapping[str, int] = field(default_factory=dict)  # ops done at most before a storage form keeps a sample
-    compact_bytes: int = 0  # one sample as it is handed over with `finish="device"`
-    finished_bytes: int = 0  # the same with `finish="host"`
 
-    @classmethod
-    def of(cls, ceilings: Sequence[Ceiling], facts: Facts | None = None) -> Self:
-        """Collect the costs from one or more ceilings; those with op costs come first."""
-        measured = next((ceiling for ceiling in ceilings if ceiling.op_costs), ceilings[0])
-        known: Ceiling | Description = measured if facts is None else facts.workload
-        compact = known.compact_bytes or 0
-        depths = measured.depths if facts is None else facts.workload.depths
-        return cls(
-            ops=measured.op_costs,
-            model_core_seconds=measured.model_core_seconds_per_image,
-            cores=measured.cores or (None if facts is None else facts.cores),
-            cores_elsewhere=measured.cores_elsewhere,
-            reads=measured.reads,
-            read_bytes_per_second=measured.read_bytes_per_second,
-            bytes_per_image=measured.bytes_per_image or 0.0,
-            depths=depths,
-            compact_bytes=compact,
-            finished_bytes=known.finished_bytes or compact,
-        )
-
-    def cores_of_workers(self, config: PipelineConfig) -> float:
-        """The cores that the workers share; infinite if they run elsewhere on an unknown number."""
-        if config.loader.works_elsewhere:
-            return math.inf if self.cores_elsewhere is None else self.cores_elsewhere
-        return self.cores or 1.0
-
-    @property
-    def fixed(self) -> list[OpCost]:
-        """Return the read and the deterministic first ops."""
-        return [op for op in self.ops if op.part == "fixed"]
-
-    def sent_bytes(self, finish: str) -> int:
-        return self.finished_bytes if finish == "host" else self.compact_bytes
+def cores_of_workers(config: PipelineConfig, costs: Ceiling) -> float:
+    """The cores that the workers share; infinite if they run elsewhere on an unknown number."""
+    if config.loader.works_elsewhere:
+        return math.inf if costs.cores_elsewhere is None else costs.cores_elsewhere
+    return costs.cores or 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +84,7 @@ def lock_seconds(ops: Sequence[OpCost], threads: int) -> float:
     return sum(op.lock_seconds_per_image for op in python) + len(python) * (threads - 1) * TURN_SECONDS
 
 
-def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
+def work(config: PipelineConfig, costs: LoaderCeiling, *, filled: bool = True) -> Work:
     """Compute the work of a loader for one image, with its caches `filled` or not; samples on the device need none."""
     if filled and config.loader.keeps_on_device:
         return Work(paid=(), sent_bytes=0, cached=1.0, from_source=0.0)
@@ -134,7 +99,7 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     spared = 1 if config.kept.encoded else len(prefix)  # a sample in memory spares the read, and the first ops
     paid = [op.times(missed) for op in prefix[:spared] if missed > 0] + prefix[spared:]
     on_host = config.finish == "host"
-    paid += [op for op in costs.ops if op.part == "fresh" or (op.part == "finish" and on_host)]
+    paid += [op for op in costs.op_costs if op.part == "fresh" or (op.part == "finish" and on_host)]
     return Work(
         paid=tuple(paid),
         sent_bytes=costs.sent_bytes(config.finish),
@@ -143,7 +108,7 @@ def work(config: PipelineConfig, costs: Costs, *, filled: bool = True) -> Work:
     )
 
 
-def depth(config: PipelineConfig, costs: Costs) -> int:
+def depth(config: PipelineConfig, costs: LoaderCeiling) -> int:
     """Return the number of ops whose result a converted set holds; 0 if `config` converts nothing."""
     keeps = config.kept
     if not keeps.converts:
@@ -164,7 +129,7 @@ def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
     return 0.0 if config.loader.reads_ahead() else does.read_wait_seconds
 
 
-def reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool = False) -> float | None:
+def reads_rate(config: PipelineConfig, does: Work, costs: Ceiling, *, bound: bool = False) -> float | None:
     """Compute the images/s of the storage with this many reads at a time; None if it is no limit. A `bound` is not
     lowered if as many were not measured.
     """
@@ -177,7 +142,7 @@ def reads_rate(config: PipelineConfig, does: Work, costs: Costs, *, bound: bool 
     return min(limits, default=None)
 
 
-def _reads_at_once(config: PipelineConfig, costs: Costs) -> int:
+def _reads_at_once(config: PipelineConfig, costs: Ceiling) -> int:
     at_once = config.loader.reads_at_once()
     return math.ceil(costs.cores or 1) if at_once is None else max(1, at_once)
 
@@ -226,7 +191,7 @@ class Bounds:
 
     limits: tuple[Limit, ...]  # the lowest first; the model's is always among them
     work: Work  # of the loader for an image
-    costs: Costs  # that the bounds were made of
+    costs: Ceiling  # that the bounds were made of
     config: PipelineConfig
 
     @property
@@ -240,10 +205,10 @@ class Bounds:
 
 def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None) -> Bounds:
     """Compute the limits of a configuration from the measured ceiling of its setup."""
-    costs, loader = Costs.of([ceiling], facts), config.loader
+    costs, loader = known([ceiling], facts), config.loader
     does = work(config, costs)
     found = [Limit(kind=Kind.MODEL, images_per_second=ceiling.model_images_per_second.value)]
-    if costs.ops and costs.cores is not None:
+    if costs.op_costs and costs.cores is not None:
         found += _core_limits(config, does, costs, costs.cores)
     if (reads := reads_rate(config, does, costs, bound=True)) is not None:
         found.append(Limit(kind=_storage_kind(config, does, costs, reads), images_per_second=reads))
@@ -257,16 +222,16 @@ def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
     return Bounds(limits=tuple(found), work=does, costs=costs, config=config)
 
 
-def _core_limits(config: PipelineConfig, does: Work, costs: Costs, cores: float) -> list[Limit]:
+def _core_limits(config: PipelineConfig, does: Work, costs: Ceiling, cores: float) -> list[Limit]:
     loader, busy = config.loader, does.core_seconds
     here = received_core_seconds(does) if loader.works_elsewhere else busy
     op = max(does.paid, key=lambda op: op.seconds_per_image).name if does.paid else None
     kind = Kind.HAND_OVER if loader.works_elsewhere or loader.keeps_on_device else Kind.OP
-    together = _rate(cores, here + costs.model_core_seconds)
+    together = _rate(cores, here + costs.model_core_seconds_per_image)
     found = [Limit(kind=kind, images_per_second=together, op=op, without_model=_rate(cores, here))]
     workers, waits = loader.worker_count(), does.op_wait_seconds + worker_read_seconds(config, does)
     if workers is not None and (workers < cores or waits > _MUCH * busy or loader.works_elsewhere):
-        allowed, there = _rate(max(1, workers), busy + waits), _rate(costs.cores_of_workers(config), busy)
+        allowed, there = _rate(max(1, workers), busy + waits), _rate(cores_of_workers(config, costs), busy)
         if loader.works_elsewhere and there < allowed:
             return [*found, Limit(kind=Kind.OP, images_per_second=there, op=op, elsewhere=True)]
         by_reads = worker_read_seconds(config, does) > busy + does.op_wait_seconds
@@ -277,7 +242,7 @@ def _core_limits(config: PipelineConfig, does: Work, costs: Costs, cores: float)
     return found
 
 
-def _storage_kind(config: PipelineConfig, does: Work, costs: Costs, rate: float) -> Kind:
+def _storage_kind(config: PipelineConfig, does: Work, costs: Ceiling, rate: float) -> Kind:
     reads, at_once = costs.reads, _reads_at_once(config, costs)
     by_latency = (
         reads is not None
@@ -290,7 +255,7 @@ def _storage_kind(config: PipelineConfig, does: Work, costs: Costs, rate: float)
 # ---------------------------------------------------------------- before the first epoch
 
 
-def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tuple[float, float]:
+def one_time_seconds(config: PipelineConfig, costs: Ceiling, samples: int) -> tuple[float, float]:
     """Predict the seconds of converting the data set, and those that filling the cache adds to the first epoch."""
     cores = costs.cores or 1.0
     convert = 0.0
@@ -305,9 +270,9 @@ def one_time_seconds(config: PipelineConfig, costs: Costs, samples: int) -> tupl
     workers = config.loader.worker_count() or cores
     busy = sum(op.seconds_per_image for op in fixed)
     if depth(config, costs) > 0:
-        busy += costs.compact_bytes * COPY_SECONDS
+        busy += (costs.compact_bytes or 0) * COPY_SECONDS
     waits = 0.0 if config.loader.reads_ahead() else sum(op.wait_seconds_per_image for op in fixed)
-    fill = max((busy + waits) / workers, busy / min(workers, costs.cores_of_workers(config)))
+    fill = max((busy + waits) / workers, busy / min(workers, cores_of_workers(config, costs)))
     reads = reads_rate(config, made, costs)
     return convert, samples * config.kept.part * max(fill, 1 / reads if reads else 0.0)
 

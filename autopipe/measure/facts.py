@@ -153,6 +153,15 @@ class LoaderCeiling(Value):
     # cores for workers that run elsewhere; None if not known
     cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
 
+    @property
+    def fixed(self) -> list[OpCost]:
+        """The read and the deterministic first ops."""
+        return [op for op in self.op_costs if op.part == "fixed"]
+
+    def sent_bytes(self, finish: str) -> int:
+        """Return the bytes of a sample that is handed over so; 0 if not known."""
+        return (self.finished_bytes if finish == "host" else None) or self.compact_bytes or 0
+
 
 OVERTAKEN = 1.1
 """Times a limit: a training faster than that shows that the limit (the model alone, say) was read too low."""

@@ -13,21 +13,20 @@ import timeit
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import cv2
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import processes
+from autopipe.measure.rows import Form, Formats
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.values import Value
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Plan
@@ -37,24 +36,6 @@ from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
 AS_THEY_ARE: Final = "as they are"
-
-
-class Form(Value):
-    """One way to keep the images of a part of the samples, with means over those that were looked at."""
-
-    part: str  # its name in the samples
-    name: str
-    seconds_per_image: float = pydantic.Field(gt=0)  # processor time of one core that decodes the whole image
-    bytes_per_image: float = pydantic.Field(ge=0)
-    mean_error: float = pydantic.Field(ge=0)  # absolute difference from today's pixels, in levels of 0 to 255
-
-
-class Formats(Value):
-    """The answer: the forms of all parts of the samples that are encoded images."""
-
-    schema_version: Literal[1] = 1
-    samples: int = pydantic.Field(ge=1)  # that were looked at
-    forms: tuple[Form, ...] = pydantic.Field(min_length=1)  # of each part the first one as they are
 
 
 _SAMPLES = 48

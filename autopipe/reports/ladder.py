@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +18,26 @@ from autopipe.reports.drawing import Drawing, LegendItem, Rows
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Result, Winner
 from autopipe.values import Estimate, span_text
+
+FIGURES = tuple(
+    Column(title, functools.partial(lambda key, row: "" if row[key] is None else wording.rate(row[key]["value"]), key))
+    for title, key in (("model alone", "model"), ("loader alone", "loader"), ("together", "together"))
+)
+"""The columns of the figures of `autopipe.measure.rows.Row`."""
+
+
+def rows(result: Result) -> Section:
+    """Make the section of the winner's row, and those of the baselines."""
+    best = result.winner
+    said = [] if best is None or best.limit is None else [f"{best.limit[:1].upper()}{best.limit[1:]}"]
+    said += [f"{each.doubt[:1].upper()}{each.doubt[1:]}." for each in result.rows if each.doubt is not None]
+    return Section(
+        key="rows",
+        title="What limits it?",
+        text=" ".join(said) or "What limits the winner is not known.",
+        table=Table((words_column("images/s", "name"), *FIGURES), [each.figures for each in result.rows]),
+    )
+
 
 _ROOM = 1.12  # beyond the highest shown rate
 _TOLD = {
@@ -149,7 +170,7 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
     found = _storage(ceiling, config, limits)
-    for op in limits.costs.ops:
+    for op in limits.costs.op_costs:
         if op.seconds_per_image > 0:
             each = f"{op.name} on {wording.count(cores, 'core')}"
             found.append(Rung(name=each, images_per_second=cores / op.seconds_per_image, spared=op.name not in paid))
@@ -236,7 +257,7 @@ def steps(result: Result) -> list[Step]:
             wait_seconds=op.wait_seconds_per_image,
             spared=op.name not in paid,
         )
-        for op in limits.costs.ops
+        for op in limits.costs.op_costs
     ]
     return [*found, Step(name=_MODEL, core_seconds=ceiling.model_core_seconds_per_image)]
 

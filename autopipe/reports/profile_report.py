@@ -22,6 +22,7 @@ def sections(profile: Profile, live: Live | None = None) -> list[Section]:
     result = profile.result
     found = [
         ladder.ladder(result),
+        ladder.rows(result),
         ladder.costs(result),
         plots.confirmation(result),
         plots.settings(result),
@@ -45,7 +46,6 @@ def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
         "config": profile.winner.config,
         "images_per_second": profile.winner.images_per_second.model_dump(),
         "trust": verdict.trust_text(result),
-        "limit": profile.winner.limit,
         "epoch": verdict.epoch(result),
         "notes": verdict.notes(result),
         **{
@@ -64,9 +64,8 @@ def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
     """Return the report as HTML; `use` is the line that trains with the winner, if it is known."""
     said = f"{named(artifact)}, {profile.measured_at:%d %B %Y %H:%M} UTC, {wording.machine(profile.hardware)}"
     head = f"<p>{page.words(said)}</p><h1>{page.words(verdict.headline(profile.result))}</h1>"
-    limit = profile.winner.limit or ""
     epoch = f"An epoch takes {told}" if (told := verdict.epoch(profile.result)) else ""
-    notes = [each for each in (limit[:1].upper() + limit[1:], epoch, *verdict.notes(profile.result)) if each]
+    notes = [each for each in (epoch, *verdict.notes(profile.result)) if each]
     body = page.facts(_facts(profile)) + _action(profile, use) + (page.listed(notes) if notes else "")
     live = pick.live_of(artifact, profile.hardware)
     body += "".join(page.section(each) for each in sections(profile, live))

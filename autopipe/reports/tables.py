@@ -16,20 +16,19 @@ from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.hardware.machine import Machine, opencv_installed, opencv_warning, size_text
 from autopipe.measure import bottleneck as core_bottleneck
 from autopipe.measure import costs as cost_model
-from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Agreement, Measurement, Verification
+from autopipe.measure.rows import Formats, Row
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import wording
+from autopipe.reports.ladder import FIGURES
 from autopipe.reports.terminal import figures, labelled
 from autopipe.values import count_text
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
-    from autopipe.measure.formats import Formats
-    from autopipe.measure.rows import Row
     from autopipe.workload.ops.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
@@ -83,23 +82,43 @@ def machine(
 # ---------------------------------------------------------------- measure
 
 
+def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
+    """Render trainings side by side: a line of figures for each, then what limits each, or why a figure is missing.
+
+    `own` is the workload's batch size, if the rows are batch sizes.
+    """
+    shown = [each.alone.resources for each in found if each.alone is not None and each.alone.resources]
+    of_memory = "gpu_memory_bytes" if any(each.gpu_memory_bytes for each in shown) else "peak_rss_bytes"
+    memory = ["GPU memory" if of_memory == "gpu_memory_bytes" else "memory"] * bool(shown)
+    table = figures("images/s", *(column.title for column in FIGURES), *memory, words=("images/s",))
+    usual = next((each.model.value for each in found if each.batch_size == own and each.model is not None), None)
+    notes = list[Text]()
+    for each in found:
+        used, values = None if each.alone is None else each.alone.resources, each.figures
+        taken = None if used is None else getattr(used, of_memory)
+        cells = ["" if taken is None else size_text(taken)] * bool(shown)
+        table.add_row(each.name, *(column.show(values) for column in FIGURES), *cells)
+        why = wording.failed(each.failure) if each.failure is not None else each.limit
+        if why is None and usual is not None and each.model is not None and each.batch_size != own:
+            why = f"{wording.times(each.model.value / usual)} the workload's own rate"
+        notes += [Text(f"{each.name}: {said}") for said in (why, each.doubt) if said is not None]
+    return Group(table, Text(), *notes) if notes else table
+
+
 def measurement(row: Row, simulated: SimulatedAccelerator | None = None, counted: str | None = None) -> RenderableType:
-    """Render a workload whose parts and whole were measured; `simulated` is the accelerator in the model's place, if
-    any; `counted` are the parts of x that make a sample, if it is not plainly an image.
+    """Render a workload whose parts and whole were measured, with what is known besides; `simulated` is the accelerator
+    in the model's place, if any; `counted` are the parts of x that make a sample, if it is not plainly an image.
     """
     found, config, ceiling = row.both, row.config, row.alone
-    assert isinstance(found, Measurement) and config is not None and isinstance(ceiling, Ceiling)  # noqa: PT018  all were measured
+    assert found is not None and config is not None and ceiling is not None  # noqa: PT018  all were measured
     rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
     unsteady = "" if found.stable else ", unsteady"
     share = min(1.0, rate.value / limits.images_per_second)
     table = labelled(
         [
             ("config", config.short()),
-            ("images/s", f"{wording.rates(rate)}, {wording.count(len(found.windows), 'window')}{unsteady}"),
-            ("model alone", f"{wording.rate(limits.model_images_per_second)} images/s"),
-            ("loader alone", "not measured" if row.loader is None else f"{wording.rate(row.loader.value)} images/s"),
+            ("together", f"{wording.rates(rate)}, {wording.count(len(found.windows), 'window')}{unsteady}"),
             ("share of bound", f"{share:.0%} of {wording.rate(limits.images_per_second)} images/s"),
-            ("bottleneck", row.limit or ""),
         ]
     )
     if simulated is not None:
@@ -122,40 +141,18 @@ def measurement(row: Row, simulated: SimulatedAccelerator | None = None, counted
     counts = None if counted is None else wording.counted(counted)
     for note in filter(None, (*found.warnings, config.loader.pixels_differ(), counts)):
         table.add_row(_NOTE, note)
-    return Group(table, Text(), _costs(limits.costs)) if ceiling.op_costs else table
+    costs: list[RenderableType] = [Text(), _costs(limits.costs)] if ceiling.op_costs else []
+    return Group(rows([row]), Text(), table, *costs)
 
 
-def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
-    """Render trainings side by side: a line of figures for each, then what limits each, or why a figure is missing.
-
-    `own` is the workload's batch size, if the rows are batch sizes.
-    """
-    shown = [each.alone.resources for each in found if isinstance(each.alone, Ceiling) and each.alone.resources]
-    of_memory = "gpu_memory_bytes" if any(each.gpu_memory_bytes for each in shown) else "peak_rss_bytes"
-    memory = ["GPU memory" if of_memory == "gpu_memory_bytes" else "memory"] * bool(shown)
-    table = figures("images/s", "model alone", "loader alone", "together", *memory, words=("images/s",))
-    usual = next((each.model.value for each in found if each.batch_size == own and each.model is not None), None)
-    notes = list[Text]()
-    for each in found:
-        rates = ["" if rate is None else wording.rate(rate.value) for rate in (each.model, each.loader, each.together)]
-        used = each.alone.resources if isinstance(each.alone, Ceiling) else None
-        taken = None if used is None else getattr(used, of_memory)
-        table.add_row(each.name, *rates, *["" if taken is None else size_text(taken)] * bool(shown))
-        why = wording.failed(each.failure) if each.failure is not None else each.limit
-        if why is None and usual is not None and each.model is not None and each.batch_size != own:
-            why = f"{wording.times(each.model.value / usual)} the workload's own rate"
-        notes += [Text(f"{each.name}: {why}")] * (why is not None)
-    return Group(table, Text(), *notes) if notes else table
-
-
-def _costs(costs: Costs) -> Table:
-    whole = sum(op.wall_seconds_per_image for op in costs.ops) or 1.0
+def _costs(costs: Ceiling) -> Table:
+    whole = sum(op.wall_seconds_per_image for op in costs.op_costs) or 1.0
     table = figures("an image costs", "wall", "core", "of it locked", "share", words=("an image costs",))
-    for op in costs.ops:
+    for op in costs.op_costs:
         wall, core = map(wording.milliseconds, (op.wall_seconds_per_image, op.seconds_per_image))
         share = op.wall_seconds_per_image / whole
         table.add_row(op.name, wall, core, wording.locked(op.lock_seconds_per_image, native=op.native), f"{share:.0%}")
-    table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds), "", "")
+    table.add_row("the model", "", wording.milliseconds(costs.model_core_seconds_per_image), "", "")
     return table
 
 
@@ -172,18 +169,16 @@ def formats(found: Formats) -> Table:
 # ---------------------------------------------------------------- check
 
 
-def fitness(found: drift.Result) -> Table:
+def fitness(found: drift.Result) -> RenderableType:
     """Render `autopipe check`."""
     table = labelled([("verdict", Text(found.verdict, style=_STYLES[found.verdict]))])
     for reason in found.reasons:
         table.add_row("because", reason)
     table.add_row("age", wording.count(found.age_days, "day"))
-    if found.images_per_second is not None:
-        table.add_row("images/s", f"{wording.rates(found.images_per_second)} now")
     if found.share is not None:
         then = "" if found.recorded_share is None else f", {found.recorded_share:.0%} when it was tuned"
         table.add_row("share of ceiling", f"{found.share:.0%} now{then}")
-    return table
+    return Group(table, Text(), rows(found.rows)) if found.rows else table
 
 
 # ---------------------------------------------------------------- show
@@ -319,41 +314,46 @@ def _seen(each: Agreement) -> str:
 def _over_all(found: Verification) -> Text:
     ran = [each for each in found.agreements if each.has_run]
     count, failed = len(found.agreements), len(found.agreements) - len(ran)
-    wrong, unseen = sum(not _agrees(each) for each in ran), sum(each.unseen is not None for each in ran)
-    said = [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
-    if found.faults:
-        said.insert(0, f"the dataset has {count_text(len(found.faults), 'fault')} (see above)")
-    that_ran = "that ran " * (failed > 0)
-    samples = max((each.samples for each in ran), default=0)
-    if wrong and found.compared:
-        said.append(f"{wrong} of {len(ran)} configurations {that_ran}do not give the same batches.")
-    elif wrong:
-        twice, changed = sum(map(_came_twice, ran)), sum(each.message is not None for each in ran)
-        why = "Either workers draw the same random numbers, or the data hold samples twice."
-        why = "The fault above may be why." if found.faults else why
-        remedy = "Take the parameter out of the search, or mend the function: shuffle behind the cache, for example."
-        kinds = ((twice, f"gave samples twice in an epoch. {why}"), (changed, f"changed what is trained. {remedy}"))
-        words = [f"{n} of {len(ran)} configurations {that_ran}{what}" for n, what in kinds if n]
-        again = any(each.random for each in ran)
-        said.append(" ".join([*words, *["random numbers repeat (the table says how often, and what to do)."] * again]))
-    elif found.compared and (ran or not failed):
-        said.append(f"all {len(ran)} configurations {that_ran}give the same batches, over {samples:,} samples.")
-    elif ran or not failed:
-        whichever = "in any of those that ran" if failed else "with any value of the parameters"
-        few = max((each.repeated for each in ran), default=0)
-        came = f"at most {few:,} samples came" if few else "no sample came"
-        came += f" twice in the first {samples:,} of an epoch"
-        if found.hidden:
-            came = "whether samples come twice was not seen, as random changes make another one of each"
-        elif not all(each.is_pass for each in ran):
-            came = "samples may come twice, as an epoch is the batches that `steps` counts"
-        none = "" if unseen else ", and no random numbers repeat"
-        said.append(f"{came}{none}, {whichever}.")
+    unseen = sum(each.unseen is not None for each in ran)
+    said = [f"the dataset has {count_text(len(found.faults), 'fault')} (see above)"] * bool(found.faults)
+    said += [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
+    said += [*(_of_batches(ran) if found.compared else _of_samples(ran, found))] if ran else []
     if unseen:
-        which = f"{unseen} of {len(ran)} configurations"
-        said.append(f"whether random numbers repeat was not seen with {which} (the table says why).")
-    style = "bold red" if wrong or failed or found.faults else "yellow" if unseen else "bold green"
-    return Text(f"verdict   {'; '.join(each.removesuffix('.') for each in said)}.", style=style)
+        said.append(f"whether random numbers repeat was not seen with {unseen} of {len(ran)} (the table says why)")
+    style = "bold green" if agrees(found) and not failed else "bold red"
+    return Text(f"verdict   {'; '.join(said)}.", style="yellow" if unseen and style == "bold green" else style)
+
+
+def _of_batches(ran: Sequence[Agreement]) -> Iterator[str]:
+    if wrong := sum(not _agrees(each) for each in ran):
+        yield f"{wrong} of {len(ran)} configurations do not give the same batches"
+    else:
+        samples = max(each.samples for each in ran)
+        yield f"all {len(ran)} configurations give the same batches, over {samples:,} samples"
+
+
+def _of_samples(ran: Sequence[Agreement], found: Verification) -> Iterator[str]:
+    """Say what was seen of a wrapped dataset, whose configurations need not give the same batches."""
+    if twice := sum(map(_came_twice, ran)):
+        why = "workers draw the same random numbers, or the data hold samples twice"
+        why = "the fault above may be why" if found.faults else why
+        yield f"{twice} of {len(ran)} configurations gave samples twice in an epoch: {why}"
+    if changed := sum(each.message is not None for each in ran):
+        remedy = "take the parameter out of the search, or mend the function: shuffle behind the cache, for example"
+        yield f"{changed} of {len(ran)} configurations changed what is trained: {remedy}"
+    if any(each.random for each in ran):
+        yield "random numbers repeat (the table says how often, and what to do)"
+    elif not (twice or changed):
+        few, samples = max(each.repeated for each in ran), max(each.samples for each in ran)
+        came = f"at most {few:,} samples" if few else "no sample"
+        if found.hidden:
+            yield "whether samples come twice was not seen, as random changes make another one of each"
+        elif not all(each.is_pass for each in ran):
+            yield "samples may come twice, as an epoch is the batches that `steps` counts"
+        else:
+            yield f"{came} came twice in the first {samples:,} of an epoch"
+        if not any(each.unseen for each in ran):
+            yield "no random numbers repeat"
 
 
 def _agrees(agreement: Agreement) -> bool:

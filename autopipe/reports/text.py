@@ -96,13 +96,7 @@ def _against(result: Result, best: Winner, baseline: Baseline) -> str:
     if contest.decided:
         said = f"{times} ({wording.interval(contest.low, contest.high)})"
         return f"likely {said}, {rounds}" if contest.few else said
-    to_decide, more = "too close or too unsteady to decide soon", verdict.rounds_to_decide(contest)
-    if contest.few:
-        to_decide = "a longer `--budget` would decide it"
-    elif more is not None:
-        seconds = wording.seconds(more * verdict.round_seconds(result))
-        to_decide = f"{more} more would decide it, in about {seconds} of a longer `--budget`"
-    return f"not decided, about {times} in {rounds}; {to_decide}"
+    return f"not decided, about {times} in {rounds}; a longer `--budget` may decide it"
 
 
 def _limit(result: Result, config: PipelineConfig) -> str:
@@ -173,7 +167,8 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     Keys: `best` (the configuration), `images_per_second` (value, low, high, proved),
     `whole_training_images_per_second` (with what is paid once, if that makes a difference; else null), `baselines` (by
     name; `times_faster` is the ratio of the winner's rate to this one's, over the whole training if that is known;
-    `pairs`: the number of rounds behind `interval`; `proved`: they are three or more and show a difference), `ceiling`
+    `pairs`: the number of rounds behind `interval`; `proved`: they are three or more and show a difference), `rows` (as
+    `autopipe measure --json` has them), `ceiling`
     (model images/s, bound,
     shares, the costs of ops and reads, the bottleneck as a sentence, its kind and op: null if no measured limit is near
     the rate), `devices` (for each number of them: whether they are `virtual`, the model alone and the best
@@ -189,6 +184,7 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
         "images_per_second": None if best is None else {**best.images_per_second.model_dump(), "proved": result.proved},
         "whole_training_images_per_second": None if best is None else best.whole_images_per_second,
         "baselines": {each.name: _baseline(result, each) for each in result.baselines},
+        "rows": [each.figures for each in result.rows],
         "ceiling": _ceiling(result),
         "devices": [
             {**each.model_dump(), "virtual": result.virtual_devices and each.devices > 1} for each in result.devices

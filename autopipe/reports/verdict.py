@@ -11,17 +11,14 @@ import math
 from collections.abc import Iterator
 
 from autopipe.artifact import pick
-from autopipe.measure import bottleneck
-from autopipe.measure import costs as cost_model
-from autopipe.measure.bottleneck import AS_FAST, MODEL_SHARE
-from autopipe.measure.costs import Kind, Limit
+from autopipe.measure.bottleneck import MODEL_SHARE
 from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
-from autopipe.measure.stats import FEWEST_PAIRS, Ratio, student_t_95
+from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, Ratio
 from autopipe.pipeline.config import Params, PipelineConfig, from_config
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.reports import wording
-from autopipe.search.result import BLOCKS, WORTH, Baseline, Contest, Effect, Reason, Result
+from autopipe.search.result import WORTH, Baseline, Contest, Effect, Reason, Result
 from autopipe.values import UNSTEADY
 from autopipe.workload.mode import Mode
 
@@ -30,7 +27,6 @@ _ADVISED_TRIALS = 20  # with their confirmation run
 _MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
-_EXPLAINS = 0.8  # of what two that share the cores reach together: below it, something else holds a pipeline back
 _LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
 
 
@@ -55,13 +51,13 @@ _HEADLINES = {
     "unsteady to prove it.",
     Case.BUSY: "The model is the limit: {rival} already keeps it busy, at {base} images/s.",
     Case.BEHIND: "Nothing faster than {rival} ({base} images/s) was found yet, and nothing is proved.",
-    Case.SIDE_BY_SIDE: "{cause}{does}: {times} as fast as {rival}, measured side by side{reached}.",
-    Case.LIFT: "{cause}{does}: {base} -> {rate} images/s{reached}{doubt}.",
+    Case.SIDE_BY_SIDE: "{does}: {times} as fast as {rival}, measured side by side{reached}.",
+    Case.LIFT: "{does}: {base} -> {rate} images/s{reached}{doubt}.",
 }
 
 
 def headline(result: Result) -> str:
-    """Return the baseline's bottleneck, the winner's remedy, and the gain.
+    """Return what the winner does, and the gain.
 
     The baseline is the user's own pipeline if one was named, with the others beside it; else the best of them.
     """
@@ -73,7 +69,6 @@ def headline(result: Result) -> str:
     base = None if rival is None else rival.images_per_second
     said = _HEADLINES[case].format(
         does=_does(result, rival),
-        cause="" if rival is None else _cause(result, rival),
         rival="" if rival is None else rival.name,
         rate=wording.rate(best.images_per_second.value),
         base="" if base is None else wording.rate(base.value),
@@ -107,7 +102,7 @@ def case_of(result: Result) -> Case:
     contest, rate, base = contest_with(result, rival), best.images_per_second.value, rival.images_per_second.value
     if contest is not None and not contest.faster:
         return Case.CLOSE if contest.ratio <= WORTH else Case.UNSTEADY
-    if contest is None and (best.share_of_model or 0.0) >= MODEL_SHARE and base >= AS_FAST * rate:
+    if contest is None and (best.share_of_model or 0.0) >= MODEL_SHARE and base >= EQUAL * rate:
         return Case.BUSY
     if rate > base:
         return Case.LIFT
@@ -159,35 +154,6 @@ def contest_with(result: Result, baseline: Baseline) -> Contest | None:
 
 
 # ---------------------------------------------------------------- parts of the headline
-
-
-def _cause(result: Result, rival: Baseline) -> str:
-    """Return the bottleneck of a baseline; empty if unknown, as of the user's own code."""
-    ceiling, rate = result.ceiling, rival.images_per_second
-    if ceiling is None or not ceiling.op_costs or rate is None or is_own(rival):
-        return ""
-    limits = cost_model.bounds(ceiling, pick.parse_config(rival.config))
-    most = max(rate.value, limits.images_per_second)
-    found = bottleneck.bottleneck(limits, most, rate.value / limits.model_images_per_second).limit
-    work = limits.work
-    match found:
-        case Limit(kind=Kind.STORAGE_LATENCY):
-            wait = work.read_wait_seconds if ceiling.reads is None else ceiling.reads.latency_seconds
-            return f"Waiting for reads was the bottleneck ({_ms(wait)} per read). "
-        case Limit(kind=Kind.STORAGE_BANDWIDTH):
-            return f"The storage was the bottleneck ({wording.rate(found.images_per_second)} images/s). "
-        case Limit(kind=Kind.PYTHON_LOCK):
-            held = _ms(1 / found.images_per_second)
-            return f"{found.op} was the bottleneck: it holds Python's lock ({held} per image). "
-        case Limit(kind=Kind.OP) if dearest := next((op for op in work.paid if op.name == found.op), None):
-            model = ceiling.model_core_seconds_per_image
-            if model > work.core_seconds:
-                if (limits.costs.cores or 1.0) / (model + work.core_seconds) > rate.value / _EXPLAINS:
-                    return ""
-                return f"Model and loader shared the cores ({_ms(model)} and {_ms(work.core_seconds)} per image). "
-            takes = dearest.wall_seconds_per_image if found.workers else dearest.seconds_per_image
-            return f"{dearest.name} was the bottleneck ({_ms(takes)} per image). "
-    return ""
 
 
 _MOST_TOLD = 3  # settings in a headline
@@ -252,10 +218,6 @@ def _told(effect: Effect, config: PipelineConfig) -> str:
 
 def _capital(said: str) -> str:
     return said[:1].upper() + said[1:]
-
-
-def _ms(seconds: float) -> str:
-    return wording.milliseconds(seconds) if math.isfinite(seconds) else "a while"
 
 
 # ---------------------------------------------------------------- parts of the action
@@ -357,24 +319,7 @@ def _all_reach_the_ceiling(result: Result) -> bool:
     if result.winner is None or result.stop.reason is not Reason.CEILING:
         return False
     rates = [each.images_per_second.value for each in result.baselines if each.images_per_second is not None]
-    return any(rate >= AS_FAST * result.winner.images_per_second.value for rate in rates)
-
-
-def rounds_to_decide(contest: Contest) -> int | None:
-    """Return how many more rounds would decide if they vary like the ones so far; None if no tune has so many."""
-    if contest.few or contest.low <= 0 or contest.high is None:  # of few pairs the interval is not of their own spread
-        return None
-    spread = math.log(contest.high / contest.low) / 2 * math.sqrt(contest.pairs) / student_t_95(contest.pairs - 1)
-    for rounds in range(contest.pairs + 1, BLOCKS[1] + 1):
-        if student_t_95(rounds - 1) * spread / math.sqrt(rounds) < abs(math.log(contest.ratio)):
-            return rounds - contest.pairs
-    return None
-
-
-def round_seconds(result: Result) -> float:
-    """Return the duration of a round of the confirmation run; 0 without one."""
-    proved = [each for each in result.trials if each.block is not None]
-    return sum(each.seconds for each in proved) / max(1, len({each.block for each in proved}))
+    return any(rate >= EQUAL * result.winner.images_per_second.value for rate in rates)
 
 
 def gains(result: Result) -> str:

@@ -14,6 +14,7 @@ import pydantic
 from autopipe.measure.costs import CostProfile, Kind
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import EpochTime, Resources, TrialFailure
+from autopipe.measure.rows import Row
 from autopipe.measure.stats import Comparison, Ratio
 from autopipe.values import Estimate, JsonObject, Value
 from autopipe.workload.mode import Mode
@@ -232,6 +233,26 @@ class Result(Value):
             return None
         top = self.ceiling.model_images_per_second.value
         return self.winner.images_per_second.value / top if top > 0 else None
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The winner and the baselines, as `autopipe measure` has them."""
+        others = tuple(
+            Row(name=each.name, together=each.images_per_second, failure=each.failure) for each in self.baselines
+        )
+        if (best := self.winner) is None:
+            return others
+        of_loader = ("loader", "keep", "arguments")
+        its = [best.config.get(name) for name in of_loader]
+        alone = [each for each in self.raced if [each.config.get(name) for name in of_loader] == its]
+        ours = Row(
+            name="the winner",
+            model=None if self.ceiling is None else self.ceiling.model_images_per_second,
+            loader=Estimate.of_one(alone[-1].images_per_second) if alone else None,
+            together=best.images_per_second,
+            limit=best.limit,
+        )
+        return ours, *others
 
     def measured(self) -> list[tuple[JsonObject, float]]:
         """Return each measured configuration with its last rate, the fastest first."""

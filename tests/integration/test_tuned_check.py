@@ -61,7 +61,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
         stale = retuning.check_with(runner, another, _profile(described, 1.0), here, measures=lambda judged: False)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
-    assert holds.images_per_second is not None
-    assert holds.images_per_second.value > 1.0
+    assert holds.rows[0].together is not None
+    assert holds.rows[0].together.value > 1.0
     assert "images/s, but 1,000,000,000,000 when it was tuned" in drifted.reasons[0]
     assert "Rescale was removed" in stale.reasons[0]

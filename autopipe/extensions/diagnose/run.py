@@ -37,7 +37,7 @@ from autopipe.extensions.diagnose.steps import (
     steady,
 )
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, costs, epochs, op_costs, outcome
+from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome
 from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
@@ -371,7 +371,7 @@ def _python(trainer: Any) -> dict[str, Any]:
         ops = op_costs.with_lock(op_costs.as_made(ops, workload, plan, indices), workload, plan, indices)
     except AutopipeError:
         return {}
-    paid = costs.work(config, costs.Costs(ops=ops)).paid
+    paid = costs.work(config, facts.LoaderCeiling(op_costs=ops)).paid
     threads = costs.turns(config.loader, machine.core_time())
     return {"ops": paid, "threads": threads, "not_native": native.why_not()}
 

@@ -13,8 +13,7 @@ from typing import Final, Literal
 import numpy as np
 import pydantic
 from numpy.typing import NDArray
-from rich.console import RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
 
 from autopipe.extensions.diagnose.paste import Code, written
 from autopipe.extensions.diagnose.steps import Epochs
@@ -22,11 +21,11 @@ from autopipe.measure import bottleneck
 from autopipe.measure.facts import OpCost
 from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources
+from autopipe.measure.rows import Row
 from autopipe.reports import tables, terminal, wording
-from autopipe.values import Value
+from autopipe.values import Estimate, Value
 from autopipe.workload.ops.progressive import Progressive
 
-MODEL_SHARE = 0.9  # of the model's own rate: from it on the model is called the limit
 _NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
 # Of the cores: what the training uses, what others use, and what all use together, that makes figures doubtful.
 # A training that sleeps or waits for files uses less.
@@ -203,7 +202,7 @@ class Watched(Value):
         model = parts.pop(Verdict.MODEL)
         largest = max(parts, key=lambda verdict: parts[verdict])
         lost = 1 - model - parts[Verdict.AUGMENTATION]
-        if lost <= 1 - MODEL_SHARE and parts[Verdict.AUGMENTATION] < _NOTEWORTHY:
+        if lost <= 1 - bottleneck.MODEL_SHARE and parts[Verdict.AUGMENTATION] < _NOTEWORTHY:
             return Verdict.UNKNOWN if self.alone_images_per_second is None else Verdict.MODEL
         if self.busy_neighbours and largest in (Verdict.DATA, Verdict.CORES):
             return Verdict.OTHERS
@@ -211,13 +210,23 @@ class Watched(Value):
             return Verdict.UNKNOWN
         return largest
 
+    @property
+    def row(self) -> Row:
+        """The figures as `autopipe measure` has them."""
+        alone = self.alone_images_per_second
+        return Row(
+            name=self.data or "data not seen",
+            model=None if alone is None else Estimate.of_one(alone),
+            together=Estimate.of_one(self.images_per_second),
+        )
+
 
 # -------------------- as text
 
 
-def render(watched: Watched) -> Table:
-    """Return the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
-    return terminal.labelled(rows(watched))
+def render(watched: Watched) -> RenderableType:
+    """Return the figures and the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
+    return Group(tables.rows([watched.row]), "", terminal.labelled(rows(watched)))
 
 
 def show(watched: Watched) -> None:
@@ -235,11 +244,8 @@ def parts(watched: Watched) -> list[RenderableType]:
 
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
-    alone, step = watched.alone_images_per_second, watched.seconds / watched.steps
-    there = "not known" if alone is None else f"{wording.rate(alone)} images/s on a batch that is already there"
+    step = watched.seconds / watched.steps
     found = [
-        ("images/s", wording.rate(watched.images_per_second)),
-        ("loop alone" if watched.loop else "model alone", there),
         ("a step", f"{_time(step)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
     ]
     if watched.epochs is not None:

@@ -9,8 +9,8 @@ import math
 
 from autopipe.measure.costs import (
     COPY_SECONDS,
-    Costs,
     Work,
+    cores_of_workers,
     depth,
     lock_seconds,
     reads_rate,
@@ -30,14 +30,14 @@ def predict(config: PipelineConfig, ceiling: Ceiling) -> float:
 
     The times of the parts are joined by a p-norm: a queue hides all but the slowest, without one they add up.
     """
-    costs, loader = Costs.of([ceiling]), config.loader
+    costs, loader = ceiling, config.loader
     does = work(config, costs)
     cores, count, reads = costs.cores or 1.0, loader.worker_count(), reads_rate(config, does, costs)
     busy = max(_loader_core_seconds(config, costs, does), 1e-9)
     here = max(received_core_seconds(does), 1e-9) if loader.works_elsewhere else busy
     each = busy + does.op_wait_seconds + worker_read_seconds(config, does)
-    made = min((cores if count is None else max(1, count)) / each, costs.cores_of_workers(config) / busy)
-    joined = [model_rate(config, ceiling), cores / (here + costs.model_core_seconds), made]
+    made = min((cores if count is None else max(1, count)) / each, cores_of_workers(config, costs) / busy)
+    joined = [model_rate(config, ceiling), cores / (here + costs.model_core_seconds_per_image), made]
     if reads is not None and loader.reads_ahead():
         joined.append(reads)
     elif reads is not None:  # the workers' own reads are in their time already
@@ -60,16 +60,16 @@ def model_rate(config: PipelineConfig, ceiling: Ceiling) -> float:
 
 def transfer_seconds(config: PipelineConfig, ceiling: Ceiling) -> float:
     """Return seconds to send an image to the device, in proportion to its bytes."""
-    costs, took = Costs.of([ceiling]), ceiling.transfer_seconds_per_image or 0.0
+    took = ceiling.transfer_seconds_per_image or 0.0
     if config.loader.keeps_on_device or config.finish == ceiling.finish:
         return 0.0 if config.loader.keeps_on_device else took
-    return took / max(1, costs.sent_bytes(ceiling.finish)) * costs.sent_bytes(config.finish)
+    return took / max(1, ceiling.sent_bytes(ceiling.finish)) * ceiling.sent_bytes(config.finish)
 
 
-def _loader_core_seconds(config: PipelineConfig, costs: Costs, does: Work) -> float:
+def _loader_core_seconds(config: PipelineConfig, costs: Ceiling, does: Work) -> float:
     if config.loader.keeps_on_device:
         return 0.0
     spared = depth(config, costs) > 0 and does.cached < 1
-    copied = (does.cached + (1 - does.cached) * spared) * costs.compact_bytes
+    copied = (does.cached + (1 - does.cached) * spared) * costs.sent_bytes("device")
     busy = does.core_seconds + copied * COPY_SECONDS
     return busy * config.loader.work_factor + does.sent_bytes * COPY_SECONDS

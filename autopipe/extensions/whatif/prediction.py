@@ -29,7 +29,6 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure import bottleneck as bottlenecks
 from autopipe.measure import costs as cost_model
 from autopipe.measure import fingerprint
-from autopipe.measure.costs import Costs
 from autopipe.measure.facts import Ceiling, ReadCosts, ReadRung
 from autopipe.pipeline.config import Kept, PipelineConfig
 from autopipe.search.result import Result
@@ -361,10 +360,10 @@ def _price(config: PipelineConfig) -> tuple[bool, int, int]:
 
 def _candidates(measured: Measured, ceiling: Ceiling, machine: Machine) -> Iterator[PipelineConfig]:
     """Yield the measured configurations, each with all useful numbers of workers and reads at a time there."""
-    costs, model = Costs.of([ceiling]), ceiling.model_images_per_second.value
-    counts = {cost_model.workers_at_once(costs.ops, costs.cores, reading=reading) for reading in (True, False)}
+    costs, model = ceiling, ceiling.model_images_per_second.value
+    counts = {cost_model.workers_at_once(costs.op_costs, costs.cores, reading=reading) for reading in (True, False)}
     waits = costs.reads is not None and costs.reads.waits
-    ahead = {0, cost_model.reads_at_once(costs.ops, costs.reads, costs.cores, model)} if waits else {0}
+    ahead = {0, cost_model.reads_at_once(costs.op_costs, costs.reads, costs.cores, model)} if waits else {0}
     seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
     also = {True: {"memory"}, False: {"none"}, None: set[str]()}[_has_room(measured, machine.memory_bytes)]
     in_memory = {config.kept.memory for config in seen} | also  # all that were measured may be cached

@@ -22,6 +22,7 @@ from autopipe.artifact.schema import FileReference, Profile
 from autopipe.errors import ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
 from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.measure.rows import Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
@@ -102,8 +103,8 @@ def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
 
 
 def checked(verdict: Verdict, *, measured: bool = False, comparable: bool = False) -> Result:
-    rate = Estimate(value=1.0, low=1.0, high=1.0) if measured else None
-    return Result(verdict=verdict, age_days=1, profile=None, images_per_second=rate, is_comparable=comparable)
+    rows = (Row(name="threads", together=Estimate(value=1.0, low=1.0, high=1.0)),) if measured else ()
+    return Result(verdict=verdict, age_days=1, profile=None, rows=rows, is_comparable=comparable)
 
 
 @pytest.mark.parametrize(

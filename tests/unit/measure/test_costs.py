@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import autopipe as ap
 from autopipe.measure import costs as cost_model
 from autopipe.measure.bottleneck import bottleneck
-from autopipe.measure.costs import Bounds, Costs, Kind, bounds
+from autopipe.measure.costs import Bounds, Kind, bounds
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.session import cut_sizes
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
@@ -68,18 +67,15 @@ OPS = (
     OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003, native=True),
     OpCost(name="Rescale", part="finish", seconds_per_image=0.0001, native=True),
 )
-COSTS = Costs(
-    ops=OPS,
+COSTS = ceiling(
+    op_costs=OPS,
     compact_bytes=150_528,
     finished_bytes=602_112,
     cores=2,
 )
 SLOW_READS = reads(*(count / 0.0201 for count in (1, 4, 16, 64)))
-WAITING = dataclasses.replace(
-    COSTS,
-    ops=(OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02), *OPS[1:]),
-    reads=SLOW_READS,
-)
+READ = OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02)
+WAITING = COSTS.model_copy(update={"op_costs": (READ, *OPS[1:]), "reads": SLOW_READS})
 
 
 def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
@@ -89,8 +85,8 @@ def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> Pipeli
 
 def test_costs_are_gathered_from_the_ceiling() -> None:
     surface = Surface(cores=3)
-    costs = Costs.of(list(surface.ceilings([ModelSetup()])), surface.facts())
-    seconds = [op.seconds_per_image for op in costs.ops]
+    costs = cost_model.known(list(surface.ceilings([ModelSetup()])), surface.facts())
+    seconds = [op.seconds_per_image for op in costs.op_costs]
     assert seconds == [surface.read_seconds, surface.decode_seconds, surface.augment_seconds, surface.cast_seconds]
     assert costs.cores == 3
     assert costs.compact_bytes == surface.compact_bytes
@@ -99,8 +95,8 @@ def test_costs_are_gathered_from_the_ceiling() -> None:
 def test_a_samples_bytes_are_those_of_the_facts_or_else_of_the_ceiling() -> None:
     known = ceiling(compact_bytes=100, finished_bytes=400)
     told = facts(compact_bytes=7, finished_bytes=28)
-    found = [Costs.of([known], told), Costs.of([known]), Costs.of([ceiling()])]
-    assert [(each.compact_bytes, each.finished_bytes) for each in found] == [(7, 28), (100, 400), (0, 0)]
+    found = [cost_model.known([known], told), cost_model.known([known]), cost_model.known([ceiling()])]
+    assert [(each.compact_bytes, each.finished_bytes) for each in found] == [(7, 28), (100, 400), (None, None)]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +110,7 @@ def test_a_samples_bytes_are_those_of_the_facts_or_else_of_the_ceiling() -> None
     ],
 )
 def test_conversion_and_cache_are_charged_once(chosen: PipelineConfig, convert: float, fill: float) -> None:
-    costs = dataclasses.replace(COSTS, depths={"tfrecord": 0})
+    costs = COSTS.model_copy(update={"depths": {"tfrecord": 0}})
     assert cost_model.one_time_seconds(chosen, costs, 10_000) == pytest.approx((convert, fill))
 
 
@@ -151,7 +147,7 @@ def test_threads_that_take_turns_in_python_ops_end_the_sooner_the_more_they_are(
 
 
 def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
-    ops, narrow = WAITING.ops, reads(50, 190, 200, latency=0.0201)
+    ops, narrow = WAITING.op_costs, reads(50, 190, 200, latency=0.0201)
     assert cost_model.reads_at_once(ops, SLOW_READS, 2, 1000.0) == 26  # 1,000 images/s x 20.1 ms, and a quarter more
     assert cost_model.reads_at_once(ops, SLOW_READS, 2) == 69  # two cores make 2,740 images/s
     assert cost_model.reads_at_once(ops, narrow, 2) == 6
@@ -160,8 +156,8 @@ def test_as_many_reads_at_a_time_as_the_model_or_the_cores_can_use() -> None:
 
 def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
     assert cost_model.workers_at_once(OPS, 2) == 2
-    assert cost_model.workers_at_once(WAITING.ops, 2) == 51
-    assert cost_model.workers_at_once(WAITING.ops, 2, reading=False) == 2
+    assert cost_model.workers_at_once(WAITING.op_costs, 2) == 51
+    assert cost_model.workers_at_once(WAITING.op_costs, 2, reading=False) == 2
 
 
 def rate_of(limit: Bounds, kind: Kind) -> float | None:

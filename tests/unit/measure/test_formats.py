@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import autopipe as ap
 from autopipe.errors import ConfigError, WorkloadError
-from autopipe.measure.formats import AS_THEY_ARE, Form, Formats, formats
+from autopipe.measure.formats import AS_THEY_ARE, formats
+from autopipe.measure.rows import Form, Formats
 from autopipe.workload.sample import FieldKind
 from tests.fakes.images import in_classes
 from tests.fakes.sources import Made

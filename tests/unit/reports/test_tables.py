@@ -9,7 +9,6 @@ import pytest
 
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.measure.facts import Ceiling, OpCost
-from autopipe.measure.formats import Form, Formats
 from autopipe.measure.outcome import (
     Agreement,
     FailureKind,
@@ -19,7 +18,7 @@ from autopipe.measure.outcome import (
     TrialFailure,
     Verification,
 )
-from autopipe.measure.rows import Row
+from autopipe.measure.rows import Form, Formats, Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -51,7 +50,7 @@ def row(
     name: str = "a.py:w",
     config: PipelineConfig = CONFIG,
 ) -> Row:
-    return Row(name=name, config=config, alone=alone, both=both)
+    return Row.of(name, alone, both, config)
 
 
 def with_ops(*ops: OpCost, **changes: Any) -> Row:
@@ -98,12 +97,17 @@ def test_rows(approved: Approved) -> None:
         64: alone(1500.0),
         128: no_room,
     }
-    sizes = [Row(name=f"batch {size}", batch_size=size, alone=part) for size, part in parts.items()]
-    on_gpu = Row(name="batch 16", batch_size=16, alone=alone(800.0, gpu_memory_bytes=2 << 30))
+    sizes = [Row.of(f"batch {size}", part, batch_size=size) for size, part in parts.items()]
+    on_gpu = Row.of("batch 16", alone(800.0, gpu_memory_bytes=2 << 30), batch_size=16)
+    slow = Estimate(value=60.0, low=55.0, high=65.0)
+    beside_others = Row.of("a.py:w", CEILING, RAN, CONFIG, slow)
+    assert beside_others.too_low == ["loader"]
+    assert Row.of("a.py:w", CEILING, RAN, CONFIG, Estimate(value=95.0, low=90.0, high=99.0)).doubt is None
     shown = {
         "workloads": tables.rows([row(), row(failure, name="b.py:w")]),
         "batch sizes": tables.rows(sizes, own=32),
         "on a GPU": tables.rows([on_gpu], own=32),
+        "a part that reads less than the whole": tables.rows([beside_others]),
     }
     approved({name: printed(each, 80) for name, each in shown.items()})
 
@@ -127,9 +131,9 @@ def test_check(approved: Approved) -> None:
         profile=None,
         recorded_share=0.9,
         share=0.6,
-        images_per_second=Estimate(value=900.0, low=880.0, high=920.0),
+        rows=(Row(name="threads", together=Estimate(value=900.0, low=880.0, high=920.0)),),
     )
-    quick = drifted.model_copy(update={"reasons": (), "age_days": 1, "images_per_second": None, "share": None})
+    quick = drifted.model_copy(update={"reasons": (), "age_days": 1, "rows": (), "share": None})
     shown = {name: printed(tables.fitness(each)) for name, each in (("measured", drifted), ("quick", quick))}
     approved({**shown, "as JSON": drifted.model_dump_json(indent=1)})
 
