@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.stats import REPEATABILITY, log_variance
+from autopipe.measure.stats import EQUAL, REPEATABILITY, log_variance
 from autopipe.search import confirmation
 from autopipe.search.measurer import MOST_OF_OTHERS
 from autopipe.search.result import Reason, Stop
@@ -13,8 +13,7 @@ from autopipe.search.session import Session
 from autopipe.search.trials import BudgetPlanned, Point
 from autopipe.values import Estimate, rate_text
 
-_LEAST_RACE_SHARE = {True: 0.2, False: 0.5}  # though the proof would need it: nothing good is known without a race
-_RACE_SHARE = {True: 0.3, False: 0.45}  # of the time that is left, for a race of loaders alone, and for one by trials
+_RACE_SHARE = {True: 0.3, False: 0.5}  # of the time that is left, for a race of loaders alone, and for one by trials
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
 _FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
 _FEWEST_PROVED = 3  # configurations: ours, a rival, and one to be on the safe side
@@ -23,7 +22,6 @@ _TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
 _RACED_SECONDS = 15.0  # a race of loaders alone
 _RACED_TRIALS = 8  # and one by trials
 _READINGS = 3  # of the model alone at most, because a training was faster
-_GIVEN_AWAY = 0.02  # of the ceiling, on an unsteady machine
 
 
 def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
@@ -51,7 +49,7 @@ def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
     Two figures within `REPEATABILITY` standard deviations of one count as the same, but at most 2 % are given away.
     """
     variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
-    return max(share - _GIVEN_AWAY, min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
+    return max(share - (1.0 - EQUAL), min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
 
 
 def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | None:
@@ -89,10 +87,7 @@ class Budget:
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
         race = _RACED_SECONDS if session.races_loaders else _RACED_TRIALS * trial
-        proof = self.proof_seconds(trial)
-        whole = session.seconds_left()  # the processes of baselines start meanwhile
-        most, least = _RACE_SHARE[session.races_loaders] * whole, _LEAST_RACE_SHARE[session.races_loaders] * whole
-        self._race_ends = spent + max(least, min(most, left - proof))
+        self._race_ends = spent + _RACE_SHARE[session.races_loaders] * session.seconds_left()
         return BudgetPlanned(
             budget_seconds=budget,
             spent_seconds=spent,
@@ -197,10 +192,9 @@ class Budget:
             f"{'configuration was' if tried == 1 else 'configurations were'} tried{proof_text}.",
         )
 
-    def proof_seconds(self, trial_seconds: float | None = None) -> float:
-        """Return the least time of a proof, by the trials so far or by what one is taken to last."""
-        trial = self._session.trial_seconds() if trial_seconds is None else trial_seconds
-        return _FEWEST_PROVED * trial * self._settings.blocks[0]
+    def proof_seconds(self) -> float:
+        """Return the least time of a proof, by the trials so far."""
+        return _FEWEST_PROVED * self._session.trial_seconds() * self._settings.blocks[0]
 
     def confirmation_seconds(self) -> float:
         if self._settings.blocks[1] == 0:

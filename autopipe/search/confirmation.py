@@ -7,7 +7,6 @@ a difference is no more than noise, the cheapest configuration wins. The first s
 
 from __future__ import annotations
 
-import enum
 import itertools
 import math
 import random
@@ -44,14 +43,6 @@ Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 
 _LEAST = 0.01  # in log units: a difference that counts on no machine
 _SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
-
-
-class Standing(enum.Enum):
-    """A finalist compared with the leader."""
-
-    OPEN = enum.auto()
-    SLOWER = enum.auto()
-    AS_GOOD = enum.auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +119,7 @@ def repeatability(pooled: Pooled) -> float:
 
 def worth_having(pooled: Pooled) -> float:
     """Return the largest difference that does not matter, in log units: the repeatability limit, at most 2 %."""
-    return min(repeatability(pooled), -math.log(EQUAL))
+    return min(repeatability(pooled), 1 - EQUAL)
 
 
 def as_good(pooled: Pooled, best: str, key: str) -> bool:
@@ -141,47 +132,16 @@ def as_good(pooled: Pooled, best: str, key: str) -> bool:
     return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
 
 
-def standings(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> dict[str, Standing]:
-    """Compare each finalist with the leader so far, as one of at most `looks` times.
-
-    A test after each block that stops at the first difference finds one among equals in far more than one case of
-    twenty. So the 5 % are shared out evenly among the looks and the finalists: the linear spending function (Lan and
-    DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with Bonferroni's bound in place of the joint
-    distribution of the looks, which holds for any dependence among them.
-    """
-    first = leader(finalists, blocks, pooled)
-    found: dict[str, Standing] = {}
-    far, width = student_t(pooled.freedom, _alpha(finalists, looks)), worth_having(pooled)
-    for key in (each.key for each in finalists if each.key != first):
-        found[key] = Standing.OPEN
-        if first is None or not blocks.get(key):
-            continue
-        behind, spread = pooled.ahead(first, key)
-        if behind - far * spread > 0.0:
-            found[key] = Standing.SLOWER
-        elif behind + far * spread <= width:
-            found[key] = Standing.AS_GOOD
-    return found
-
-
-def still_in(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> list[Point]:
-    """Return the finalists that have to run again: the leader and those neither proved slower nor as good, and what is
-    `unproved`. If all is decided, the leader runs alone.
-    """
-    first = leader(finalists, blocks, pooled)
-    if first is None:
-        return list(finalists)
-    standing = standings(finalists, blocks, pooled, looks)
-    unclear = {key for key, each in standing.items() if each is Standing.OPEN}
-    kept = unproved(finalists, blocks, pooled, looks) | ({first} | unclear if unclear else set())
-    return [each for each in finalists if each.key in (kept or {first})]
-
-
 def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:
     """Return the winner so far and those that it still has to be compared with: in three blocks at least, and until
     their pairs show which is faster, or that it does not matter. Empty if nothing is left to prove.
 
     These are the required baselines and the fastest one, or without baselines the best of the others.
+
+    A test after each block that stops at the first difference finds one among equals in far more than one case of
+    twenty. So the 5 % are shared out evenly among the at most so many `looks` and the finalists: the linear spending
+    function (Lan and DeMets, Biometrika 70, 1983; Kim and DeMets, Biometrika 74, 1987) with Bonferroni's bound in place
+    of the joint distribution of the looks, which holds for any dependence among them.
     """
     won = _winner(finalists, blocks, pooled)
     if won is None:
@@ -191,7 +151,7 @@ def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: 
     rivals = {each.key for each in baselines if each.required}
     if others:
         rivals.add(pooled.best([each.key for each in baselines or others]))
-    far = student_t(pooled.freedom, _alpha(finalists, looks))
+    far = student_t(pooled.freedom, 0.05 / (looks * max(1, len(finalists) - 1)))
     left = {key for key in rivals if not _is_told_apart(blocks, pooled, won, key, far)}
     return {won, *left} if left else set()
 
@@ -202,10 +162,6 @@ def _is_told_apart(blocks: Blocks, pooled: Pooled, won: str, key: str, far: floa
         return False
     ahead, spread = pooled.ahead(won, key)
     return (gain.decided and abs(ahead) > far * spread) or as_good(pooled, won, key)
-
-
-def _alpha(finalists: Sequence[Point], looks: int) -> float:
-    return 0.05 / (looks * max(1, len(finalists) - 1))
 
 
 def _winner(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:
@@ -286,19 +242,8 @@ def _finalists(session: Session) -> list[Point]:
 
 
 def expected_seconds(session: Session) -> float:
-    """Return the expected time of the shortest confirmation run: a finalist that is far behind runs in one block.
-
-    It is far behind if the largest noise in 95 % of cases does not explain the distance. Of those, the required
-    baselines and the fastest one still run in all blocks: a proof needs their pairs.
-    """
-    entered, points, fewest = _finalists(session), session.points(), session.settings.blocks[0]
-    took = _block_seconds(session)
-    best = max(points[each.key].value for each in entered if each.feasible)
-    behind = {each.key: math.log(best / points[each.key].value) for each in entered}
-    far = CLEAR * repeatability(session.pooled())
-    rivals = {each.key for each in entered if each.required}
-    rivals.add(min((each.key for each in entered if each.baseline), key=lambda key: behind[key], default=""))
-    return sum((fewest if by < far or key in rivals else 1) * took.get(key, 0.0) for key, by in behind.items())
+    """Return the expected time of the shortest confirmation run."""
+    return len(_finalists(session)) * session.settings.blocks[0] * session.trial_seconds()
 
 
 def _block_seconds(session: Session) -> dict[str, float]:
@@ -327,12 +272,11 @@ def finalist(session: Session, point: Point) -> Point:
 
 
 def run(session: Session, entered: list[Point]) -> None:
-    """Run blocks until the result is decided and the winner proved, or the time is up. They are in the record, for
-    `judge`.
+    """Run blocks until the winner is proved, or the time is up. They are in the record, for `judge`.
 
-    After half of the blocks, or if the time is too short for one of all, only the winner and those that it has to be
-    proved against run on. A finalist that fails in a block would fail again and cannot be used: it is removed from
-    `entered`.
+    What is far behind after one block does not run again. After the fewest blocks, or if the time is too short for one
+    of all, only the winner and those that it has to be proved against run on. A finalist that fails in a block would
+    fail again and cannot be used: it is removed from `entered`.
     """
     configs = tuple(each.config for each in entered)
     session.on_event(ConfirmationStarted(configs=configs, blocks=session.settings.blocks))
@@ -363,16 +307,15 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     """Return the finalists that run in the next block; none if it is over."""
     fewest, most = session.settings.blocks
     blocks, pooled = _measured_blocks(session, entered), session.pooled()
-    done = _done(entered, blocks, pooled)
-    if done == 0:
+    done, first = _done(entered, blocks, pooled), leader(entered, blocks, pooled)
+    if done == 0 or first is None:
         return entered
     needed = unproved(entered, blocks, pooled, most)
-    is_open = Standing.OPEN in standings(entered, blocks, pooled, most).values()
-    if done >= most or (done >= fewest and not needed and not is_open):
-        return []
-    running = still_in(entered, blocks, pooled, most)
-    if done >= max(fewest, most // 2) or not _has_time(session, running):
-        running = [each for each in running if each.key in needed]
+    enough = math.exp(-CLEAR * repeatability(pooled)) * pooled.value(first)
+    near = {each.key for each in entered if blocks[each.key] and pooled.value(each.key) >= enough}
+    running = [each for each in entered if each.key in needed or (done < fewest and each.key in near)]
+    if done >= most or not _has_time(session, running):
+        running = [each for each in running if each.key in needed] if done < most else []
     return running if _has_time(session, running) else []
 
 

@@ -110,7 +110,7 @@ def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> 
         truth = SURFACE.true_rate(some(ended.best_config)) / SURFACE.true_rate(other)
         told += 1
         held += each.low * 0.97 <= truth <= (each.high or math.inf) * 1.03
-    assert told >= 4
+    assert told >= 3
     assert held >= told - 1
 
 

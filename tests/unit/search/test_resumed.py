@@ -100,8 +100,8 @@ def test_another_space_is_refused(space: Space, url: str) -> None:
 Moment = Literal["baselines", "ceilings", "first trial", "second trial", "third trial", "proof", "late in the proof"]
 NOTHING = "Interrupted before anything to use was measured."
 SO_FAR = "Interrupted: this is the best so far."
-BLOCKS_RUN = 7
-"""The trials of a proof that have run late in it: two blocks, and more."""
+BLOCKS_RUN = 5
+"""The trials of a proof that have run late in it: two blocks."""
 
 
 @dataclass(kw_only=True)
