@@ -321,7 +321,7 @@ def mix(
     library, found = _loaded(), (_Part * len(parts))()
     assert not isinstance(library, str), library
     for to, (values, is_cut) in zip(found, parts, strict=True):
-        if not values.flags.c_contiguous or (values.dtype not in (np.uint8, np.float32) and not is_cut):
+        if not values.flags.c_contiguous or (values.dtype not in (np.uint8, np.uint16, np.float32) and not is_cut):
             return False
         to.values, to.value_bytes = values.ctypes.data, 0 if is_cut else values.itemsize
         to.height, to.width, to.channels = sizes(values.shape[1:], values.itemsize)

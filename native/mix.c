@@ -1,7 +1,7 @@
 /* MixUp and CutMix: the samples of a batch, each combined with another one, where they lie.
  *
  * Reproduced to the bit: `autopipe/workload/ops/mix.py`, and of NumPy the numbers of `Philox` and how `beta` draws from
- * them up to 1, by Johnk's algorithm. Larger parameters and values that are neither bytes nor floats are Python's. */
+ * them up to 1, by Johnk's algorithm. Larger parameters and values other than bytes, words and floats are Python's. */
 #include "autopipe.h"
 
 #include <math.h>
@@ -60,6 +60,13 @@ WIDE static void add_bytes(const uint8_t *one, const uint8_t *two, float kept, f
   for (size_t at = 0; at < count; at++) to[at] = level_of((float)one[at] * kept + (float)two[at] * other);
 }
 
+WIDE static void add_words(const uint16_t *one, const uint16_t *two, float kept, float other, size_t count, uint16_t *to) {
+  for (size_t at = 0; at < count; at++) {
+    float value = (float)one[at] * kept + (float)two[at] * other;
+    to[at] = (uint16_t)(int)(((value > 65535 ? 65535 : value) + 12582912.0f) - 12582912.0f); /* as `level_of` */
+  }
+}
+
 WIDE static void add_floats(const float *one, const float *two, float kept, float other, size_t count, float *to) {
   for (size_t at = 0; at < count; at++) to[at] = one[at] * kept + two[at] * other;
 }
@@ -69,6 +76,8 @@ static void put(const struct autopipe_part *part, const struct mixing *mixing, s
   const struct box *box = &mixing->box;
   if (part->value_bytes == 1) {
     add_bytes(mine, theirs, mixing->kept, mixing->other, bytes, to);
+  } else if (part->value_bytes == 2) {
+    add_words((const void *)mine, (const void *)theirs, mixing->kept, mixing->other, bytes / 2, (void *)to);
   } else if (part->value_bytes == 4) {
     add_floats((const void *)mine, (const void *)theirs, mixing->kept, mixing->other, bytes / 4, (void *)to);
   } else if ((int64_t)(at / bytes) >= box->top && (int64_t)(at / bytes) < box->top + box->height) { /* a line */
@@ -77,8 +86,8 @@ static void put(const struct autopipe_part *part, const struct mixing *mixing, s
   }
 }
 
-/* Mix the parts of a batch: row r with row order[r], by the six random numbers of each. A part whose values have 1 or 4
- * bytes is added, as bytes or floats; of one that says 0 a rectangle is put in, the same in all such parts, which have
+/* Mix the parts of a batch: row r with row order[r], by the six random numbers of each. A part whose values have 1, 2 or
+ * 4 bytes is added, as bytes, words or floats; of one that says 0 a rectangle is put in, the same in all such parts, which have
  * this height and width. For MixUp, these are 0. Return a verdict; if it is not FINE, nothing was changed. */
 AUTOPIPE_API int autopipe_mix(const struct autopipe_part *parts, int64_t count, int64_t rows, const double *draws,
                               const int64_t *order, double alpha, double probability, int64_t height, int64_t width,
