@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import PlainCodeError
-from autopipe.workload.plain_code import Library, Lines
+from autopipe.workload.plain_code import Library, Lines, Variable
 from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
 # -------------------- array namespace
@@ -193,6 +193,12 @@ class Op(abc.ABC):
         from `rng` in NumPy, and TensorFlow's own numbers there. Raise PlainCodeError if it has no such form.
         """
         raise PlainCodeError(f"`{type(self).__name__}` has no plain code (`plain`)")
+
+    def takes_floats(self, part: Variable) -> bool | None:
+        """Return True if the op's plain code of TensorFlow computes with the whole numbers of a part as floating point,
+        so that the op before need not round them; None if it does no more than put them elsewhere.
+        """
+        return False
 
     def plain_batch(self, step: Step, library: Library) -> Iterable[str]:
         """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.

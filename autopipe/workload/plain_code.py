@@ -86,6 +86,24 @@ class Variable(str):
         """The TensorFlow dtype, as code."""
         return "tf.string" if self.field.dtype is None else f"tf.{self.field.dtype.name}"
 
+    @property
+    def as_floats(self) -> str:
+        """The part as floating point, as code of TensorFlow."""
+        is_there = self.field.held == "floats" or self.tensor_type == "tf.float32"
+        return str(self) if is_there else f"tf.cast({self}, tf.float32)"
+
+    @property
+    def size(self) -> str:
+        """The shape of the part, as code of TensorFlow."""
+        return f"tf.io.extract_jpeg_shape({self})" if self.field.held == "jpeg" else f"tf.shape({self})"
+
+    def cut(self, height: object, width: object) -> str:
+        """Return a line that cuts a rectangle out of the part, at `top` and `left`; of a JPEG, only that is decoded."""
+        if self.field.held != "jpeg":
+            return f"{self} = {self}[top : top + {height}, left : left + {width}]"
+        size = f"tf.stack((top, left, {height}, {width}))"
+        return f"{self} = tf.io.decode_and_crop_jpeg({self}, {size}, channels={self.field.channels})"
+
     def channel_axis(self) -> Lines:
         """Return lines that give the part its channel axis back if its length is, or may be, one: OpenCV drops it.
 
@@ -172,6 +190,8 @@ def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, s
 
 def converted(part: str, dtype: str, library: Library) -> str:
     """Return code that converts a part to a dtype."""
+    if library == "tf" and dtype == "float32" and isinstance(part, Variable) and part.field.held == "floats":
+        return part
     return f"{part}.astype({quoted(dtype)})" if library == "np" else f"tf.cast({part}, tf.{dtype})"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Container, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,7 +211,8 @@ class Field:
     """One part of a sample. `shape` and `dtype` are None if samples differ, or the part is bytes.
 
     `rank` is the number of axes, which is known also if samples differ in shape alone; so is `channels`, the length of
-    the last of three.
+    the last of three. `held` says how plain code of TensorFlow has it, if not as it is: whole numbers as "floats", not
+    rounded, or an image as the bytes of its "jpeg" file.
     """
 
     kind: FieldKind
@@ -219,6 +220,7 @@ class Field:
     dtype: np.dtype[Any] | None
     rank: int | None = dataclasses.field(default=None, compare=False)
     channels: int | None = dataclasses.field(default=None, compare=False, repr=False)
+    held: Literal["floats", "jpeg"] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.shape is not None and len(self.shape) == _AXES_OF_AN_IMAGE:

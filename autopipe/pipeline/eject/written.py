@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from string import Template
 from typing import Any, Final
 
@@ -18,9 +18,13 @@ from autopipe.errors import PlainCodeError
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Op, Plan, Step
+from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import looked_at, normalise
-from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, packed, said
-from autopipe.workload.sample import FieldKind
+from autopipe.workload.ops.sizes import CUTS
+from autopipe.workload.ops.values import MaskToClass
+from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, packed, parts, said
+from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
 _IMPORTS: Final = (
@@ -42,7 +46,6 @@ _IMPORTS: Final = (
 """What stands in code that needs an import: of Python's own library, and of others."""
 
 _NO_JPEG: Final = (".png", ".gif", ".bmp")  # formats that TensorFlow's `decode_jpeg` reads, too
-_OF_BATCHES: Final = re.compile(r"(\w+) = tf\.image\.random_flip_\w+\(\1\)")  # which flips each image by itself
 _JPEG: Final = b"\xff\xd8"
 
 _HEAD: Final = '''"""$title
@@ -75,7 +78,6 @@ class Written:
     finished: str  # the variables of a sample's parts in a batch
     packed: str  # the model's batch: its parts in dictionaries or tuples if it has several
     functions: Mapping[str, Callable[..., Any]]  # the user's own, by their names in the code
-    jpegs: frozenset[str] = frozenset()  # the parts that are read as JPEG files, and nothing else
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of a form, by what stands in its code
 
     @property
@@ -125,24 +127,32 @@ def written(
             reasons.append(error.message)
             return []
 
-    def lines(steps: tuple[Step, ...]) -> Lines:
+    def lines(steps: Sequence[Step]) -> Lines:
         return [line for step in steps for line in asked(said, step.op, step, dialect)]
 
     steps = (*plan.prefix, *plan.body, *plan.suffix)
     source = asked(data_source.plain, workload.data, plan.source, dialect)
-    single = tuple(step for step in plan.body if not step.op.mixes)
     mixing = [line for step in plan.body if step.op.mixes for line in asked(step.op.plain_batch, step, dialect)]
-    found = [lines(part) for part in (plan.prefix, single, plan.suffix)]
+    single = [step for step in plan.body if not step.op.mixes]
+    is_kept = config is not None and config.kept.in_memory
+    loads = not is_kept and bool(plan.prefix or (source and source.reading))
+    whole = of_batches or not (loads or plan.prefix)
+    by_batch = whole and all(map(_is_of_batches, single))
+    is_joined = dialect == "tf" and not mixing and not by_batch and bool(single or loads)  # one map is faster than two
+    groups: list[Sequence[Step]] = [plan.prefix, single, plan.suffix]
+    if dialect == "tf":
+        last = plan.suffix if is_joined else ()
+        functions_of = [plan.prefix, (*single, *last)] if is_kept else [(*plan.prefix, *single, *last)]
+        jpegs = _jpegs(workload, plan)
+        made = [*(step for each in functions_of for step in _fused(each, jpegs)), *(() if is_joined else plan.suffix)]
+        ends = len(plan.prefix), len(plan.prefix) + len(single)
+        groups = [made[: ends[0]], made[ends[0] : ends[1]], made[ends[1] :]]
+    prefix, body, suffix = map(lines, groups)
     constants = [line for step in steps for line in asked(step.op.plain_constants, step)]
     functions = {name: function for step in steps for name, function in asked(step.op.plain_functions, step).items()}
     if reasons:
         raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
     own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
-    loads = (config is None or not config.kept.in_memory) and (source.reading or plan.prefix)
-    whole = of_batches or not (loads or plan.prefix)
-    body, by_batch = found[1], whole and all(map(_OF_BATCHES.fullmatch, found[1]))
-    is_joined = dialect == "tf" and not mixing and not by_batch and bool(body or loads)  # one map is faster than two
-    suffix = [*found[2]]
     if config is not None and config.channels == "first":
         axes = "(2, 0, 1)" if is_joined else "(0, 3, 1, 2)"
         images = [part for part in names(plan.finished) if part.field.rank == 3]
@@ -152,7 +162,7 @@ def written(
     return Written(
         source=source,
         constants=[*source.constants, *own, *constants],
-        prefix=found[0],
+        prefix=prefix,
         body=[*body, *(suffix if is_joined else [])],
         mixing=mixing,
         suffix=[] if is_joined else suffix,
@@ -161,8 +171,91 @@ def written(
         finished=", ".join(names(plan.finished)),
         packed=packed(plan.finished),
         functions=functions,
-        jpegs=_jpegs(workload, plan) if dialect == "tf" else frozenset(),
     )
+
+
+def _is_of_batches(step: Step) -> bool:
+    """Return True for a flip, whose TensorFlow flips each image of a batch by itself."""
+    return type(step.op.acting) is RandomFlip and [part.is_flat for part in parts(step)] == [False]
+
+
+# -------------------- tf.data, as experts of it write it
+# Ops write their lines without knowing of each other. Here steps get to know what the next one does with a part.
+
+
+def _fused(steps: Sequence[Step], jpegs: frozenset[str]) -> list[Step]:
+    """Return the steps of one function, in which nothing is done that a later one makes useless."""
+    return _in_floats(_decoded_in_part(_looked_up_last(steps), jpegs))
+
+
+def _looked_up_last(steps: Sequence[Step]) -> list[Step]:
+    """Look up classes of the cropped pixels of a mask only."""
+    made = [*steps]
+    for step in steps:
+        if not isinstance(step.op.acting, MaskToClass) or len(parts(step)) > 1:
+            continue
+        at, (mask,) = next(at for at, each in enumerate(made) if each is step), parts(step)
+        if (cut := _cut_next(mask, made, at)) is None:
+            continue
+        size = made[cut].after
+        field = dict(zip(columns(size), size.columns, strict=True))[mask]
+        shape = None if field is None or field.shape is None else (*field.shape[:2], 3)
+        coloured = _changed(size, {mask: dataclasses.replace(mask.field, shape=shape)})
+        before = _changed(made[cut].before, {mask: mask.field})
+        made[cut] = dataclasses.replace(made[cut], before=before, after=coloured)
+        made.insert(cut + 1, dataclasses.replace(step, before=coloured, after=size))
+        del made[at]
+    return made
+
+
+def _decoded_in_part(steps: Sequence[Step], jpegs: frozenset[str]) -> list[Step]:
+    """Decode only the cropped part of a JPEG; `jpegs` are the parts that hold nothing else."""
+    made = [*steps]
+    for at, step in enumerate(steps):
+        op = step.op.acting
+        if not isinstance(op, Decode) or op.reduce or op.is_deep:
+            continue
+        for part in parts(step):
+            cut = _cut_next(part, steps, at)
+            if part in jpegs and part.after.kind is FieldKind.IMAGE and cut is not None:
+                held: dict[str, Field] = {part: dataclasses.replace(part.after, held="jpeg", channels=op.channels)}
+                made[at] = dataclasses.replace(made[at], after=_changed(made[at].after, held))
+                made[cut] = dataclasses.replace(made[cut], before=_changed(made[cut].before, held))
+    return made
+
+
+def _cut_next(part: str, steps: Sequence[Step], at: int) -> int | None:
+    """Return the place of the next step on a part if that begins with a cut."""
+    behind = next((number for number in range(at + 1, len(steps)) if part in parts(steps[number])), None)
+    return None if behind is None or not isinstance(steps[behind].op.acting, CUTS) else behind
+
+
+def _in_floats(steps: Sequence[Step]) -> list[Step]:
+    """Leave out the roundings of parts that are cast to floating point again; they are kept in their range."""
+    made, held = list[Step](), set[str]()
+    for at, step in enumerate(steps, start=1):
+        before = _holding(step.before, held)
+        for part in parts(step):
+            if (takes := step.op.acting.takes_floats(part)) is not None:
+                is_rounded = takes and part.after.dtype is not None and part.after.dtype.kind == "u"
+                (held.add if is_rounded and _is_taken_as_floats(part, steps[at:]) else held.discard)(part)
+        made.append(dataclasses.replace(step, before=before, after=_holding(step.after, held)))
+    return made
+
+
+def _is_taken_as_floats(part: str, steps: Sequence[Step]) -> bool:
+    ways = (step.op.acting.takes_floats(each) for step in steps for each in parts(step) if each == part)
+    return next((takes for takes in ways if takes is not None), False)
+
+
+def _holding(spec: SampleSpec, held: Set[str]) -> SampleSpec:
+    found = (part for part in names(spec) if part in held)
+    return _changed(spec, {part: dataclasses.replace(part.field, held="floats") for part in found})
+
+
+def _changed(spec: SampleSpec, fields: Mapping[str, Field]) -> SampleSpec:
+    named = zip(columns(spec), spec.columns, strict=True)
+    return SampleSpec.of([fields.get(name, field) for name, field in named], spec.structure)
 
 
 def _jpegs(workload: Workload, plan: Plan) -> frozenset[str]:

@@ -33,7 +33,7 @@ from autopipe.workload.ops.pixels import (
     to_levels,
     widened,
 )
-from autopipe.workload.plain_code import Library, drawn_tensorflow, parts
+from autopipe.workload.plain_code import Library, Variable, drawn_tensorflow, parts
 from autopipe.workload.sample import Field, FieldKind
 
 
@@ -73,6 +73,9 @@ class RandomBrightness(ImageOp):
         if self.factor is not None:
             return between(self.factor, number), 0.0
         return 1.0, symmetric(self.delta, number)
+
+    def takes_floats(self, part: Variable) -> bool:
+        return True
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         limits = (-self.delta, self.delta) if self.factor is None else self.factor
@@ -118,6 +121,9 @@ class RandomContrast(ImageOp):
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction("CONTRAST", real=(self.lower, self.upper)),)
 
+    def takes_floats(self, part: Variable) -> bool:
+        return True
+
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         if library == "tf":
             drawn = drawn_tensorflow(step, "contrast", self.lower, self.upper)
@@ -155,6 +161,10 @@ class _ColourOp(ImageOp):
     @abc.abstractmethod
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
         """Return the range to draw from in NumPy, code that applies the number to `hsv`, and TensorFlow's own op."""
+
+    def takes_floats(self, part: Variable) -> bool | None:
+        shape = part.field.shape
+        return shape is not None and (True if shape[2:] == (3,) else None)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         limits, change, (name, arguments) = self._plain()

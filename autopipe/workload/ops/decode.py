@@ -198,7 +198,7 @@ class Decode(Op):
         if self.orientation == "exif" and self.reduce:
             raise PlainCodeError("no plain code both reduces images and rotates them as their EXIF tags say")
         for part in parts(step):
-            if part.field.kind is not FieldKind.ENCODED:
+            if part.field.kind is not FieldKind.ENCODED or part.after.held == "jpeg":
                 continue
             if part.after.kind is FieldKind.IMAGE and self.reduce:
                 reduced = _plain_reduced if library == "np" else _plain_reduced_tensorflow

@@ -78,6 +78,9 @@ class RandomFlip(PixelOp):
             np.where(mirrored[:, :1] & self.horizontal, columns[::-1], columns),
         )
 
+    def takes_floats(self, part: Variable) -> None:
+        """Return None: it puts values elsewhere."""
+
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         ways = [("[:, ::-1]", "flip_left_right")] * self.horizontal + [("[::-1]", "flip_up_down")] * self.vertical
         named = parts(step)

@@ -71,16 +71,25 @@ def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours:
     """
     yield from before
     for part in parts(step):
-        shape, is_float = part.field.shape, part.tensor_type == "tf.float32"
+        shape = part.field.shape
         if colours and shape is not None and shape[2:] != (3,):
             continue
-        lines = [f"{part} = {change.format(part if is_float else f'tf.cast({part}, tf.float32)')}"]
-        if not is_float:
-            levels = plain_levels(part, part, "tf")
-            lines.append(f"{part} = {levels.replace('saturate_cast', 'cast', 1) if colours else levels}")
+        lines = [f"{part} = {change.format(part.as_floats)}", *plain_rounded(part, clips=not colours)]
         if colours and shape is None:
             lines = [f"if {part}.shape[2:] == (3,):", *(f"    {line}" for line in lines)]
         yield from lines
+
+
+def plain_rounded(part: Variable, *, clips: bool) -> Lines:
+    """Return lines of TensorFlow that give a part whose levels were computed its dtype again; none if it may stay as it
+    is. `clips` says that levels may be out of its range.
+    """
+    if part.tensor_type == "tf.float32":
+        return []
+    if part.after.held == "floats":
+        return [f"{part} = tf.clip_by_value({part}, 0.0, {plain_top(part)})"] if clips else []
+    levels = plain_levels(part, part, "tf")
+    return [f"{part} = {levels if clips else levels.replace('saturate_cast', 'cast', 1)}"]
 
 
 Range: TypeAlias = tuple[float, float]

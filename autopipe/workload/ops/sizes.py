@@ -28,8 +28,9 @@ from autopipe.workload.ops.pixels import (
     is_moved,
     plain_box,
     plain_filling,
+    plain_rounded,
 )
-from autopipe.workload.plain_code import Library, parts, quoted, shape_lines
+from autopipe.workload.plain_code import Library, Variable, parts, quoted, shape_lines
 from autopipe.workload.sample import Field, FieldKind
 
 
@@ -49,6 +50,9 @@ _MOST_CHANNELS: Final = {"area": 4}  # that OpenCV takes at once
 class _Sized(PixelOp):
     height: int
     width: int
+
+    def takes_floats(self, part: Variable) -> bool | None:
+        return not part.is_mask and getattr(self, "interpolation", "nearest") != "nearest"
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
@@ -132,9 +136,8 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
         elif library == "tf":
             method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
             yield f"{part} = tf.image.resize({part}, ({height}, {width}){method})"
-            if part.is_integer:  # means of pixels need not be saturated
-                cast = "cast" if interpolation in ("bilinear", "area") else "saturate_cast"
-                yield f"{part} = tf.{cast}(tf.round({part}), {part.tensor_type})"
+            if part.is_integer:
+                yield from plain_rounded(part, clips=interpolation == "bicubic")  # means of pixels stay in their range
         else:
             method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
             resized = f"cv2.resize({{}}, ({width}, {height}), interpolation=cv2.INTER_{method})"
@@ -264,6 +267,9 @@ class _Crop(_Sized):
 
     in_pixels: ClassVar[bool] = True
 
+    def takes_floats(self, part: Variable) -> None:
+        """Return None: it puts values elsewhere."""
+
     def _place(self, random: Any) -> tuple[Any, Any]:
         return (random[0], random[1]) if self.is_random else (0.5, 0.5)
 
@@ -291,7 +297,7 @@ class _Crop(_Sized):
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         named = parts(step)
-        free = f"tf.shape({named[0]})[:2] - ({self.height}, {self.width}) + 1"
+        free = f"{named[0].size}[:2] - ({self.height}, {self.width}) + 1"
         if library == "np":
             down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
             place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
@@ -301,8 +307,7 @@ class _Crop(_Sized):
             yield "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))"
         else:
             yield f"top, left = tf.unstack(({free}) // 2)"
-        for part in named:
-            yield f"{part} = {part}[top : top + {self.height}, left : left + {self.width}]"
+        yield from (part.cut(self.height, self.width) for part in named)
         if library == "tf":
             yield from shape_lines(named)
 
@@ -363,7 +368,7 @@ class RandomResizedCrop(_Sized):
         if library == "np":
             yield from plain_box(first, self.area, self.ratio, library)
         else:
-            size = f"tf.concat([tf.shape({first}), [1]], 0)" if first.is_flat else f"tf.shape({first})"
+            size = f"tf.concat([{first.size}, [1]], 0)" if first.is_flat else first.size
             yield "begin, extent, _ = tf.image.sample_distorted_bounding_box("
             yield f"    {size},"
             yield "    [[[0.0, 0.0, 1.0, 1.0]]],"
@@ -372,6 +377,9 @@ class RandomResizedCrop(_Sized):
             yield f"    area_range={self.area},"
             yield ")"
             yield "top, left, height, width = begin[0], begin[1], extent[0], extent[1]"
-        for part in parts(step):
-            yield f"{part} = {part}[top : top + height, left : left + width]"
+        yield from (part.cut("height", "width") for part in parts(step))
         yield from plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)
+
+
+CUTS: Final = (CenterCrop, RandomCrop, RandomResizedCrop)
+"""Ops that begin with a cut."""

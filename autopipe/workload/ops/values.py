@@ -23,7 +23,7 @@ from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.data.paths import located
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
-from autopipe.workload.plain_code import Library, Lines, converted, parts, quoted
+from autopipe.workload.plain_code import Library, Lines, Variable, converted, parts, quoted
 from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
 _NONE: Final = -0.0  # which added to any number gives that number; 0.0 added to -0.0 does not
@@ -78,6 +78,9 @@ class _ValueOp(Op):
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
         return self.values(batch[0], xp), batch[1]
+
+    def takes_floats(self, part: Variable) -> bool:
+        return self.dtype == "float32"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,8 +171,10 @@ class Cast(_ValueOp):
         return x, y
 
     def plain(self, step: Step, library: Library) -> Lines:
-        given = "np.asarray({})" if library == "np" else "{}"
-        return [f"{part} = {converted(given.format(part), self.dtype, library)}" for part in parts(step)]
+        if library == "np":
+            return [f"{part} = {converted(f'np.asarray({part})', self.dtype, library)}" for part in parts(step)]
+        made = {part: converted(part, self.dtype, library) for part in parts(step)}
+        return [f"{part} = {code}" for part, code in made.items() if code != part]
 
 
 # -------------------- targets
