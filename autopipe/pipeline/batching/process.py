@@ -402,6 +402,7 @@ _POLL_SECONDS = 5.0  # how often an idle worker looks whether its owner is still
 def main() -> None:
     """Fork workers for one owner, until it has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the owner's business
+    logging.getLogger("autopipe.native").setLevel(logging.ERROR)  # the owner has said why it makes no samples
     stderr, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
