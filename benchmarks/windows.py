@@ -1,10 +1,14 @@
-"""Windows of 256 from scenes of 6 bands, uint16, beside what people write: `python benchmarks/windows.py`.
+"""Windows of 256 from scenes of 6 bands, uint16, and slices of volumes, beside what people write.
+
+    python benchmarks/windows.py
 
 Scenes of 2048x2048 are GeoTIFFs with tiles of 256 packed by deflate. Rows take turns; a round of each is an epoch in
 batches of 8, without a model, after one that is not counted. A figure is the median of the rounds; a ratio the median
 of the ratios within rounds. People's rows read some windows of the same grid, or at random positions of their own: by
 rasterio in a PyDataset of Keras with 2 workers; by tf.data, which calls Python for each; and by tifffile's `asarray`,
-which unpacks the whole scene. `--only whole`: scenes without tiles, of which each window unpacks all.
+which unpacks the whole scene. `--only whole`: scenes without tiles, of which each window unpacks all. Volumes are
+.nii.gz of 64 slices of 256x256, int16; people's rows unpack one for each slice, by nibabel if it is installed, else by
+gzip and NumPy. The load of the machine is printed.
 """
 
 from __future__ import annotations
@@ -12,8 +16,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import gzip
+import importlib.util
 import os
 import statistics
+import struct
 import tempfile
 import time
 import warnings
@@ -28,6 +35,7 @@ import autopipe as ap
 
 SIDE, SIZE, BATCH, BANDS = 2048, 256, 8, 6
 PER_SCENE = (SIDE // SIZE) ** 2  # windows at random, as many as in the grid
+DEPTH = 64  # slices of a volume
 SOME, FEW = 128, 16  # windows of an epoch of people's rows, and of those that unpack whole scenes
 Epoch = Callable[[int], Iterator[Any]]
 
@@ -55,6 +63,28 @@ def scenes(folder: Path, count: int, *, whole: bool = False) -> list[str]:
             **({"rowsperstrip": SIDE} if whole else {"tile": (256, 256)}),
         )
     return sorted(map(str, folder.glob("*.tif")))
+
+
+def volumes(folder: Path, count: int) -> list[str]:
+    """Write packed volumes, smooth and noisy as scans are, beside files of a NIfTI header and the voxels."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    for number in range(count):
+        smooth = np.cumsum(np.cumsum(rng.normal(0, 3, (DEPTH, SIZE, SIZE)), 1), 2)
+        voxels = (2000 + smooth / np.abs(smooth).max() * 1500 + rng.normal(0, 20, smooth.shape)).astype("<i2")
+        header = bytearray(352)
+        struct.pack_into("<i", header, 0, 348)
+        struct.pack_into("<8h", header, 40, 3, SIZE, SIZE, DEPTH, 1, 1, 1, 1)
+        struct.pack_into("<2h", header, 70, 4, 16)
+        struct.pack_into("<3f", header, 108, 352, 1, 0)
+        header[344:348] = b"n+1\0"
+        (folder / f"{number}.nii.gz").write_bytes(gzip.compress(bytes(header) + voxels.tobytes(), 6))
+    return sorted(map(str, folder.glob("*.nii.gz")))
+
+
+def slices(files: list[str], epoch: int) -> list[tuple[str, int]]:
+    found = [(file, number) for file in files for number in range(DEPTH)]
+    return [found[number] for number in np.random.default_rng(epoch).permutation(len(found))]
 
 
 def places(files: list[str], epoch: int, *, random: bool) -> list[tuple[str, int, int]]:
@@ -85,6 +115,18 @@ def by_tifffile(file: str, top: int, left: int) -> NDArray[Any]:
 
     with tifffile.TiffFile(file) as scene:
         return scene.pages[0].asarray()[top : top + SIZE, left : left + SIZE]
+
+
+def by_nibabel(file: str, number: int) -> NDArray[Any]:
+    import nibabel
+
+    return np.asanyarray(nibabel.load(file).dataobj)[:, :, number, None]
+
+
+def by_gzip(file: str, number: int) -> NDArray[Any]:
+    with gzip.open(file) as content:
+        voxels = np.frombuffer(content.read(), "<i2", offset=352)
+    return voxels.reshape(DEPTH, SIZE, SIZE)[number, :, :, None]
 
 
 def finished(window: NDArray[Any]) -> NDArray[np.float32]:
@@ -133,13 +175,22 @@ def tf_data(wanted: Callable[[int], list[Any]], read: Any) -> Epoch:
 # -------------------- rows
 
 
-def autopipe(stack: contextlib.ExitStack, files: list[str], keep: str = "none", random: int | None = None) -> Epoch:
-    data = ap.Windows(files, size=SIZE, random=random)
+def autopipe(
+    stack: contextlib.ExitStack,
+    files: list[str],
+    keep: str = "none",
+    random: int | None = None,
+    *,
+    size: Any = SIZE,
+    shuffle: Any = True,
+) -> Epoch:
+    data = ap.Windows(files, size=size, random=random)
     workload = ap.Workload(
         data=data,
         ops=[ap.Normalize(3000.0, 1000.0)],
         batch_size=BATCH,
         drop_remainder=True,
+        shuffle=shuffle,
         converted=str(Path(files[0]).parent.with_name("converted")),
     )
     if keep == "array":
@@ -174,7 +225,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scenes", type=int, default=6)
-    parser.add_argument("--only", choices=("grid", "random", "whole"))
+    parser.add_argument("--only", choices=("grid", "random", "whole", "volumes"))
     arguments = parser.parse_args()
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     warnings.filterwarnings("ignore", message="Dataset has no geotransform")
@@ -183,6 +234,20 @@ def main() -> None:
             if arguments.only in (None, kind):
                 files = scenes(Path(folder) / kind / "scenes", arguments.scenes, whole=kind == "whole")
                 one_case(files, kind, rounds=arguments.rounds)
+        if arguments.only in (None, "volumes"):
+            of_volumes(volumes(Path(folder) / "volumes", arguments.scenes), arguments.rounds)
+
+
+def of_volumes(files: list[str], rounds: int) -> None:
+    name, read = ("nibabel", by_nibabel) if importlib.util.find_spec("nibabel") else ("gzip and NumPy", by_gzip)
+    with contextlib.ExitStack() as stack:
+        size, blocks = (1, None, None), ap.Blocks(mixed=4)
+        rows = {
+            "autopipe, Threads(2), Blocks(mixed=4)": autopipe(stack, files, size=size, shuffle=blocks),
+            "autopipe, Threads(2), keep=memory": autopipe(stack, files, "memory", size=size),
+            f"PyDataset, {name}, 2 threads": py_dataset(lambda epoch: slices(files, epoch)[:FEW], read),
+        }
+        compare(f"slices of {len(files)} packed volumes, load {os.getloadavg()[0]:.1f}", rows, rounds)
 
 
 def one_case(files: list[str], kind: str, *, rounds: int) -> None:

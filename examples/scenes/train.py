@@ -6,7 +6,9 @@
     autopipe tune examples/scenes/train.py:workload     # measures which configuration is fastest here
 
 The folder holds scenes/NAME.tif and classes/NAME_classes.tif, whose pixels are numbers of classes. Each epoch trains on
-windows at new random positions, and validates on the grid of all windows of other scenes.
+windows at new random positions, and validates on the grid of all windows of other scenes. Slices of volumes, such as
+scans/NAME.nii.gz, are `ap.Windows(..., size=(1, None, None))`; with `ap.Workload(..., shuffle=ap.Blocks())` each volume
+is unpacked once an epoch.
 """
 
 from __future__ import annotations

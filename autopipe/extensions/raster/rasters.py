@@ -1,4 +1,4 @@
-"""One raster in a file, read by windows: NumPy's .npy and .npz, TIFF by tifffile, Zarr arrays by zarr.
+"""One raster or volume in a file, read by windows: NumPy's .npy and .npz, NIfTI, TIFF by tifffile, Zarr by zarr.
 
 Here is where pixels lie in a file and how a tile is unpacked. Which windows there are, and of which files, belongs to
 `windows`. Files are other people's: whatever a library raises about one becomes an error that names it.
@@ -7,11 +7,18 @@ Here is where pixels lie in a file and how a tile is unpacked. Which windows the
 from __future__ import annotations
 
 import abc
+import dataclasses
+import functools
+import itertools
 import math
 import os
 import threading
+import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import Future
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,119 +26,199 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, extra_module
+from autopipe.extensions.raster import nifti
 from autopipe.workload.data.arrays import boxed, npy_mapped
 from autopipe.workload.data.columns import read_as
 from autopipe.workload.data.paths import OpenFile
 
 TIFF: Final = (".tif", ".tiff", ".btf", ".tf8")
-ENDINGS: Final = (".npy", ".npz", *TIFF, ".zarr")
+ENDINGS: Final = (".npy", ".npz", *nifti.ENDINGS, *TIFF, ".zarr")
 _ZARR_FILES: Final = ("zarr.json", ".zarray", ".zgroup")
 _MOST_TILE_BYTES: Final = 1 << 31
 _GDAL_NODATA: Final = 42113  # the number of GDAL's own tag
+_STAYS_DAMAGED: Final = (BadSampleError, ValueError, EOFError, zlib.error, BadGzipFile, zipfile.BadZipFile)
 _Value = TypeVar("_Value")
 
 
 class Kept:
-    """The values last asked for, as many as there is room for, for the threads of one process."""
+    """The values last asked for, for the threads of one process: the last `least`, and more as there is room."""
 
-    def __init__(self, room: int) -> None:
-        self._room, self._used, self._lock = room, 0, threading.Lock()
+    def __init__(self, room: int, least: int = 0) -> None:
+        self._room, self._least, self._used, self._lock = room, least, 0, threading.Lock()
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._made: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, make: Callable[[], _Value], cost: Callable[[_Value], int]) -> _Value:
-        """Return a value, made if it is not kept. Two threads may make the same one; neither waits for the other."""
+        """Return a value, made if it is not kept. Threads that ask for one that is being made wait for it."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 kept: _Value = self._values[key][0]
                 return kept
-        made = make()
-        taken = cost(made)
-        if taken > self._room:
+            others, mine = self._made.get(key), Future[Any]()
+            if others is None:
+                self._made[key] = mine
+        if others is not None:
+            made: _Value = others.result()
             return made
-        with self._lock:
-            self._used += taken - self._values.pop(key, (None, 0))[1]
-            self._values[key] = made, taken
-            while self._used > self._room:
-                self._used -= self._values.popitem(last=False)[1][1]
+        try:
+            made = make()
+            self._keep(key, made, cost(made))
+            mine.set_result(made)
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._made[key]
         return made
+
+    def _keep(self, key: Hashable, made: Any, taken: int) -> None:
+        with self._lock:
+            if taken > self._room and not self._least:
+                return
+            self._used += taken
+            self._values[key] = made, taken
+            while self._used > self._room and len(self._values) > self._least:
+                self._used -= self._values.popitem(last=False)[1][1]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Layout:
+    """How arrays lie that do not say it themselves."""
+
+    axes: int  # of a place: 2, or 3 of volumes
+    bands_first: bool
+
+    def bands_last(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return a whole array, or a part of it, as (height, width, bands) or (depth, height, width, bands)."""
+        array = array.reshape(array.shape[-self.axes - 1 :])
+        if self.bands_first and array.ndim > self.axes:
+            return np.moveaxis(array, 0, -1)
+        return array.reshape(*array.shape[: self.axes], -1)
+
+    def turned(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of an array, or of its chunks, after `bands_last`."""
+        if len(shape) == self.axes:
+            return (*shape, 1)
+        return (*shape[1:], shape[0]) if self.bands_first else tuple(shape)
 
 
 class Raster(abc.ABC):
-    """An open raster. Any number of threads may read it.
+    """An open raster or volume. Any number of threads may read it.
 
     Attributes:
         path: the file, or the folder of a Zarr array.
-        shape: (height, width, bands).
+        shape: (height, width, bands), of a volume (depth, height, width, bands).
         dtype: of its pixels, in the byte order of this machine.
         nodata: the value of pixels without data as the file declares it; None if it does not.
-        tile: (height, width, bands) of what is unpacked as a whole, which at the far edges may be less; None if pixels
-            lie in the file as they are.
+        tile: what is unpacked as a whole, with the axes of `shape`; at the far edges it may be less. None if pixels lie
+            in the file as they are.
+        scaling: slope and intercept that make pixels of the numbers in the file; None if they are the pixels.
+        is_whole: whether it is packed as a whole, so that each part of it costs as much as all.
     """
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    tile: tuple[int, int, int] | None = None
+    tile: tuple[int, ...] | None = None
     nodata: float | None = None
+    scaling: tuple[float, float] | None = None
+    is_whole = False
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    @abc.abstractmethod
-    def window(self, rows: slice, columns: slice, bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        """Return the pixels (height, width, bands) of a part that lies inside, as an array of its own. Bands have
+    def window(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
+        """Return the pixels of a part that lies inside, as an array of its own with as many axes as `shape`. Bands have
         numbers from 0, None for all; `kept` holds unpacked tiles between calls.
         """
+        stored = self._raw(place, bands, kept)
+        if self.scaling is None:
+            return stored
+        slope, intercept = self.scaling
+        scaled: NDArray[np.float64] = np.multiply(stored, slope, dtype=np.float64)
+        return (scaled + intercept).astype(self.dtype)
 
-    def _described(self, shape: tuple[int, ...], dtype: Any, *, bands_first: bool) -> None:
-        """Take the shape of a whole array, (height, width), with bands before or behind, and axes of 1 in front."""
-        shape = shape[max(0, len(shape) - 3) :] if math.prod(shape[:-3]) == 1 else shape
-        if len(shape) not in (2, 3) or 0 in shape:
+    @abc.abstractmethod
+    def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
+        """Return a part as `window`, before it is scaled, in the byte order of this machine."""
+
+    def _described(self, shape: tuple[int, ...], dtype: Any, layout: Layout) -> None:
+        """Take the shape of a whole array: a place's axes, with bands before or behind, and axes of 1 in front."""
+        shape = shape[-layout.axes - 1 :] if math.prod(shape[: -layout.axes - 1]) == 1 else shape
+        if len(shape) not in (layout.axes, layout.axes + 1) or 0 in shape:
+            what, axes = ("volume", "depth, height, width") if layout.axes > 2 else ("raster", "height, width")
             raise DataError(
-                f"`{self.path}` must hold a raster (height, width), (height, width, bands) or, with bands_first=True, "
-                f"(bands, height, width), but its shape is {shape}."
+                f"`{self.path}` must hold a {what} ({axes}), ({axes}, bands) or, with bands_first=True, "
+                f"(bands, {axes}), but its shape is {shape}.",
+                hint=None
+                if layout.axes > 2
+                else "Windows of volumes have a size of three: (1, None, None) is a slice.",
             )
-        height, width, bands = (*shape, 1) if len(shape) == 2 else (*shape[1:], shape[0]) if bands_first else shape
-        self.shape = (int(height), int(width), int(bands))
+        self.shape = tuple(map(int, layout.turned(shape)))
         if dtype is None or np.dtype(dtype).kind not in "biuf":
             raise DataError(
                 f"`{self.path}` must hold whole numbers or fractions of at most 64 bits, but its dtype is {dtype}."
             )
-        self.dtype = np.dtype(dtype).newbyteorder("=")
+        self.dtype = self._dtype = np.dtype(dtype).newbyteorder("=")
+
+    def _scaled(self, scaling: tuple[float, float] | None) -> None:
+        """Have pixels scaled: of numbers up to 16 bits, and of float32, they become float32, of others float64."""
+        self.scaling = scaling
+        if scaling is not None:
+            self.dtype = np.result_type(self._dtype, np.float32)
 
 
 class _Plain(Raster):
     """Pixels that lie in a file as they are, from its byte `start` on. `turned`: columns, not rows, lie together."""
 
     def __init__(
-        self, path: str, start: int, shape: tuple[int, ...], dtype: Any, *, bands_first: bool, turned: bool = False
+        self, path: str, start: int, shape: tuple[int, ...], dtype: Any, layout: Layout, *, turned: bool
     ) -> None:
         super().__init__(path)
-        self._described(shape, dtype, bands_first=bands_first)
-        self._start, self._stored, self._turned = start, np.dtype(dtype), turned
-        self._in_planes = (bands_first and self.shape[2] > 1) != turned
+        self._described(shape, dtype, layout)
+        self._start, self._lying, self._turned = start, np.dtype(dtype), turned
+        self._in_planes = (layout.bands_first and self.shape[2] > 1) != turned
         self._file = OpenFile(Path(path))
 
-    def window(self, rows: slice, columns: slice, bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
+    def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
+        rows, columns = place
         wanted = range(self.shape[2]) if bands is None else bands
         height, width, count = self.shape
         sides, box = ((width, height), (columns, rows)) if self._turned else ((height, width), (rows, columns))
         if self._in_planes:
             starts = [self._start + band * height * width * self.dtype.itemsize for band in wanted]
-            found = np.stack([boxed(self._file, start, sides, self._stored, *box) for start in starts], 2)
+            found = np.stack([boxed(self._file, start, sides, self._lying, *box) for start in starts], 2)
         else:
-            found = boxed(self._file, self._start, (*sides, count), self._stored, *box)[:, :, _as_slice(wanted)]
+            found = boxed(self._file, self._start, (*sides, count), self._lying, *box)[:, :, _as_slice(wanted)]
         return np.array(found.swapaxes(0, 1) if self._turned else found, self.dtype, order="C")
+
+
+class _Mapped(Raster):
+    """Voxels that lie in a file as they are, which stays on disk."""
+
+    def __init__(self, path: str, array: np.memmap[Any, Any], layout: Layout) -> None:
+        super().__init__(path)
+        self._described(array.shape, array.dtype, layout)
+        self._pixels = layout.bands_last(array.view(np.ndarray))
+        self._end = array.offset + array.nbytes
+
+    def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
+        if os.stat(self.path).st_size < self._end:  # noqa: PTH116  to touch a page behind the end would end the process
+            raise BadSampleError(f"`{self.path}` is cut short: it ends before byte {self._end}.")
+        part = self._pixels[tuple(place)]
+        chosen = part if bands is None else part[..., list(bands)]
+        return np.array(chosen, self._dtype, order="C")
 
 
 class _Tiled(Raster):
     """Pixels in tiles, each packed for itself."""
 
-    tile: tuple[int, int, int]
+    tile: tuple[int, ...]
 
     @abc.abstractmethod
-    def unpacked(self, row: int, column: int, plane: int) -> NDArray[Any]:
-        """Return a tile by its place among the tiles, shape (height, width, bands)."""
+    def unpacked(self, *place: int) -> NDArray[Any]:
+        """Return a tile by its place among the tiles along each axis of `shape`."""
 
     def _check_tile(self) -> None:
         if min(self.tile) < 1 or math.prod(self.tile) * self.dtype.itemsize > _MOST_TILE_BYTES:
@@ -141,32 +228,31 @@ class _Tiled(Raster):
                 hint="Write it anew in tiles, say by `gdal_translate -of COG`.",
             )
 
-    def window(self, rows: slice, columns: slice, bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        wanted = range(self.shape[2]) if bands is None else bands
-        out = np.empty((rows.stop - rows.start, columns.stop - columns.start, len(wanted)), self.dtype)
-        for plane, into, within in _by_plane(wanted, self.tile[2]):
-            for row, to_rows, from_rows in crossed(rows, self.tile[0]):
-                for column, to_columns, from_columns in crossed(columns, self.tile[1]):
-                    tile = self._tile((row, column, plane), kept)
-                    out[to_rows, to_columns, into] = tile[from_rows, from_columns, within]
+    def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
+        wanted = range(self.shape[-1]) if bands is None else bands
+        out = np.empty((*(each.stop - each.start for each in place), len(wanted)), self._dtype)
+        for plane, into, within in _by_plane(wanted, self.tile[-1]):
+            for each in itertools.product(*map(crossed, place, self.tile)):
+                numbers, to, of = zip(*each, strict=True)
+                out[(*to, into)] = self._tile((*numbers, plane), kept)[(*of, within)]
         return out
 
-    def _tile(self, place: tuple[int, int, int], kept: Kept) -> NDArray[Any]:
+    def _tile(self, place: tuple[int, ...], kept: Kept) -> NDArray[Any]:
         try:
             return kept.get((self.path, *place), lambda: self._whole(place), lambda tile: tile.nbytes)
         except AutopipeError:
             raise
         except Exception as error:  # codecs raise many errors for damaged tiles
+            named = "" if self.is_whole else f"The tile in row {place[-3]}, column {place[-2]} of "
             raise BadSampleError(
-                f"The tile in row {place[0]}, column {place[1]} of `{self.path}` cannot be unpacked: "
-                f"{type(error).__name__}: {error}",
+                f"{named}`{self.path}` cannot be unpacked: {type(error).__name__}: {error}",
                 hint='Write the file anew, or leave its windows out by on_bad_sample="skip".',
             ) from error
 
-    def _whole(self, place: tuple[int, int, int]) -> NDArray[Any]:
+    def _whole(self, place: tuple[int, ...]) -> NDArray[Any]:
         tile = self.unpacked(*place)
         least = [min(size, whole - at * size) for at, size, whole in zip(place, self.tile, self.shape, strict=True)]
-        if tile.ndim != 3 or any(has < needs for has, needs in zip(tile.shape, least, strict=True)):
+        if tile.ndim != len(least) or any(has < needs for has, needs in zip(tile.shape, least, strict=True)):
             raise ValueError(f"it holds {tile.shape} pixels, and not {tuple(least)}")
         return tile
 
@@ -202,71 +288,100 @@ def _as_slice(numbers: Sequence[int]) -> Any:
     return slice(numbers[0], numbers[-1] + 1) if is_run else list(numbers)
 
 
-# -------------------- NumPy's archives
+# -------------------- NumPy's archives, NIfTI
 
 
-class _Archive(_Tiled):
-    """The one array of an .npz archive, which is unpacked as a whole."""
+class _Whole(_Tiled):
+    """An array that is packed as a whole, and is its only tile. What is damaged is not unpacked again."""
 
-    def __init__(self, path: str, *, bands_first: bool) -> None:
+    is_whole = True
+
+    def __init__(self, path: str, array: Any, load: Callable[[], NDArray[Any]], layout: Layout) -> None:
+        """Take the shape and dtype of `array`; `load` returns all of it."""
         super().__init__(path)
-        with np.load(path, allow_pickle=False) as archive:
-            if len(archive.files) != 1:
-                raise DataError(
-                    f"`{path}` must hold one array, a raster, but holds {', '.join(archive.files) or 'none'}.",
-                    hint="Save each raster with numpy.save as a .npy file of its own, which also is read faster.",
-                )
-            array = archive[archive.files[0]]
-        self._described(array.shape, array.dtype, bands_first=bands_first)
-        self._bands_first, self.tile = bands_first, self.shape
+        self._described(array.shape, array.dtype, layout)
+        self._load, self._layout, self.tile = load, layout, self.shape
+        self._damage: BaseException | None = None
 
-    def unpacked(self, row: int, column: int, plane: int) -> NDArray[Any]:
-        with np.load(self.path, allow_pickle=False) as archive:
-            return _bands_last(archive[archive.files[0]], bands_first=self._bands_first)
+    def unpacked(self, *place: int) -> NDArray[Any]:
+        if self._damage is not None:
+            raise self._damage.with_traceback(None)
+        try:
+            return self._layout.bands_last(self._load())
+        except _STAYS_DAMAGED as error:
+            self._damage = error
+            raise
 
 
-def _bands_last(array: NDArray[Any], *, bands_first: bool) -> NDArray[Any]:
-    array = array.reshape(array.shape[-3:])
-    return np.moveaxis(array, 0, 2) if bands_first and array.ndim == 3 else array.reshape(*array.shape[:2], -1)
+def _archive(path: str) -> NDArray[Any]:
+    with np.load(path, allow_pickle=False) as archive:
+        if len(archive.files) != 1:
+            raise DataError(
+                f"`{path}` must hold one array, a raster, but holds {', '.join(archive.files) or 'none'}.",
+                hint="Save each raster with numpy.save as a .npy file of its own, which also is read faster.",
+            )
+        array: NDArray[Any] = archive[archive.files[0]]
+    return array
+
+
+def _nifti(path: str, axes: int) -> Raster:
+    if axes != 3:
+        raise DataError(
+            f"`{path}` holds a volume, of which windows need a size of three, (depth, height, width).",
+            hint="size=(1, None, None) takes its slices, and size=(32, 64, 64) parts of it.",
+        )
+    header, layout = nifti.read_header(path), Layout(axes, bands_first=True)
+    made: Raster
+    if path.lower().endswith(nifti.PACKED):
+        made = _Whole(path, header, functools.partial(nifti.unpacked, path, header), layout)
+    else:
+        made = _Mapped(path, np.memmap(path, header.dtype, "r", header.offset, header.shape), layout)
+    made._scaled(header.scaling)
+    return made
 
 
 # -------------------- TIFF
 
 
 class _Tiff(_Tiled):
-    """The largest image of a TIFF file: in tiles or strips, with its bands side by side, in planes, or in pages."""
+    """The largest image of a TIFF file: in tiles or strips, with its bands side by side, in planes, or in pages. Of a
+    volume, pages are the slices.
+    """
 
-    def __init__(self, path: str, pages: Sequence[Any]) -> None:
+    def __init__(self, path: str, pages: Sequence[Any], axes: int) -> None:
         super().__init__(path)
-        first = pages[0].keyframe
-        if first.axes not in ("YX", "YXS", "SYX") or (len(pages) > 1 and first.axes != "YX"):
+        first, self._is_stack = pages[0].keyframe, axes == 3
+        if first.axes not in ("YX", "YXS", "SYX") or (len(pages) > 1 and first.axes != "YX" and not self._is_stack):
             raise DataError(
                 f"`{path}` must hold one raster, with bands in pixels, planes or pages, but the axes of its first "
                 f"image are {first.axes}, in {len(pages)} pages.",
                 hint="Save what is one sample's raster as a file of its own.",
             )
-        shape = (len(pages), *first.shape) if len(pages) > 1 else first.shape
-        self._described(shape, first.dtype, bands_first=len(pages) > 1 or first.axes == "SYX")
+        in_pages = len(pages) > 1 or self._is_stack
+        in_planes = first.axes == "SYX" or (in_pages and not self._is_stack)
+        shape = (len(pages), *first.shape) if in_pages else first.shape
+        self._described(shape, first.dtype, Layout(axes, bands_first=in_planes))
         height, width = (
             (first.tilelength, first.tilewidth) if first.is_tiled else (first.rowsperstrip, first.imagewidth)
         )
-        self.tile = (int(min(height, self.shape[0])) if not first.is_tiled else height, width, self.shape[2])
-        if len(pages) > 1 or first.axes == "SYX":
-            self.tile = (*self.tile[:2], 1)
+        height = height if first.is_tiled else int(min(height, self.shape[-3]))
+        self.tile = (*[1] * self._is_stack, height, width, 1 if in_planes else self.shape[-1])
         self._check_tile()
-        down, self._across = (-(-self.shape[axis] // self.tile[axis]) for axis in (0, 1))
+        down, self._across = (-(-self.shape[axis] // self.tile[axis]) for axis in (-3, -2))
         self._a_plane = down * self._across
         self._places = [place for page in pages for place in zip(page.dataoffsets, page.databytecounts, strict=True)]
-        if len(self._places) != self._a_plane * (self.shape[2] // self.tile[2]):
+        planes = len(pages) if self._is_stack else self.shape[2] // self.tile[2]
+        if len(self._places) != self._a_plane * planes:
             raise DataError(
                 f"`{path}` is damaged: it lists {len(self._places)} tiles, and not {self._a_plane} a plane."
             )
         self._decode, self._tables = first.decode, first.jpegtables
-        self._is_paged = len(pages) > 1
+        self._is_paged = in_pages
         self.nodata = _declared(first)
         self._file = OpenFile(Path(path))
 
-    def unpacked(self, row: int, column: int, plane: int) -> NDArray[Any]:
+    def unpacked(self, *numbers: int) -> NDArray[Any]:
+        plane, row, column, *_ = numbers if self._is_stack else (numbers[2], *numbers[:2])
         place = row * self._across + column
         number = plane * self._a_plane + place
         offset, size = self._places[number]
@@ -276,7 +391,7 @@ class _Tiff(_Tiled):
         tile, *_ = self._decode(content, place if self._is_paged else number, jpegtables=self._tables)
         if tile is None:  # of a sparse file
             return np.full(self.tile, 0 if self.nodata is None else self.nodata, self.dtype)
-        return np.asarray(tile[0])
+        return np.asarray(tile if self._is_stack else tile[0])
 
 
 def _declared(page: Any) -> float | None:
@@ -288,18 +403,33 @@ def _declared(page: Any) -> float | None:
         return None
 
 
-def _tiff(path: str) -> Raster:
+def _tiff(path: str, axes: int) -> Raster:
     tifffile = extra_module("raster", "tifffile")
     with tifffile.TiffFile(path) as file:
-        pages = [page for page in file.series[0].pages if page is not None]
+        series = file.series[0]
+        pages = [page for page in series.pages if page is not None]
         first = pages[0].keyframe
         _require_codec(path, tifffile, first)
-        if len(pages) == 1 and first.is_memmappable and first.shape == file.series[0].shape:
+        in_front = len(series.shape) - len(first.shape)
+        if axes == 3 and (in_front > 1 or first.axes not in ("YX", "YXS")):
+            raise DataError(
+                f"`{path}` must hold one volume, with its slices in pages, but has the axes {series.axes} of the shape "
+                f"{series.shape}, in pages of {first.axes}.",
+                hint="Save each time or channel as a file of its own, or the array as a .npy file.",
+            )
+        if first.is_memmappable and (first.shape == series.shape or (axes == 3 and series.dataoffset is not None)):
             dtype = np.dtype(first.dtype).newbyteorder(file.byteorder)
-            plain = _Plain(path, first.dataoffsets[0], first.shape, dtype, bands_first=first.axes == "SYX")
+            layout = Layout(axes, first.axes == "SYX")
+            plain: Raster
+            if axes == 2:
+                plain = _Plain(path, first.dataoffsets[0], first.shape, dtype, layout, turned=False)
+            else:
+                start = series.dataoffset if in_front else first.dataoffsets[0]
+                shape = series.shape if in_front else (1, *first.shape)
+                plain = _Mapped(path, np.memmap(path, dtype, "r", start, shape), layout)
             plain.nodata = _declared(first)
             return plain
-        return _Tiff(path, pages)
+        return _Tiff(path, pages, axes)
 
 
 def _require_codec(path: str, tifffile: Any, page: Any) -> None:
@@ -320,7 +450,7 @@ def _require_codec(path: str, tifffile: Any, page: Any) -> None:
 class _Zarr(_Tiled):
     """A Zarr array, of version 2 or 3; chunks are its tiles."""
 
-    def __init__(self, path: str, *, bands_first: bool) -> None:
+    def __init__(self, path: str, layout: Layout) -> None:
         super().__init__(path)
         zarr = extra_module("raster", "zarr")
         found = zarr.open(path, mode="r")
@@ -330,28 +460,27 @@ class _Zarr(_Tiled):
                 f"`{path}` must be a Zarr array, but is a group; its arrays are {arrays}.",
                 hint="Name the array, as in `scenes/*.zarr/0`.",
             )
-        self._described(found.shape, found.dtype, bands_first=bands_first)
-        chunks = found.chunks[-3:]
-        height, width, bands = (*chunks, 1) if len(chunks) == 2 else (*chunks[1:], chunks[0]) if bands_first else chunks
-        self.tile = (height, width, bands)
+        self._described(found.shape, found.dtype, layout)
+        self.tile = layout.turned(found.chunks[-layout.axes - 1 :])
         self._check_tile()
-        self._array, self._bands_first = found, bands_first and len(chunks) == 3
+        self._array, self._layout = found, layout
         declared = found.attrs.get("_FillValue")
         self.nodata = float(declared) if isinstance(declared, int | float) else None
 
-    def unpacked(self, row: int, column: int, plane: int) -> NDArray[Any]:
-        rows, columns, bands = (
+    def unpacked(self, *place: int) -> NDArray[Any]:
+        *inside, bands = (
             slice(at * size, min((at + 1) * size, whole))
-            for at, size, whole in zip((row, column, plane), self.tile, self.shape, strict=True)
+            for at, size, whole in zip(place, self.tile, self.shape, strict=True)
         )
-        inner = (bands, rows, columns) if self._bands_first else (rows, columns, bands)
-        front = len(self._array.shape)
-        chosen = (*([0] * (front - 3)), *inner) if front >= 3 else inner[:2]
-        return _bands_last(np.asarray(self._array[chosen]), bands_first=self._bands_first)
+        axes, front = self._layout.axes, len(self._array.shape)
+        inner = (bands, *inside) if self._layout.bands_first else (*inside, bands)
+        chosen = tuple(inside) if front == axes else (*[0] * (front - axes - 1), *inner)
+        return self._layout.bands_last(np.asarray(self._array[chosen]))
 
 
-def opened(path: str, *, bands_first: bool) -> Raster:
-    """Open a raster by its name's ending; `bands_first` says how arrays of NumPy and Zarr lie.
+def opened(path: str, *, bands_first: bool, axes: int = 2) -> Raster:
+    """Open a raster, or with 3 `axes` a volume, by its name's ending; `bands_first` says how arrays of NumPy and Zarr
+    lie.
 
     Raises:
         DataError: it is missing, damaged, compressed in a way that needs another package, or no raster.
@@ -359,18 +488,22 @@ def opened(path: str, *, bands_first: bool) -> Raster:
     """
     if not os.path.lexists(path):
         raise DataError(f"The file `{path}` does not exist.")
-    ending = os.path.splitext(path)[1].lower()  # noqa: PTH122  no pathlib object a window
+    name, layout = path.lower(), Layout(axes, bands_first)
     with read_as(path, "a raster"):
         if is_zarr(path):
-            return _Zarr(path, bands_first=bands_first)
-        if ending == ".npy":
+            return _Zarr(path, layout)
+        if name.endswith(".npy"):
             array = npy_mapped(Path(path))
+            if axes == 3:
+                return _Mapped(path, array, layout)
             turned = not array.flags.c_contiguous
-            return _Plain(path, array.offset, array.shape, array.dtype, bands_first=bands_first, turned=turned)
-        if ending == ".npz":
-            return _Archive(path, bands_first=bands_first)
-        if ending in TIFF:
-            return _tiff(path)
+            return _Plain(path, array.offset, array.shape, array.dtype, layout, turned=turned)
+        if name.endswith(".npz"):
+            return _Whole(path, _archive(path), functools.partial(_archive, path), layout)
+        if name.endswith(nifti.ENDINGS):
+            return _nifti(path, axes)
+        if name.endswith(TIFF):
+            return _tiff(path, axes)
     raise DataError(
         f"`{path}` must be a raster, by its ending {', '.join(ENDINGS)}.",
         hint="Convert it, say by `gdal_translate -of COG`.",

@@ -1,4 +1,4 @@
-"""`Windows`: samples that are parts of large rasters, in a grid or at random positions.
+"""`Windows`: samples that are parts of large rasters or of volumes, in a grid or at random positions.
 
 Only the tiles of a file that a window needs are read and unpacked. How a file is read is the business of `rasters`.
 """
@@ -8,30 +8,24 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import glob
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened
 from autopipe.extensions.raster import rasters
+from autopipe.extensions.raster.files import scenes_of
 from autopipe.extensions.raster.rasters import Kept, Raster
 from autopipe.workload.data.images import check_split, part_of
 from autopipe.workload.data.paths import (
-    RULE,
     PathList,
     Place,
-    is_url,
-    located,
-    located_pattern,
     short_digest,
-    shown,
     spread,
 )
 from autopipe.workload.data.source import Pieces
@@ -43,25 +37,32 @@ Part: TypeAlias = Place | Sequence[Place]
 Parts: TypeAlias = Part | dict[str, Part]
 
 _TILE_BYTES: Final = 64 << 20  # of unpacked tiles that a process keeps
+_WHOLE_BYTES: Final = 512 << 20  # of files that are packed as a whole
+_AXES: Final = ("slices", "rows", "columns")
 _MOST_OPEN: Final = 64  # rasters that a process keeps open
-_WILD: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]")
 _HINTS: Final = {
     "bands": "Choose `bands` that all have.",
-    "dtype": "Convert one of them, say by `gdal_translate -ot`.",
+    "dtype": "Convert one of them, say by `gdal_translate -ot`; NIfTI files that scale their voxels hold fractions.",
     "nodata": "nodata=0 replaces the value of each file by one.",
 }
-_MATCHES: Final = {"**/": "(.*/|)", "**": "(.*)", "*": "([^/]*)", "?": "([^/])"}
 
 
 class Windows:
-    """Windows of rasters, such as satellite scenes and microscope slides: arrays (height, width, bands).
+    """Windows of rasters, such as satellite scenes and microscope slides: arrays (height, width, bands). Or slices and
+    parts of volumes, such as scans.
 
     A raster is a .npy file, which stays on disk, an .npz archive of one array, which is unpacked as a whole, a TIFF
     (GeoTIFF, COG, BigTIFF; tiles or strips) or a Zarr array. Each has a scene's pixels; parts of x and y are other
     rasters of the same scenes, with the same height and width. Geometric ops act on all of them alike.
 
+    A volume is the same with an axis more, (depth, height, width) and perhaps bands; in a TIFF pages are the slices. Or
+    it is a NIfTI file (.nii, .nii.gz), whose axes are (z, y, x): nibabel's array, transposed. Values are those of the
+    file: only what a header scales becomes float32, or float64 from 32 bits on. A .nii.gz is unpacked as a whole, for
+    each slice if they come in any order: take `ap.Workload(shuffle=ap.Blocks())`.
+
     TIFF and Zarr need the extra `raster`. Each process keeps up to 64 MiB of unpacked tiles, for windows that share
-    them. `keep` holds the windows of a grid, and of windows at random positions the whole scenes, unpacked.
+    them; of files that are packed as a whole up to 512 MiB, and the last one of each part if it is larger. `keep` holds
+    the windows of a grid, and of windows at random positions the whole scenes, unpacked, but not volumes.
 
     Args:
         x: a folder, a pattern such as "scenes/*.tif", or a list of paths; a dictionary of them by the names of the
@@ -69,7 +70,9 @@ class Windows:
         y: the same for the masks, or other targets of each pixel; None for x alone. Scenes are matched by the text for
             which the wildcards of a pattern stand, by the file's name without ending in a folder, and in lists by
             their order. A target of one band has the shape (height, width).
-        size: height and width of a window in pixels; one number for both.
+        size: height and width of a window in pixels; one number for both. Of volumes depth, height and width; along the
+            axis of 1, if there is one, windows are slices, without that axis. None is a scene's whole axis:
+            (1, None, None).
         stride: from one window of the grid to the next, as `size`; None for `size`, so that none overlap.
         edge: where the grid does not end with the scene, "moved" has a last window that is moved inwards to the edge,
             and "dropped" leaves the rest of the scene out.
@@ -79,7 +82,7 @@ class Windows:
             parts, also of y.
         nodata: put in place of the value that a file of x declares for pixels without data: in the tag of GDAL, in
             `_FillValue` of a Zarr array; a dictionary as for `bands`. None leaves pixels as they are.
-        bands_first: whether arrays of NumPy and Zarr are (bands, height, width). TIFF files say it themselves.
+        bands_first: whether arrays of NumPy and Zarr are (bands, height, width). TIFF and NIfTI files say it.
         validation_split: share of the scenes, or windows, that are for validation.
         subset: "training" or "validation": which part this source has.
         split_by: "scene", or "window" for a grid in which no window overlaps another.
@@ -100,8 +103,8 @@ class Windows:
         x: Parts,
         y: Parts | None = None,
         *,
-        size: int | tuple[int, int],
-        stride: int | tuple[int, int] | None = None,
+        size: int | tuple[int | None, int | None] | tuple[int | None, int | None, int | None],
+        stride: int | tuple[int, ...] | None = None,
         edge: Literal["moved", "dropped"] = "moved",
         random: int | None = None,
         bands: Sequence[int] | Mapping[str, Sequence[int]] | None = None,
@@ -113,8 +116,9 @@ class Windows:
         seed: int | None = None,
     ) -> None:
         check_split(validation_split, subset)
-        self._size = _pair("size", size)
-        self._stride = self._size if stride is None else _pair("stride", stride)
+        self._size = _size(size)
+        self._flat = self._size.index(1) if len(self._size) == 3 and 1 in self._size else None  # the axis left out
+        self._stride = _stride(stride, self._size)
         self._edge, self._random = edge, random
         self._bands_first = bands_first
         if edge not in ("moved", "dropped"):
@@ -133,7 +137,7 @@ class Windows:
         self._unpacked: tuple[Pieces, Windows] | None = None
         self._bands = [_numbered(chosen) for chosen in _by_part("bands", bands, self._names)]
         self._nodata = _by_part("nodata", nodata, self._names)
-        scenes = _scenes(dict(zip(self._names, (part for slot in given for part in slot.values()), strict=True)))
+        scenes = scenes_of(dict(zip(self._names, (part for slot in given for part in slot.values()), strict=True)))
         if subset is not None and split_by == "scene" and validation_split is not None:
             scenes = [scenes[at] for at in sorted(part_of(len(scenes), "scenes", validation_split, subset, seed))]
         self._paths = [PathList("/", [_entry(path) for path in part]) for part in zip(*scenes, strict=True)]
@@ -146,36 +150,41 @@ class Windows:
     def _look(self, scenes: Sequence[Sequence[str]]) -> None:
         """Look at every raster's header, and count the windows."""
         self._parts: list[_Alike] = []
-        sizes = np.empty((len(scenes), 2), np.int64)
+        self._is_whole = False  # whether a file is packed as a whole
+        sizes = np.empty((len(scenes), len(self._size)), np.int64)
         for number, paths in enumerate(scenes):
-            found = [rasters.opened(path, bands_first=self._bands_first) for path in paths]
-            sizes[number] = height, width = found[0].shape[:2]
+            found = [self._opened(path) for path in paths]
+            sizes[number] = whole = found[0].shape[:-1]
             for name, raster in zip(self._names, found, strict=True):
-                if raster.shape[:2] != (height, width):
+                if raster.shape[:-1] != whole:
                     raise DataError(
-                        f"`{name}` must have the height and width of the scene, {height}x{width} as `{paths[0]}`, but "
-                        f"`{raster.path}` has {raster.shape[0]}x{raster.shape[1]}.",
+                        f"`{name}` must have the height and width of the scene, {_by(whole)} as `{paths[0]}`, but "
+                        f"`{raster.path}` has {_by(raster.shape[:-1])}.",
                         hint="Bring it to the same grid, say by `gdalwarp -te ... -ts ...`.",
                     )
-            if height < self._size[0] or width < self._size[1]:
+            if any(has < wanted for has, wanted in zip(whole, self._size, strict=True) if wanted is not None):
                 raise DataError(
-                    f"A window must fit in its scene, but size={self._size}, and `{paths[0]}` has {height}x{width}.",
+                    f"A window must fit in its scene, but size={self._size}, and `{paths[0]}` has {_by(whole)}.",
                     hint="Take smaller windows, or leave the scene out.",
                 )
             self._require_alike(found)
+            self._is_whole |= any(raster.is_whole for raster in found)
         self._sizes = self._whole = sizes
         self._count()
-        kinds = iter([FieldKind.IMAGE if name.partition(".")[0] == "x" else FieldKind.MASK for name in self._names])
+        flat = (FieldKind.IMAGE, FieldKind.MASK) if len(self._size) == 2 or self._flat is not None else None
+        x_kind, y_kind = flat or (FieldKind.ARRAY, FieldKind.ARRAY)
+        kinds = iter([x_kind if name.partition(".")[0] == "x" else y_kind for name in self._names])
         found_kinds = [mapped(lambda _: next(kinds), slot) for slot in self._slots]
         self.x_kind: Any = found_kinds[0]
         self.y_kind: Any = found_kinds[1] if len(found_kinds) > 1 else None
 
     def _count(self) -> None:
         """Count the windows of each scene, by its size."""
-        sizes = self._sizes
-        self._across = np.array([self._steps(int(width), 1) for _, width in sizes])
-        down = np.array([self._steps(int(height), 0) for height, _ in sizes])
-        counts = down * self._across if self._random is None else np.full(len(sizes), self._random)
+        sizes, is_whole = self._sizes, [wanted is None for wanted in self._size]
+        self._extents = np.where(is_whole, sizes, [wanted or 0 for wanted in self._size])
+        steps, rests = np.divmod(sizes - self._extents, self._stride)
+        self._steps = steps + 1 + ((rests > 0) & (self._edge == "moved"))  # windows of the grid along each axis
+        counts = self._steps.prod(axis=1) if self._random is None else np.full(len(sizes), self._random)
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self.first_op = None if self._random is None else RandomWindow.of(self)
 
@@ -185,9 +194,9 @@ class Windows:
             self._parts = [_Alike.of(raster) for raster in found]
         for number, (alike, raster) in enumerate(zip(self._parts, found, strict=True)):
             name, chosen = self._names[number], self._bands[number]
-            if chosen is not None and max(chosen) >= raster.shape[2]:
+            if chosen is not None and max(chosen) >= raster.shape[-1]:
                 raise DataError(
-                    f"`bands` of `{name}` must be from 1 to {raster.shape[2]} in `{raster.path}`, but got "
+                    f"`bands` of `{name}` must be from 1 to {raster.shape[-1]} in `{raster.path}`, but got "
                     f"{max(chosen) + 1}.",
                     hint="Leave the file out, or take bands that all files have.",
                 )
@@ -205,22 +214,23 @@ class Windows:
                     )
 
     def _require_apart(self) -> None:
-        for scene, (height, width) in enumerate(self._sizes.tolist()):
-            moved = self._edge == "moved" and any(
-                (whole - size) % step
-                for whole, size, step in zip((height, width), self._size, self._stride, strict=True)
-            )
-            if moved or any(step < size for step, size in zip(self._stride, self._size, strict=True)):
+        for scene, (whole, extent) in enumerate(zip(self._sizes, self._extents, strict=True)):
+            moved = self._edge == "moved" and np.any((whole - extent) % self._stride)
+            if moved or any(
+                size is not None and step < size for step, size in zip(self._stride, self._size, strict=True)
+            ):
                 raise DataError(
                     'split_by="window" needs windows that do not overlap, or pixels of the training are validated on, '
                     f"but size={self._size}, stride={self._stride}, edge={self._edge!r}, and "
-                    f"`{self._path(0, scene)}` has {height}x{width}.",
+                    f"`{self._path(0, scene)}` has {_by(whole)}.",
                     hint='Take split_by="scene"; or edge="dropped" and a stride of at least the size.',
                 )
 
-    def _steps(self, whole: int, axis: int) -> int:
-        steps, rest = divmod(whole - self._size[axis], self._stride[axis])
-        return steps + 1 + (rest > 0 and self._edge == "moved")
+    @property
+    def block_starts(self) -> list[int]:
+        """The first window of each scene."""
+        starts = self._starts[:-1] if self._chosen is None else np.searchsorted(self._chosen, self._starts[:-1])
+        return sorted({int(start) for start in starts if start < len(self)})
 
     def __len__(self) -> int:
         return int(self._starts[-1]) if self._chosen is None else len(self._chosen)
@@ -236,40 +246,38 @@ class Windows:
         scene, inside = self._place(index)
         if self._random is not None:
             return self._packed([np.array([index, number]) for number in range(len(self._names))])
-        rows, columns = self._window(self._grid(scene, inside))
-        return self._packed([self.part(number, scene, rows, columns) for number in range(len(self._names))])
+        place = self._around(scene, self._grid(scene, inside))
+        return self._packed([self.part(number, scene, place) for number in range(len(self._names))])
 
-    def _window(self, corner: Sequence[int]) -> tuple[slice, slice]:
-        rows, columns = (slice(at, at + size) for at, size in zip(corner, self._size, strict=True))
-        return rows, columns
-
-    def part(self, number: int, scene: int, rows: slice, columns: slice) -> NDArray[Any]:
+    def part(self, number: int, scene: int, place: Sequence[slice]) -> NDArray[Any]:
         """Read some of a part by the numbers of the part and of the scene; raise BadSampleError if that fails."""
         path, alike = self._path(number, scene), self._parts[number]
         opened, tiles = self._open_here()
         try:
             if self._unpacked is not None:
-                return self._cut(*self._unpacked, number, scene, rows, columns)
+                return self._cut(*self._unpacked, number, scene, *place)
             raster = opened.get(path, lambda: self._again(path, alike, scene), lambda _: 1)
-            found = raster.window(rows, columns, self._bands[number], tiles)
+            found = raster.window(place, self._bands[number], tiles)
         except AutopipeError as error:
-            raise BadSampleError(
-                f"{error.message} It was read for {_named(rows, columns)}.", hint=error.hint
-            ) from error
+            raise BadSampleError(f"{error.message} It was read for {_named(place)}.", hint=error.hint) from error
         except Exception as error:  # libraries raise many errors for damaged files
             raise BadSampleError(
-                f"{_named(rows, columns)} of `{path}` cannot be read: {type(error).__name__}: {error}"
+                f"{_named(place)} of `{path}` cannot be read: {type(error).__name__}: {error}"
             ) from error
         if self._nodata[number] is not None and raster.nodata is not None:
             found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
-        return found[:, :, 0] if number >= len(leaves(self._slots[0])) and found.shape[2] == 1 else found
+        found = found if self._flat is None else found.squeeze(self._flat)
+        return found[..., 0] if number >= len(leaves(self._slots[0])) and found.shape[-1] == 1 else found
+
+    def _opened(self, path: str) -> Raster:
+        return rasters.opened(path, bands_first=self._bands_first, axes=len(self._size))
 
     def _again(self, path: str, alike: _Alike, scene: int) -> Raster:
-        raster = rasters.opened(path, bands_first=self._bands_first)
-        if raster.shape[:2] != tuple(self._whole[scene]) or raster.dtype != alike.dtype:
+        raster = self._opened(path)
+        if raster.shape[:-1] != tuple(self._whole[scene]) or raster.dtype != alike.dtype:
             raise BadSampleError(
-                f"`{path}` was replaced: it has {raster.shape[0]}x{raster.shape[1]} pixels of {raster.dtype}, and had "
-                f"{self._whole[scene][0]}x{self._whole[scene][1]} of {alike.dtype}.",
+                f"`{path}` was replaced: it has {_by(raster.shape[:-1])} pixels of {raster.dtype}, and had "
+                f"{_by(self._whole[scene])} of {alike.dtype}.",
                 hint="Open the source again.",
             )
         return raster
@@ -278,7 +286,8 @@ class Windows:
         """Return the rasters and the tiles that this process keeps: those from before a fork are the parent's."""
         kept = self._kept
         if kept is None or kept[0] != os.getpid():
-            self._kept = kept = (os.getpid(), Kept(_MOST_OPEN), Kept(_TILE_BYTES))
+            tiles = Kept(_WHOLE_BYTES, least=len(self._names)) if self._is_whole else Kept(_TILE_BYTES)
+            self._kept = kept = (os.getpid(), Kept(_MOST_OPEN), tiles)
         return kept[1], kept[2]
 
     def _path(self, number: int, scene: int) -> str:
@@ -292,29 +301,35 @@ class Windows:
         scene = int(np.searchsorted(self._starts, number, "right")) - 1
         return scene, number - int(self._starts[scene])
 
-    def _grid(self, scene: int, inside: int) -> tuple[int, int]:
-        places = divmod(inside, int(self._across[scene]))
-        lasts = self._sizes[scene] - self._size
-        top, left = (min(at * step, int(last)) for at, step, last in zip(places, self._stride, lasts, strict=True))
-        return top, left
+    def _grid(self, scene: int, inside: int) -> list[int]:
+        """Return the corner of a window in the grid, by its number in there."""
+        corner: list[int] = []
+        axes = zip(self._steps[scene], self._stride, self._sizes[scene] - self._extents[scene], strict=True)
+        for steps, step, last in reversed(list(axes)):
+            inside, at = divmod(inside, int(steps))
+            corner.insert(0, min(at * step, int(last)))
+        return corner
+
+    def _around(self, scene: int, corner: Sequence[int]) -> list[slice]:
+        return [slice(at, at + size) for at, size in zip(corner, self._extents[scene].tolist(), strict=True)]
 
     def _packed(self, parts: Sequence[Any]) -> Any:
         slots = tuple(mapped(parts.__getitem__, slot) for slot in self._slots)
         return slots if len(slots) > 1 else slots[0]
 
     def at_random(self, index: int, number: int, random: NDArray[np.float64]) -> NDArray[Any]:
-        """Return a part, by its number, of the window of a scene that two random numbers choose."""
+        """Return a part, by its number, of the window of a scene that random numbers choose, one for each axis."""
         scene, _ = self._place(index)
-        spare = self._sizes[scene] - self._size + 1
+        spare = self._sizes[scene] - self._extents[scene] + 1
         corner = [int(share * count) for share, count in zip(random, spare, strict=True)]
-        return self.part(number, scene, *self._window(corner))
+        return self.part(number, scene, self._around(scene, corner))
 
     def name(self, index: int) -> str:
         scene, inside = self._place(index)
         path = self._path(0, scene)
         if self._random is not None:
             return f"random window {inside} of {path}"
-        return f"{_named(*self._window(self._grid(scene, inside)))} of {path}"
+        return f"{_named(self._around(scene, self._grid(scene, inside)))} of {path}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         scenes = range(len(self._sizes)) if indices is None else sorted({self._place(index)[0] for index in indices})
@@ -340,14 +355,14 @@ class Windows:
     @functools.cached_property
     def pieces(self) -> Windows | None:
         """The grid out of whose windows those at random positions are cut if it is kept: each has whole tiles of the
-        first packed part, but at the edges. None for a grid, and if no scene is packed.
+        first packed part, but at the edges. None for a grid, for volumes, and if no scene is packed.
         """
         tile = next((each.tile for each in self._parts if each.tile is not None), None)
-        if self._random is None or tile is None:
+        if self._random is None or tile is None or len(self._size) > 2:
             return None
         sides = [
-            min(int(least), -(-size // side) * side)
-            for least, size, side in zip(self._sizes.min(axis=0), self._size, tile, strict=False)
+            min(int(least), -(-int(size) // side) * side)
+            for least, size, side in zip(self._sizes.min(axis=0), self._extents.max(axis=0), tile, strict=False)
         ]
         made = copy.copy(self)
         made._size = made._stride = sides[0], sides[1]
@@ -366,7 +381,7 @@ class Windows:
     def some(self, count: int) -> Windows:
         """Return about so many of the windows, of about so many pieces: of some scenes the rows above."""
         assert self.pieces is not None
-        share, high = count / len(self.pieces), self.pieces._size[0]
+        share, high = count / len(self.pieces), int(self.pieces._extents[0, 0])
         scenes = list(spread(len(self._sizes), max(2, math.ceil(share * len(self._sizes)))))
         made = copy.copy(self)
         made._paths = [
@@ -384,14 +399,15 @@ class Windows:
         scene, inside = self._place(index)
         top, left = self._grid(scene, inside)
         down, across = slice(top + rows.start, top + rows.stop), slice(left + columns.start, left + columns.stop)
-        return self.part(self._names.index(part), scene, down, across)
+        return self.part(self._names.index(part), scene, (down, across))
 
     def _cut(self, kept: Pieces, grid: Windows, number: int, scene: int, rows: slice, columns: slice) -> NDArray[Any]:
         out: NDArray[Any] | None = None
         first, (height, width) = int(grid._starts[scene]), self._sizes[scene].tolist()
-        for row, to_rows, from_rows in rasters.in_grid(rows, grid._size[0], height):
-            for column, to_columns, from_columns in rasters.in_grid(columns, grid._size[1], width):
-                index = first + row * int(grid._across[scene]) + column
+        high, wide = grid._extents[scene].tolist()
+        for row, to_rows, from_rows in rasters.in_grid(rows, high, height):
+            for column, to_columns, from_columns in rasters.in_grid(columns, wide, width):
+                index = first + row * int(grid._steps[scene, 1]) + column
                 try:
                     box = kept.box(index, self._names[number], from_rows, from_columns)
                 except BadSampleError:  # a piece of several tiles, of which those that are wanted may be sound
@@ -413,9 +429,11 @@ class RandomWindow(Op):
     Windows that a grid of validation has read already pass unchanged.
     """
 
-    draws: ClassVar[int] = 2
+    size: tuple[int | None, ...]
 
-    size: tuple[int, int]
+    @property
+    def draws(self) -> int:  # type: ignore[override]  # as many as axes
+        return len(self.size)
 
     @classmethod
     def of(cls, windows: Windows) -> RandomWindow:
@@ -438,7 +456,7 @@ class RandomWindow(Op):
     def window_at_random(self, *given: Any) -> Any:
         """Return the windows of some parts; the last argument is the generator that chooses them."""
         *found, rng = given
-        random = rng.random(2)
+        random = rng.random(self.draws)
         made = [self._read(part, random) for part in found]
         return made if len(made) > 1 else made[0]
 
@@ -465,11 +483,11 @@ class _Alike:
     bands: int
     dtype: np.dtype[Any]
     nodata: float | None
-    tile: tuple[int, int, int] | None
+    tile: tuple[int, ...] | None
 
     @classmethod
     def of(cls, raster: Raster) -> _Alike:
-        return cls(raster.path, raster.shape[2], raster.dtype, raster.nodata, raster.tile)
+        return cls(raster.path, raster.shape[-1], raster.dtype, raster.nodata, raster.tile)
 
 
 def _entry(path: str) -> tuple[bytes, bytes]:
@@ -477,15 +495,39 @@ def _entry(path: str) -> tuple[bytes, bytes]:
     return folder or b"/", name
 
 
-def _named(rows: slice, columns: slice) -> str:
-    return f"window of rows {rows.start} to {rows.stop}, columns {columns.start} to {columns.stop}"
+def _named(place: Sequence[slice]) -> str:
+    axes = zip(_AXES[-len(place) :], place, strict=True)
+    return f"window of {', '.join(f'{name} {each.start} to {each.stop}' for name, each in axes)}"
 
 
-def _pair(name: str, value: Any) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
-    if len(pair) != 2 or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in pair):
-        raise DataError(f"`{name}` must be a whole number of pixels >= 1, or (height, width), but got {value!r}.")
-    return pair[0], pair[1]
+def _by(sizes: Iterable[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _size(given: Any) -> tuple[int | None, ...]:
+    size = (given, given) if isinstance(given, int) else tuple(given) if isinstance(given, list | tuple) else ()
+    is_one = len(size) == 2 or (len(size) == 3 and size.count(1) < 2)
+    if not is_one or not all(each is None or _is_count(each) for each in size):
+        raise DataError(
+            "`size` must be a whole number of pixels >= 1, (height, width), or of volumes (depth, height, width), with "
+            f"None for a whole axis and at most one axis of 1, that of slices, but got {given!r}."
+        )
+    return size
+
+
+def _stride(given: Any, size: tuple[int | None, ...]) -> tuple[int, ...]:
+    if given is None:
+        return tuple(1 if each is None else each for each in size)  # a whole axis has one window
+    stride = (given,) * len(size) if isinstance(given, int) else tuple(given) if isinstance(given, list | tuple) else ()
+    if len(stride) != len(size) or not all(map(_is_count, stride)):
+        raise DataError(
+            f"`stride` must be a whole number of pixels >= 1, or {len(size)} of them as `size`, but got {given!r}."
+        )
+    return stride
+
+
+def _is_count(given: Any) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
 
 
 def _is_of(value: float, dtype: np.dtype[Any]) -> bool:
@@ -516,75 +558,3 @@ def _numbered(bands: Any) -> tuple[int, ...] | None:
     if not chosen or any(isinstance(each, bool) or not isinstance(each, int) or each < 1 for each in chosen):
         raise DataError(f"`bands` must be numbers from 1, but got {shortened(bands)}.")
     return tuple(each - 1 for each in chosen)
-
-
-def _scenes(parts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the paths of the parts of each scene."""
-    found = {name: _listed(name, part) for name, part in parts.items()}
-    (first, scenes), *others = found.items()
-    for name, files in others:
-        if isinstance(parts[first], list | tuple) or isinstance(parts[name], list | tuple):
-            if len(files) != len(scenes):
-                raise DataError(
-                    f"Lists of paths are matched by their order, and `{first}` and `{name}` must be equally long, but "
-                    f"have {len(scenes)} and {len(files)} scenes."
-                )
-            found[name] = dict(zip(scenes, files.values(), strict=True))
-        elif missing := [key for key in scenes if key not in files]:
-            raise DataError(
-                f"Each scene of `{first}` needs its `{name}`, but {len(missing)} have none, such as "
-                f"`{scenes[missing[0]]}`, whose name is {missing[0]!r}; there are {shortened(sorted(files))}.",
-                hint="What wildcards stand for must be the same in both patterns: images/*.tif, masks/*_mask.tif.",
-            )
-    return [tuple(files[key] for files in found.values()) for key in scenes]
-
-
-def _listed(name: str, part: Any) -> dict[str, str]:
-    """Return the paths of a part by the names of their scenes, in order."""
-    if isinstance(part, list | tuple):
-        found = {str(number): located(path) for number, path in enumerate(part)}
-    elif isinstance(part, str | os.PathLike):
-        found = _matches(part)
-    else:
-        raise DataError(f"`{name}` must be a folder, a pattern or a list of paths, but got {shortened(part)}.")
-    if not found:
-        raise DataError(
-            f"No scenes were found for `{name}`: nothing with the ending {', '.join(rasters.ENDINGS)} is in "
-            f"{shortened(os.fspath(part) if not isinstance(part, list | tuple) else part)}.",
-            hint=RULE,
-        )
-    return found
-
-
-def _matches(place: Place) -> dict[str, str]:
-    is_pattern = glob.has_magic(os.fspath(place)) and not os.path.lexists(located(place, warns=False))
-    text = located_pattern(place) if is_pattern else located(place)
-    if is_url(text):
-        raise DataError(f"Rasters must be files on a disk, but got `{shown(text)}`.", hint="Copy them to a disk.")
-    if not is_pattern and (not os.path.isdir(text) or rasters.is_zarr(text)):  # noqa: PTH112
-        return {"": text}
-    if is_pattern:
-        rule = _rule(text)
-        matching = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
-        named = [("/".join(found.groups()), file) for file in matching if (found := rule.fullmatch(file))]
-    else:
-        files = [os.path.join(text, name) for name in sorted(os.listdir(text))]  # noqa: PTH118, PTH208
-        named = [(Path(file).stem, file) for file in files if file.lower().endswith(rasters.ENDINGS)]
-    by_name = dict(reversed(named))
-    for key, file in named:
-        if by_name[key] != file:
-            raise DataError(
-                f"A part must have one raster of each scene, but `{by_name[key]}` and `{file}` are both {key!r}.",
-                hint="Give a pattern that takes one of them.",
-            )
-    return dict(named)
-
-
-def _rule(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression of a glob, whose groups are what its wildcards stand for."""
-    rule, at = "", 0
-    for wild in _WILD.finditer(pattern):
-        token = wild[0]
-        known = _MATCHES.get(token, re.escape(token[1:-1]) if len(token) == 3 else f"({token.replace('[!', '[^')})")
-        rule, at = rule + re.escape(pattern[at : wild.start()]) + known, wild.end()
-    return re.compile(rule + re.escape(pattern[at:]), re.DOTALL)

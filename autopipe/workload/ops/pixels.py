@@ -235,6 +235,14 @@ class PixelOp(Op):
                 stacklevel=3,
             )
 
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        if self.target == "both" and np.ndim(sample[0]) > 3:
+            raise OpError(
+                f"`{self.name}` moves the pixels of images (height, width, channels), but a sample has the shape "
+                f"{np.shape(sample[0])}.",
+                hint="A function of NumPy moves those of volumes: ap.Map(function, random=True).",
+            )
+
     @abc.abstractmethod
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         """Return one array after the op."""
@@ -294,7 +302,7 @@ def _has_channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def _are_alike(pairs: Sequence[Sample]) -> bool:
-    return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.shape[:2] == y.shape[:2] for x, y in pairs)
+    return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.ndim < 4 and x.shape[:2] == y.shape[:2] for x, y in pairs)
 
 
 def _as_mask(y: NDArray[Any]) -> str:

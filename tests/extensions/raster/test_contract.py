@@ -1,8 +1,9 @@
-"""The contract of sources, on windows of rasters."""
+"""The contract of sources, on windows of rasters and slices of volumes."""
 
 from __future__ import annotations
 
 import functools
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.workload.sample import Source
 from tests.contract.test_sources import *  # noqa: F403  # the contract itself
 from tests.contract.test_sources import Case, Parts
+from tests.fakes.nifti import nii
 
 del test_every_source_of_the_core_is_here  # noqa: F821
 
@@ -69,6 +71,23 @@ def random(root: Path, count: int) -> Source:
     return Windows(saved(root / "scene.npy", pixels(50)), size=(HEIGHT, WIDTH), random=count)
 
 
+def slices(root: Path, count: int, ending: str = ".nii") -> Source:
+    """The first of two volumes holds most slices."""
+    for name, first, end in (("a", 0, count - 2), ("b", count - 2, count)):
+        volume = np.stack([pixels(count)[:, at * WIDTH : (at + 1) * WIDTH] for at in range(first, end)])
+        nii(root / "images" / f"{name}{ending}", volume)
+        nii(root / "masks" / f"{name}_seg{ending}", volume[..., 0].astype(np.uint8))
+    return Windows(root / "images", root / "masks" / f"*_seg{ending}", size=(1, None, None))
+
+
+def slice_of(number: int) -> Parts:
+    return image_of(number), image_of(number)[..., 0].astype(np.uint8)
+
+
+def spoiled(path: Path) -> None:
+    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes())[:-1]))
+
+
 def image_of(number: int) -> NDArray[Any]:
     return pixels(11)[:, number * WIDTH : (number + 1) * WIDTH]
 
@@ -102,6 +121,8 @@ CASES = {
     ),
     "Zarr": Case(functools.partial(windows, ending=".zarr"), one, "scene.zarr/zarr.json", None),
     "images and masks": Case(in_pairs, lambda number: (image_of(number), mask_of(number)), "images/a.npy", os.remove),
+    "NIfTI": Case(slices, slice_of, "images/a.nii", os.remove),
+    "NIfTI, packed": Case(functools.partial(slices, ending=".nii.gz"), slice_of, "images/a.nii.gz", spoiled),
     "several parts": Case(several, several_of, "height.npy", None),
     "at random positions": Case(random, lambda number: (np.array([number, 0]),), "scene.npy", None),
 }

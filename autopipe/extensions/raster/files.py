@@ -1,0 +1,89 @@
+"""The files of scenes: which belong together, by folders, patterns and lists of paths."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from autopipe.errors import DataError, shortened
+from autopipe.extensions.raster import rasters
+from autopipe.workload.data.paths import RULE, Place, is_url, located, located_pattern, shown
+
+_WILD: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]")
+_MATCHES: Final = {"**/": "(.*/|)", "**": "(.*)", "*": "([^/]*)", "?": "([^/])"}
+
+
+def scenes_of(parts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the paths of the parts of each scene."""
+    found = {name: _listed(name, part) for name, part in parts.items()}
+    (first, keys), *others = found.items()
+    for name, files in others:
+        if isinstance(parts[first], list | tuple) or isinstance(parts[name], list | tuple):
+            if len(files) != len(keys):
+                raise DataError(
+                    f"Lists of paths are matched by their order, and `{first}` and `{name}` must be equally long, but "
+                    f"have {len(keys)} and {len(files)} scenes."
+                )
+            found[name] = dict(zip(keys, files.values(), strict=True))
+        elif missing := [key for key in keys if key not in files]:
+            raise DataError(
+                f"Each scene of `{first}` needs its `{name}`, but {len(missing)} have none, such as "
+                f"`{keys[missing[0]]}`, whose name is {missing[0]!r}; there are {shortened(sorted(files))}.",
+                hint="What wildcards stand for must be the same in both patterns: images/*.tif, masks/*_mask.tif.",
+            )
+    return [tuple(files[key] for files in found.values()) for key in keys]
+
+
+def _listed(name: str, part: Any) -> dict[str, str]:
+    """Return the paths of a part by the names of their scenes, in order."""
+    if isinstance(part, list | tuple):
+        found = {str(number): located(path) for number, path in enumerate(part)}
+    elif isinstance(part, str | os.PathLike):
+        found = _matches(part)
+    else:
+        raise DataError(f"`{name}` must be a folder, a pattern or a list of paths, but got {shortened(part)}.")
+    if not found:
+        raise DataError(
+            f"No scenes were found for `{name}`: nothing with the ending {', '.join(rasters.ENDINGS)} is in "
+            f"{shortened(os.fspath(part) if not isinstance(part, list | tuple) else part)}.",
+            hint=RULE,
+        )
+    return found
+
+
+def _matches(place: Place) -> dict[str, str]:
+    is_pattern = glob.has_magic(os.fspath(place)) and not os.path.lexists(located(place, warns=False))
+    text = located_pattern(place) if is_pattern else located(place)
+    if is_url(text):
+        raise DataError(f"Rasters must be files on a disk, but got `{shown(text)}`.", hint="Copy them to a disk.")
+    if not is_pattern and (not os.path.isdir(text) or rasters.is_zarr(text)):  # noqa: PTH112
+        return {"": text}
+    if is_pattern:
+        rule = _rule(text)
+        matching = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
+        named = [("/".join(found.groups()), file) for file in matching if (found := rule.fullmatch(file))]
+    else:
+        files = [os.path.join(text, name) for name in sorted(os.listdir(text))]  # noqa: PTH118, PTH208
+        ending = re.compile(f"({'|'.join(map(re.escape, rasters.ENDINGS))})$", re.IGNORECASE)
+        named = [(ending.sub("", os.path.basename(file)), file) for file in files if ending.search(file)]  # noqa: PTH119
+    by_name = dict(reversed(named))
+    for key, file in named:
+        if by_name[key] != file:
+            raise DataError(
+                f"A part must have one raster of each scene, but `{by_name[key]}` and `{file}` are both {key!r}.",
+                hint="Give a pattern that takes one of them.",
+            )
+    return dict(named)
+
+
+def _rule(pattern: str) -> re.Pattern[str]:
+    """Return the regular expression of a glob, whose groups are what its wildcards stand for."""
+    rule, at = "", 0
+    for wild in _WILD.finditer(pattern):
+        token = wild[0]
+        known = _MATCHES.get(token, re.escape(token[1:-1]) if len(token) == 3 else f"({token.replace('[!', '[^')})")
+        rule, at = rule + re.escape(pattern[at : wild.start()]) + known, wild.end()
+    return re.compile(rule + re.escape(pattern[at:]), re.DOTALL)
