@@ -1,5 +1,5 @@
 """What is unpacked and not used: of compressed chunks of HDF5 files and Zarr arrays, of blocks of rasters that rasterio
-reads by windows, of members of .npz files, and whole images.
+reads by windows, of members of .npz files, of files of gzip, such as volumes (.nii.gz), and whole images.
 
 The reads of the libraries' own classes, and the images that OpenCV and Pillow decode, are counted by the line of the
 user's that asks for them.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import itertools
 import math
 import os
@@ -16,6 +17,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ _READS = 8  # by a line of one process, after which it is told of
 _TIMES = 4.0  # as many bytes unpacked as used
 # An index of another kind, such as the name of a field, or a read of another thread meanwhile.
 _NOT_COUNTED = (LookupError, TypeError, ValueError, RuntimeError, StopIteration)
-_LEAST_BYTES = 2**20  # of a member that is read again and again
+_LEAST_BYTES = 2**20  # of a member, or a file, that is read again and again
 
 _CHUNKS = (
     "unpacks {times:.0f} times the bytes that it uses, because a chunk of `{name}` is {chunk}. For such reads "
@@ -40,6 +42,11 @@ _MEMBER = (
     "reads and unpacks the whole of `{name}`, {megabytes:.0f} MB, each time. Keep the array instead of the "
     'file, or save it as .npy and open that with mmap_mode="r".'
 )
+_STREAM = (
+    "has unpacked {count} files {times} times, `{name}` to {megabytes:.0f} MB: to read any part of a .gz file, all "
+    "before it is unpacked. Write them unpacked and map them (numpy.memmap; nibabel does that with .nii), or shuffle "
+    "files, and take all that is needed of one at a time."
+)
 
 
 class Unpacked:
@@ -52,9 +59,11 @@ class Unpacked:
         self._held: dict[Any, dict[Any, None]] = {}  # by array: the chunks that HDF5 holds, the latest last
         # the same of the blocks that GDAL holds of an open raster
         self._opened: weakref.WeakKeyDictionary[Any, dict[Any, None]] = weakref.WeakKeyDictionary()
+        self._files: dict[Any, dict[str, int]] = {}  # by line: how often each file of gzip was unpacked
+        self._told_of = set[Any]()  # lines of those
 
     def look_at(self, module: Any) -> None:
-        """Count the reads of this module: of h5py, NumPy, rasterio or Zarr."""
+        """Count the reads of this module: of h5py, NumPy, rasterio or Zarr; with those of NumPy gzip's."""
         name = module.__name__
         owner = {
             "h5py": lambda: module.Dataset,
@@ -83,6 +92,24 @@ class Unpacked:
             return found
 
         setattr(owner, method, counted)
+        if name == "numpy":
+            self._look_at_gzip()
+
+    def _look_at_gzip(self) -> None:
+        close = gzip.GzipFile.close
+
+        @functools.wraps(close)
+        def counted(file: gzip.GzipFile) -> None:
+            message, frame = None, users_frame(sys._getframe(1))
+            with contextlib.suppress(*_NOT_COUNTED, AttributeError, OSError):  # such as of one that is closed already
+                if frame is not None and file.readable() and (unpacked := file.tell()) >= _LEAST_BYTES:
+                    opened: Any = file.fileobj  # a GzipFile that got this has no name
+                    message = self._stream((frame.f_code, frame.f_lineno), os.fspath(opened.name), unpacked)
+            close(file)
+            if frame is not None and message is not None:
+                self._told(f"{self._line_of(frame)} {message}", self._line_of(frame))
+
+        gzip.GzipFile.close = counted  # type: ignore[method-assign,assignment]  # until the script ends
 
     def _chunks(self, place: Any, data: Any, found: Any, index: Any, **_: Any) -> str | None:
         if not data.chunks or not data.id.get_create_plist().get_nfilters():
@@ -146,6 +173,15 @@ class Unpacked:
         if found.nbytes < _LEAST_BYTES or self._added((place, data.zip.filename, name), found.nbytes, 0) is None:
             return None
         return _MEMBER.format(name=name, megabytes=found.nbytes / 1e6)
+
+    def _stream(self, place: Any, name: str, unpacked: int) -> str | None:
+        files = self._files.setdefault(place, {})
+        files[name] = files.get(name, 0) + 1
+        count, times = len(files), sum(files.values())
+        if times < max(_READS, 2 * count) or place in self._told_of:
+            return None
+        self._told_of.add(place)
+        return _STREAM.format(count=count, times=times, name=Path(name).name, megabytes=unpacked / 1e6)
 
     def _added(self, key: Any, unpacked: int, used: int) -> tuple[int, int] | None:
         """Add a read; return the sums of bytes when there were enough reads, once."""

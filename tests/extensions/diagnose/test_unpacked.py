@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
 def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for owner in (h5py.Dataset, np.lib.npyio.NpzFile, zarr.Array):
         monkeypatch.setattr(owner, "__getitem__", owner.__getitem__)  # it is given back
+    monkeypatch.setattr(gzip.GzipFile, "close", gzip.GzipFile.close)
     found: list[str] = []
     for module in (h5py, np, zarr):
         Unpacked(lambda message, line: found.append(message), lambda frame: f"line {frame.f_lineno}").look_at(module)
@@ -170,3 +172,42 @@ def test_images_that_are_decoded_and_not_trained_on_are_counted(
         cv2.imdecode(png, cv2.IMREAD_COLOR)
     said = decoded.dropped(400 - 8, 4)  # two batches are ahead
     assert [" images for each sample" in words for words in said] == [True] * told_of
+
+
+def volume_slice(path: Path, number: int) -> Any:
+    with gzip.open(path) as file:
+        return np.frombuffer(file.read(), np.uint8).reshape(16, 256, 512)[number]
+
+
+def test_slices_of_packed_volumes_that_are_unpacked_for_each_are_told_of(told: list[str], tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.nii.gz").write_bytes(gzip.compress(bytes(2**21), 1))
+    for at in range(32):
+        volume_slice(tmp_path / f"{'abc'[at % 3]}.nii.gz", at % 16)
+    (message,) = told
+    assert "has unpacked 3 files 8 times, `b.nii.gz` to 2 MB" in message
+
+
+def test_files_of_gzip_that_are_read_once_or_in_part_are_not_told_of(told: list[str], tmp_path: Path) -> None:
+    for at in range(16):
+        path = tmp_path / f"{at}.gz"
+        path.write_bytes(gzip.compress(bytes(2**21), 1))
+        volume_slice(path, 0)
+        for _ in range(4):
+            with gzip.open(path) as file:
+                file.read(348)
+            with gzip.open(tmp_path / "log.gz", "wb") as file:
+                file.write(b"line")
+    with gzip.open(tmp_path / "none.gz", "wb") as file:
+        file.close()
+    assert told == []
+
+
+def test_a_volume_that_nibabel_unpacks_for_each_slice_is_told_of(told: list[str], tmp_path: Path) -> None:
+    nibabel = pytest.importorskip("nibabel")
+    image = nibabel.Nifti1Image(np.random.default_rng(0).integers(0, 99, (128, 128, 64)).astype(np.int16), np.eye(4))
+    nibabel.save(image, tmp_path / "scan.nii.gz")
+    for at in range(16):
+        nibabel.load(tmp_path / "scan.nii.gz").get_fdata()[:, :, at]
+    (message,) = told
+    assert "`scan.nii.gz` to 2 MB" in message
