@@ -261,7 +261,7 @@ class Description(WorkloadDigest):
     # digests of the deterministic first ops: of none, the first, the first two and so on
     first_ops: tuple[str, ...] = ()
     backend: str
-    cores: int | None = pydantic.Field(default=None, ge=1)  # that are left to the process by what it has imported
+    cores_left: int | None = pydantic.Field(default=None, ge=1)  # that are left to the process by what it has imported
     accelerators: int = pydantic.Field(default=0, ge=0)  # visible to the backend; 0 if it trains on the CPU
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used

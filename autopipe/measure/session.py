@@ -417,7 +417,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
         first_ops=fingerprint.first_ops(plan),
         backend=keras.backend.backend(),
-        cores=machine.usable_cores(),
+        cores_left=machine.usable_cores(),
         accelerators=strategies.accelerators(),
         virtual_devices=strategies.virtual_devices(),
         impossible=(*_impossible(workload, plan, model), *_with_reasons(against)),

@@ -86,9 +86,9 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
 
 def bound(machine: Machine, described: Description) -> Machine:
     """Return the machine with the cores that are left to a training: what a workload imports may take some away."""
-    if described.cores is None or described.cores >= machine.cpu.cores:
+    if described.cores_left is None or described.cores_left >= machine.cpu.cores:
         return machine
-    return dataclasses.replace(machine, cpu=dataclasses.replace(machine.cpu, cores=described.cores))
+    return dataclasses.replace(machine, cpu=dataclasses.replace(machine.cpu, cores=described.cores_left))
 
 
 def hardware_of(machine: Machine, described: Description) -> Hardware:

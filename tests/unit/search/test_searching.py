@@ -384,11 +384,11 @@ def test_a_parameter_is_held_to_one_value_or_to_some(monkeypatch: pytest.MonkeyP
 
 
 def test_a_search_counts_the_cores_that_the_workload_leaves_to_its_trials(search: Search) -> None:
-    bound, found = DESCRIBED.model_copy(update={"cores": 1}), imaginary()
+    bound, found = DESCRIBED.model_copy(update={"cores_left": 1}), imaginary()
     assert searching.facts_of(found, bound, Path.cwd()).cores == 1
     assert searching.hardware_of(found, bound).cores == 1
     for left in (None, found.cpu.cores, found.cpu.cores + 1):
-        assert searching.bound(found, DESCRIBED.model_copy(update={"cores": left})) is found
+        assert searching.bound(found, DESCRIBED.model_copy(update={"cores_left": left})) is found
     site = {"described": bound, "space": functools.partial(library.parse, WORKERS)}
     result = search(Started(), site=site, space="mine.yaml", trials=4)[0].result
     ours = [pick.parse_config(each.config) for each in result.trials if each.origin is not Asker.BASELINE]
