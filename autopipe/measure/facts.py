@@ -230,6 +230,7 @@ class WrappedDataset(Value):
     as_it_is: PipelineConfig  # the configuration that makes it as it is today
     choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
     with_workers: bool = False  # loaders whose workers make its batches are tried, or named with the reason against it
+    reads_alone: bool = False  # there is neither a model nor a step: steps take no time
 
 
 class WorkloadDigest(Value):

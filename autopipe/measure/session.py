@@ -408,7 +408,12 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     if isinstance(workload.data, WrappedData) and as_it_is is not None:
         choices, against = workload.data.tried()
         with_workers = workload.data.with_workers
-        wrapped = WrappedDataset(as_it_is=as_it_is, choices=choices, with_workers=with_workers)
+        wrapped = WrappedDataset(
+            as_it_is=as_it_is,
+            choices=choices,
+            with_workers=with_workers,
+            reads_alone=workload.model is None,
+        )
     return Description(
         **dict(fingerprint.workload_digest(workload, workload.model and fingerprint.model_digest(model))),
         fixed_bytes=fixed_bytes(workload, plan),

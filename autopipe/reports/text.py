@@ -105,6 +105,8 @@ def _limit(result: Result, config: PipelineConfig) -> str:
         own = ceiling is not None and not ceiling.op_costs and best.limit_kind is None
         lines = " If Python code makes them, `autopipe measure` names its slow lines." if own else ""
         return f"{best.limit[:1].upper()}{best.limit[1:]}{lines}"
+    if result.reads_alone:
+        return "Making batches: no model takes them. `autopipe measure` names the slow lines of Python code."
     if ceiling is None:
         setup = wording.setup(config.model_setup)
         return f"not known: the model alone was not measured{f' with {setup}' if setup else ''}"

@@ -134,7 +134,8 @@ def result(
     """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, stop, proved)
-    ceiling = None if best is None else _ceiling(session, best, proved)
+    reads_alone = workload.wrapped is not None and workload.wrapped.reads_alone
+    ceiling = None if best is None or reads_alone else _ceiling(session, best, proved)
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
     whole = proved is not None and _counts_what_is_paid_once(proved)
@@ -185,6 +186,7 @@ def result(
         counted=workload.counted,
         cache_bytes=workload.fixed_bytes,
         data=workload.data_digest,
+        reads_alone=reads_alone,
     )
     return Searched(result=found, study=session.record.whole, rows=rows, confirmation=proved)
 
@@ -253,7 +255,8 @@ def _winner(
     whole: bool,
     loader_alone: float | None,
 ) -> Winner:
-    last, rate, share = point.measurements[-1], _rate(point, proved), _share(point, proved)
+    last, rate = point.measurements[-1], _rate(point, proved)
+    share = None if ceiling is None else _share(point, proved)
     scored = None if proved is None else proved.scores.get(point.key)
     if share is None and ceiling is not None and not ceiling.is_overtaken_by(rate):
         share = min(1.0, rate.value / ceiling.model_images_per_second.value)

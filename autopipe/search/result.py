@@ -207,6 +207,7 @@ class Result(Value):
     counted: str | None = None  # the parts of x that make a sample, which counts as one image; None: it is an image
     cache_bytes: int | None = pydantic.Field(default=None, ge=0)  # of a cache of all samples; None if they differ
     data: str | None = None  # a digest of the data
+    reads_alone: bool = False  # a dataset without a model, beside steps that take no time
 
     @property
     def images_per_second(self) -> Estimate | None:

@@ -92,6 +92,7 @@ RESULTS = {
     "undecided, of two rounds": keras_alone(1.02, 0.97, 1.07, 2),
     "the baseline itself": found(key=KERAS.key),
     "no winner": found().model_copy(update={"winner": None}),
+    "without a model": found(ceiling=None, reads_alone=True, share_of_model=None, limit=None),
     "not measured": without_rate(None),
     "failed": without_rate("it crashed"),
     "left out": without_rate("it crashed", FailureKind.NOT_PLAIN),
