@@ -54,6 +54,7 @@ ELSEWHERE = {
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",
+    ("measure/epochs.py", "Map"): "a step of tf.data",
 }
 """Literals that are another thing of the same name."""
 USERS = {
@@ -63,6 +64,8 @@ USERS = {
     "measure/formats.py": "the op whose time is asked for each format",
     "measure/verify.py": "the reference that the others are compared with",
     "pipeline/eject/forms.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",
+    "pipeline/eject/written.py": "the ops that plain tf.data does together or need not do",
+    "pipeline/storage/form.py": "the read of a part of an array that lies in a file",
     "pipeline/eject/module.py": "which plain code a loader's settings are written as",
     "reports/verdict.py": "the loader that is the nearest to what people write",
     "artifact/reference.py": "the workload of `--images`",
