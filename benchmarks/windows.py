@@ -76,6 +76,7 @@ def volumes(folder: Path, count: int) -> list[str]:
         struct.pack_into("<i", header, 0, 348)
         struct.pack_into("<8h", header, 40, 3, SIZE, SIZE, DEPTH, 1, 1, 1, 1)
         struct.pack_into("<2h", header, 70, 4, 16)
+        struct.pack_into("<8f", header, 76, *[1.0] * 8)
         struct.pack_into("<3f", header, 108, 352, 1, 0)
         header[344:348] = b"n+1\0"
         (folder / f"{number}.nii.gz").write_bytes(gzip.compress(bytes(header) + voxels.tobytes(), 6))
