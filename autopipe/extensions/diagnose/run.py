@@ -257,14 +257,15 @@ class Onlooker(keras.callbacks.Callback):
         return result
 
     def _is_enough(self) -> bool:
-        """Return True after enough steps, unless the end of an epoch is near and none was seen."""
+        """Return True after enough steps, unless the end of an epoch is near and none but the first was seen."""
         assert self._seen is not None  # `self.model` would put the weights of the step before back, on JAX
         steps = self._steps.steps
         if not self._look.is_enough(steps, self._steps.seconds):
             return False
         per_epoch: float = ((self.params or {}).get("steps") or math.inf) / self._seen.steps_per_execution
         left = per_epoch - (len(steps) + 1 - self._epoch_from)
-        if self._steps.epochs is not None or not math.isfinite(left):
+        known = self._steps.epochs is not None and not self._steps.is_first_epoch
+        if known or not math.isfinite(left):
             return True
         if self._look.steps is not None:
             return left > self._look.steps
