@@ -109,7 +109,7 @@ def test_every_section_is_a_named_region_below_one_heading(show: Open, report: P
     page = show(report)
     assert len(page.query_selector_all("h1")) == 1
     assert page.get_by_role("region", name="Is it proved?").count() == 1
-    assert page.get_by_role("heading", level=2).count() == 7
+    assert page.get_by_role("heading", level=2).count() == 8
     assert page.get_attribute("html", "lang") == "en"
 
 
