@@ -34,10 +34,11 @@ Epoch: TypeAlias = Sequence[tuple[Sample, ...]]
 
 _SAME: Final = 0.5  # of the samples of an epoch came in the one before, if random changes do not hide them
 _FEW: Final = 0.1  # of them are distinct: less, and random numbers make the samples, and not only changes
-_ANOTHER_Y: Final = 0.01  # share of samples, from which on it is no chance
+ANOTHER_Y: Final = 0.01
+"""The share of samples from which on another y, or samples that are in both of two parts, are no chance."""
 _PROBED: Final = 6  # batches that are asked for, each before a first one is asked for again
 _SECONDS: Final = 10.0
-_UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
+UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 _BATCHES, _MIXED = 6, 0.75  # the fewest that tell; of the targets that a batch would hold by chance
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
@@ -165,7 +166,7 @@ def _another_y(first: Epoch, second: Epoch, found: Findings) -> None:
     later = dict(itertools.chain(*second))
     shared = [x for x in later if len(targets.get(x, ())) == 1]
     changed = sum(later[x] not in targets[x] for x in shared)
-    if changed > max(1, _ANOTHER_Y * len(shared)):
+    if changed > max(1, ANOTHER_Y * len(shared)):
         found.faults.append(
             f"{changed:,} of {len(shared):,} samples have another y in the second epoch than in the first, for the "
             "same x: x and y are shuffled apart, or y is drawn anew. Put them together, then shuffle"
@@ -212,7 +213,7 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
         return
     targets = [[y for _, y in itertools.chain(*epoch)] for epoch in (first, second)]
     usual = max(collections.Counter(targets[0]).values())
-    if found.hidden and targets[0] == targets[1] and len(targets[0]) - usual >= _UNLIKE:
+    if found.hidden and targets[0] == targets[1] and len(targets[0]) - usual >= UNLIKE:
         found.notes.append("y comes in the same order in both epochs: the samples are not shuffled")
 
 

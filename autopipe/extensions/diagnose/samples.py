@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from autopipe.measure.epochs import leaves
+from autopipe.measure.epochs import ANOTHER_Y, UNLIKE, leaves
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x and of y."""
@@ -25,8 +25,6 @@ _VALUES: Final = 1024  # of each array of a sample
 _TIME_SHARE: Final = 0.01
 _FIRST: Final = 4  # batches of an epoch whose order is compared
 _FIRST_SHARE: Final = 0.05  # of the time, for these
-_CHANCE: Final = 0.01  # share of samples up to which equal ones may be duplicates
-_UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 
 
 class Samples:
@@ -89,7 +87,7 @@ class Samples:
     def leaks(self) -> Iterator[str]:
         trained = {x for x, _ in itertools.chain(*self._epochs)}
         both = len(self._validated & trained)
-        if both > max(1, _CHANCE * len(self._validated)):
+        if both > max(1, ANOTHER_Y * len(self._validated)):
             yield (
                 f"{both:,} of {len(self._validated):,} validation samples that were looked at are trained on, too, so "
                 "that its figures are better than those of new data. Split first; copy and shuffle within each part."
@@ -104,7 +102,7 @@ class Samples:
             shared = known.keys() & once.keys()
             again, changed = again + len(shared), changed + sum(known[x] != once[x] for x in shared)
             known |= once
-        if changed > max(1, _CHANCE * again):
+        if changed > max(1, ANOTHER_Y * again):
             yield (
                 f"{changed:,} of {again:,} samples that came again had another y than before, for the same x: x and y "
                 "are shuffled apart, or y is drawn anew. Put them together, then shuffle."
@@ -120,7 +118,7 @@ class Samples:
             return
         targets = [[y for _, y in itertools.chain(*batches)] for batches in (first, *others)]
         usual = max(collections.Counter(targets[0]).values())
-        if len(targets[0]) - usual >= _UNLIKE and all(each == targets[0] for each in targets):
+        if len(targets[0]) - usual >= UNLIKE and all(each == targets[0] for each in targets):
             yield f"y comes in the same order in each of {1 + len(others)} epochs: the samples are not shuffled."
 
 
