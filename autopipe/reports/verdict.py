@@ -57,7 +57,7 @@ _HEADLINES = {
 
 
 def headline(result: Result) -> str:
-    """Return what the winner does, and the gain.
+    """Return the headline: the winner's rate and its gain.
 
     The baseline is the user's own pipeline if one was named, with the others beside it; else the best of them.
     """

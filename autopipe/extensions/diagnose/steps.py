@@ -230,8 +230,8 @@ def doubts(seen: Sequence[Step]) -> Iterator[str]:
 
 
 def asked_of(data: Any) -> int | None:
-    """Return how many samples a torch DataLoader, or an iterator over one, reads for a batch; None of other data, and
-    if there are fewer.
+    """Return the samples that a torch DataLoader reads for a batch. `data` is the loader or its iterator; the answer is
+    None for other data, and for a dataset of fewer samples.
     """
     if not (hasattr(data, "collate_fn") or hasattr(data, "_collate_fn")):
         return None

@@ -114,7 +114,7 @@ class Pieces(Protocol):
 
 
 def pieces(source: Source) -> Source | None:
-    """Return what is kept in place of the source's samples; None if the samples are."""
+    """Return the source of the larger pieces that are kept in place of samples; None if samples are kept."""
     found: Source | None = getattr(source, "pieces", None) if callable(getattr(source, "over", None)) else None
     return found
 

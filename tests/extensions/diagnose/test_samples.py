@@ -15,7 +15,7 @@ Y = np.arange(64)
 
 
 def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None) -> list[str]:
-    """Return what is said of epochs of batches of 8, and the rows of X that are validated."""
+    """Return the findings on epochs, in batches of 8, each followed by a validation on some x."""
     found = Samples(clock=lambda: 0.0)
     for x, y in epochs:
         found.epoch_began()

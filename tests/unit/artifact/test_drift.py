@@ -130,7 +130,7 @@ def rates(rate: float, ceiling: float | None = 1250.0, spread: float = 0.01) -> 
 
 
 def by_turns(*rounds: tuple[float, float], spread: float = 0.01) -> Rates:
-    """Return what rounds of (pipeline, model alone) say, whose windows stray by so much."""
+    """Return the rates of rounds of (pipeline, model alone). Their windows stray by `spread`."""
     return Rates.by_turns([(within(rate, spread), within(alone, spread)) for rate, alone in rounds])
 
 
