@@ -215,7 +215,7 @@ class Watched(Value):
         """The figures as `autopipe measure` has them."""
         alone = self.alone_images_per_second
         return Row(
-            name=self.data or "data not seen",
+            name=self.data or "the training",
             model=None if alone is None else Estimate.of_one(alone),
             together=Estimate.of_one(self.images_per_second),
         )
