@@ -175,6 +175,15 @@ class Watched(Value):
         return found
 
     @property
+    def opening_share(self) -> float:
+        """The share of whole epochs in which their data were opened and dropped, or batches of the next epoch waited for:
+        workers that begin anew may do so in either.
+        """
+        if self.epochs is None:
+            return 0.0
+        return self.parts[Verdict.PAUSES] + self.epochs.queue_seconds / self.epochs.seconds
+
+    @property
     def possible_gain(self) -> float | None:
         """How many times as fast the training would be if data cost nothing; None if unknown."""
         if self.alone_images_per_second is None:
@@ -250,9 +259,9 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     ]
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
-    pauses = 0.0 if watched.verdict is Verdict.PAUSES or watched.loop else watched.parts.get(Verdict.PAUSES, 0.0)
-    if watched.begins_anew and pauses >= _NOTEWORTHY:
-        found.append(("first batch", watched.begins_anew))
+    if watched.begins_anew and watched.verdict is not Verdict.PAUSES and not watched.loop:
+        if watched.opening_share >= _NOTEWORTHY:
+            found.append(("first batch", watched.begins_anew))
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
     found += [

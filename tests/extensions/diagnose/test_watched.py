@@ -86,6 +86,10 @@ SEEN: dict[str, tuple[Watched, Verdict]] = {
     "pauses": (epochs(first_batch_seconds=7.0, between_seconds=3.0), Verdict.PAUSES),
     "callbacks at the end of an epoch": (epochs(callbacks_seconds=10.0), Verdict.CALLBACKS),
     "Keras waits between epochs": (epochs(queue_seconds=10.0), Verdict.DATA),
+    "Keras waits between epochs, whose workers begin anew": (
+        watched(epochs=Epochs(count=2, steps_seconds=5.0, queue_seconds=5.0), begins_anew="workers begin anew"),
+        Verdict.DATA,
+    ),
     "a long wait for a first batch beside a larger one": (
         watched(
             **SLOWER,
