@@ -9,10 +9,11 @@ medians are shown. A row that cannot run here says why: pip install 'autopipe-tu
 
 Rows for arrays, 64x64 and 12 megapixels make their own data (benchmarks/small_rows.py), and need neither folder.
 
-R is what one core does with the same kernels in a bare loop, times the cores. With finish="device" autopipe hands over
-uint8 and class numbers, which are cast, scaled and one-hot encoded on the device: that is the design, and the output
-column says so. The rows "host" do all of it on the CPU, as the peers do. The last column names whose code a row is;
-each peer is written as its documentation advises, with as many workers as suit it (peers.py).
+R is what one core does with the same kernels in a bare loop, times the cores; "R at once" is that loop in a process a
+core. With finish="device" autopipe hands over uint8 and class numbers, which are cast, scaled and one-hot encoded on
+the device: that is the design, and the output column says so. The rows "host" do all of it on the CPU, as the peers do.
+The last column names whose code a row is; each peer is written as its documentation advises, with as many workers as
+suit it (peers.py).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Block = tuple[float, float]  # images/s, and images per second of processor time
 
 # Rows that run side by side; a row in two groups runs in both. One group at a time, for memory's sake.
 GROUPS: dict[str, list[str]] = {
-    "limit": ["R", "R host"]
+    "limit": ["R", "R at once", "R host"]
     + [f"{loader}{finish}" for loader in ("threads", "processes", "tfdata") for finish in ("", " host")]
     + ["tfdata auto", TF_DATA],
     "peers": [
@@ -93,6 +94,8 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("Processes over tf.data AUTOTUNE", ["processes"], [TF_DATA], 1.5),
     ("Threads over R", ["threads"], ["R"], 0.95),
     ("Processes over R", ["processes"], ["R"], 0.95),
+    ("Threads over R at once", ["threads"], ["R at once"], 1.0),
+    ("Processes over R at once", ["processes"], ["R at once"], 0.95),
     ("Processes over PyDataset processes", ["processes"], ["PyDataset processes"], 6.0),
     ("best of ours over best of Grain", ["threads", "processes"], ["Grain threads", "Grain processes"], 1.3),
     ("best of ours over DALI CPU", ["threads", "processes"], ["DALI CPU"], 2.0),

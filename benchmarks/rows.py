@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import multiprocessing
 import os
 import sys
 import time
@@ -112,6 +113,21 @@ def bare_loop(folder: Path, finish: str) -> Iterator[int]:
             yield peers.BATCH
 
 
+def bare_loops(folder: Path, cores: int) -> Iterator[int]:
+    """Run the bare loop in a process a core at once: what the cores really make together."""
+    context = multiprocessing.get_context("spawn")
+    made = context.SimpleQueue()
+    for _ in range(cores):
+        context.Process(target=_hand_over, args=(folder, made), daemon=True).start()
+    while True:
+        yield made.get()
+
+
+def _hand_over(folder: Path, made: multiprocessing.SimpleQueue[int]) -> None:
+    for count in bare_loop(folder, "device"):
+        made.put(count)
+
+
 def _ours(loader: LoaderConfig, finish: str = "device", keep: str = "none", data: str = "photos") -> Row:
     run = functools.partial(ours, data=data, loader=loader, finish=finish, keep=keep)
     compact = "uint8 + class ids" if data == "camvid" else "uint8"
@@ -131,6 +147,7 @@ def table(cores: int) -> dict[str, Row]:
     return {
         "R": Row(peer(bare_loop, finish="device"), "uint8", scale=cores),
         "R host": Row(peer(bare_loop, finish="host"), "float32", scale=cores),
+        "R at once": Row(peer(bare_loops, cores=cores), "uint8"),
         "threads": _ours(threads),
         "threads host": _ours(threads, "host"),
         "processes": _ours(processes),
