@@ -304,13 +304,13 @@ build_model().fit(data, steps_per_epoch=12, epochs=200, validation_data=data, ve
     "a generator that decodes what it skips": Case(
         "diagnose",
         """
-png = cv2.imencode(".png", np.zeros((300, 300, 3), "uint8"))[1]
+png = cv2.imencode(".png", np.zeros((60, 60, 3), "uint8"))[1]
 
 def make():
     kept = []
     for number in range(10**9):
         image = cv2.imdecode(png, cv2.IMREAD_COLOR)  # each
-        if number % 17 >= 5:
+        if number % 19 >= 10:
             continue
         kept.append(image[:8, :8].astype("float32"))
         if len(kept) == 8:
@@ -319,7 +319,7 @@ def make():
 
 build_model().fit(make(), steps_per_epoch=1000, epochs=200, verbose=0)
 """,
-        ["cv2.imdecode(png, cv2.IMREAD_COLOR)  # each` decodes 3."],
+        ["cv2.imdecode(png, cv2.IMREAD_COLOR)  # each` decodes "],
         end="",
     ),
     "samples that are decoded and thrown away": Case(
