@@ -27,6 +27,7 @@ from autopipe.workload.ops.values import Rescale
 from autopipe.workload.workload import Workload
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.profiles import config, profile
+from tests.unit.pipeline.devices.models import same_weights
 
 # Keras says so of every tf.data.Dataset, unless `fit` is told shuffle=False.
 pytestmark = pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
@@ -45,10 +46,6 @@ def classifier(**compile_arguments: Any) -> keras.Model:
 
 def compiled() -> keras.Model:
     return classifier(run_eagerly=False, metrics=["accuracy"])
-
-
-def same_weights(a: keras.Model, b: keras.Model) -> bool:
-    return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
 
 
 def loader(batch_size: int = 4, **settings: Any) -> ArrayLoader:

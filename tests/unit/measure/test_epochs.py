@@ -292,12 +292,9 @@ def test_what_makes_another_training_than_was_meant_is_a_fault(dataset: Any, sai
 
 
 SOUND: dict[str, Any] = {
-    "a split that is fixed": fixed_split,
     "a part of what is repeated": part_of_a_repeated_one,
     "whole batches only": whole_batches,
     "images and masks that are shuffled together": together,
-    "a PyDataset": Items(),
-    "a PyDataset that is shuffled": Shuffled(),
     "a PyDataset with random changes": Noisy(),
     "a PyDataset that remembers": Memo(),
     "a PyDataset that opens its file late": OpenedLate(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.pipeline.space import Space
-from autopipe.search import library, study
+from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
@@ -56,9 +57,18 @@ def space() -> Space:
     return space_of(PARAMETERS)
 
 
+@pytest.fixture(scope="session")
+def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with Optuna's tables, which take half a second to make."""
+    file = tmp_path_factory.mktemp("study") / "study.db"
+    with storage.opened(storage.url_of(file)):
+        return file
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/study.db"
+def url(tmp_path: Path, empty_study: Path) -> str:
+    """A storage without a study. That one is made where there is none is tested in test_record.py."""
+    return f"sqlite:///{shutil.copy(empty_study, tmp_path / 'study.db')}"
 
 
 def some(value: T | None) -> T:

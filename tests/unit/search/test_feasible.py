@@ -117,7 +117,8 @@ def test_samples_are_kept_on_an_accelerator_that_has_room_or_where_the_user_asks
     known: dict[str, Any], listed: bool
 ) -> None:
     space = library.load("exhaustive", {"cores": 4, "gpus": 1}).only("loader", ["threads", "resident"])
-    small = space.only("steps_per_execution", [1]).only("channels", ["last"])
+    small = space.only("steps_per_execution", [1]).only("channels", ["last"]).only("device_prefetch", [2])
+    small = small.only("threads.queue_size", [8]).only("threads.read_ahead", [0])
 
     def is_tried(**more: int) -> bool:
         return any(each.loader.kind == "resident" for each in candidates(small, facts(**known, **more)).values())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.pipeline.config import LOADERS, to_config
+from autopipe.pipeline.space import Space
 from autopipe.search import library
 
 HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"
@@ -26,9 +28,14 @@ def test_each_shipped_space_makes_configurations_on_small_and_large_machines(nam
         to_config(params)
 
 
+@functools.cache
+def shipped() -> dict[str, Space]:
+    return {name: library.load(name, BOUNDS) for name in library.names()}
+
+
 @pytest.mark.parametrize("loader", [*LOADERS])
 def test_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it(loader: str) -> None:
-    spaces = {name: library.load(name, BOUNDS) for name in library.names()}
+    spaces = shipped()
     having = [name for name, space in spaces.items() if loader in space["loader"].values]
     for name in having:
         library.require(spaces[name], "loader", [loader], BOUNDS)

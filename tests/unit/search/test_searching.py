@@ -287,9 +287,9 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
     ids=["mode", "step", "step of a batch", "page cache", "what measures nothing else"],
 )
 def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
-    tmp_path: Path, search: Search, change: dict[str, Any], said: str | None
+    url: str, search: Search, change: dict[str, Any], said: str | None
 ) -> None:
-    first: dict[str, Any] = {"storage": f"sqlite:///{tmp_path}/study.db", "simulate": SimulatedAccelerator(0.015)}
+    first: dict[str, Any] = {"storage": url, "simulate": SimulatedAccelerator(0.015)}
     search(Started(), **first)
     refusal = (
         pytest.raises(TrialError, match=f"recorded for something else: {re.escape(said)}")
@@ -301,7 +301,7 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
 
 
 def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
-    tmp_path: Path, search: Search, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, url: str, search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second runs within a trial of the first, as one on another machine of the kind may."""
     monkeypatch.setattr(storage, "is_shared", lambda url: True)  # as a server's is
@@ -316,7 +316,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
             if isinstance(event, StudyOpened):
                 opened.append((name, event.resumed))
 
-        runner, url = Started(on_measure=measures), f"sqlite:///{tmp_path}/studies.db"
+        runner = Started(on_measure=measures)
         found[name], _ = search(runner, listen, site={"folder": tmp_path / name}, trials=trials, storage=url)
 
     tune("one", 12, lambda: None if "other" in ran else tune("other", 13))

@@ -150,10 +150,10 @@ def test_beside_an_accelerator_a_loader_made_for_validation_reads_on(often: Any,
     made: list[ArrayLoader] = []
 
     def make(data: Any, passes: int) -> ap.Loader:
-        made.append(loader(shuffle=False))
+        made.append(loader(24, shuffle=False))
         return made[-1]
 
-    trainer = ap.Trainer(classifier(), loader(), strategy=strategy, evaluation_loader=make)
+    trainer = ap.Trainer(classifier(), loader(24), strategy=strategy, evaluation_loader=make)
     history = trainer.fit(epochs=4, validation=unread(), validation_freq=often, verbose=0)
     assert len(history.history["val_loss"]) == last
     on, anew = [(epoch, 0, epoch == last - 1) for epoch in range(last)], [(0, 0, True)] * last
