@@ -191,6 +191,7 @@ def test_logs_are_read_later_unless_a_callback_wants_each_batch(monkeypatch: pyt
     assert not frameworks.reads_logs_later(keras.callbacks.CallbackList([EachBatch()]))
 
 
+@pytest.mark.slow  # processes that import a framework
 @pytest.mark.parametrize(
     ("package", "runs", "named"),
     [("tensorflow as f", "f.constant(0)", "TensorFlow"), ("jax.numpy as f", "f.zeros(1) + 1", "JAX")],

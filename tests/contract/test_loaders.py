@@ -69,9 +69,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     loaders: dict[str, LoaderConfig] = metafunc.module.LOADERS
     settings: dict[str, dict[str, Any]] = metafunc.module.SETTINGS
     one_of_each: list[str] = metafunc.module.ONE_OF_EACH
+    slow = pytest.mark.slow
     if "settings" in metafunc.fixturenames:
         pairs = [
-            pytest.param(loader, chosen, id=f"{name}-{which}")
+            pytest.param(loader, chosen, id=f"{name}-{which}", marks=() if name in one_of_each or at == 0 else slow)
             for number, (name, loader) in enumerate(loaders.items())
             for at, (which, chosen) in enumerate(settings.items())
             if name in one_of_each or at in (0, 1 + number % (len(settings) - 1))
@@ -208,27 +209,37 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
             assert exact_digest(photos, epoch, settings.get("channels", "last")) == found
 
 
-@pytest.mark.parametrize("dtype", ["uint16", "float32"])
-def test_images_of_sixteen_bits_and_of_floats_lose_none(dtype: Any, tmp_path: Path, loader: LoaderConfig) -> None:
-    """In all settings: of files, cached, stored, finished on the host and on the device."""
+@pytest.fixture(scope="module", params=["uint16", "float32"])
+def deep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ap.Workload, list[Batch]]:
+    """A workload of images of more than 8 bits, stored in each form, and what its second epoch has to be."""
+    dtype, folder = request.param, tmp_path_factory.mktemp(request.param)
     numbers, names = np.random.default_rng(1), [f"{label:02}.{'tif' if label % 2 else 'png'}" for label in range(23)]
     for name in names:
         pixels = numbers.integers(0, 65536, (40 + numbers.integers(9), 44, 3)).astype(np.uint16)
         if dtype == "float32":
             name = name.replace("png", "tif")
         plain = (cv2.IMWRITE_TIFF_COMPRESSION, 1)  # older OpenCV packs floats with a loss
-        cv2.imwrite(str(tmp_path / name), pixels if dtype == "uint16" else pixels / np.float32(65536), plain)
-    rows = sorted(f"{path.name},{int(path.stem)}\n" for path in tmp_path.glob("*.*"))
-    (tmp_path / "labels.csv").write_text("".join(("path,label\n", *rows)))
+        cv2.imwrite(str(folder / name), pixels if dtype == "uint16" else pixels / np.float32(65536), plain)
+    rows = sorted(f"{path.name},{int(path.stem)}\n" for path in folder.glob("*.*"))
+    (folder / "labels.csv").write_text("".join(("path,label\n", *rows)))
     ops = [op for op in exact_ops() if not isinstance(op, ap.Map)]  # it is one of bytes
     ops = [dataclasses.replace(op, dtype=dtype) if isinstance(op, ap.Decode) else op for op in ops]
-    workload = exact_workload(tmp_path, ops=ops, converted=str(tmp_path / "forms"))
-    wanted = expected_batches(workload, 1)
-    levels = np.unique(wanted[0][0])
-    assert levels.size > 2000  # 8 bits have 256
+    workload = exact_workload(folder, ops=ops, converted=str(folder / "forms"))
     for form in ("tfrecord", "array"):
-        converted(workload, form, tmp_path / "forms" / form)
-    for settings in SETTINGS.values():
+        converted(workload, form, folder / "forms" / form)
+    return workload, expected_batches(workload, 1)
+
+
+def test_images_of_sixteen_bits_and_of_floats_lose_none(
+    request: pytest.FixtureRequest, deep: tuple[ap.Workload, list[Batch]], loader: LoaderConfig
+) -> None:
+    """By one loader in all settings: of files, cached, stored, finished on the host, on the device; by others in two.
+    They share what makes samples."""
+    workload, wanted = deep
+    assert np.unique(wanted[0][0]).size > 2000  # 8 bits have 256
+    module: Any = request.module
+    is_first = loader == module.LOADERS[module.ONE_OF_EACH[0]]
+    for settings in list(SETTINGS.values()) if is_first else [{}, SETTINGS["array, host, cached"]]:
         with opened(workload, loader, **settings) as made:
             found = [finished(made, made.batches(epoch, last=True)) for epoch in (0, 1)][1]
         if settings.get("channels") == "first":

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -102,6 +103,10 @@ def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int)
     return [outcome.ran.processes for outcome in outcomes if isinstance(outcome, Measurement)]
 
 
+def slow(case: tuple[Any, ...]) -> Any:
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 # ---------------------------------------------------------------- what goes wrong
 
 
@@ -109,15 +114,15 @@ def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int)
     ("fault", "kind", "said", "logged"),
     [
         ("exit", FailureKind.CRASHED, "exited with status 7", ""),
-        ("abort", FailureKind.CRASHED, "SIGABRT", "in _abort"),
-        ("kill", FailureKind.CRASHED, "SIGKILL", ""),  # without memory pressure
-        ("sys_exit", FailureKind.CRASHED, "enough", ""),
-        ("garbage", FailureKind.CRASHED, "this is not JSON", ""),
-        ("close_all_files", FailureKind.CRASHED, "closed its channel", ""),
+        slow(("abort", FailureKind.CRASHED, "SIGABRT", "in _abort")),
+        slow(("kill", FailureKind.CRASHED, "SIGKILL", "")),  # without memory pressure
+        slow(("sys_exit", FailureKind.CRASHED, "enough", "")),
+        slow(("garbage", FailureKind.CRASHED, "this is not JSON", "")),
+        slow(("close_all_files", FailureKind.CRASHED, "closed its channel", "")),
         ("hang", FailureKind.HUNG, "", "in for_ever"),
-        pytest.param("hang_and_ignore_sigterm", FailureKind.HUNG, "", "in for_ever", marks=pytest.mark.slow),
-        ("terminate", FailureKind.INTERRUPTED, "", ""),
-        ("allocate", FailureKind.OUT_OF_MEMORY, "400 MiB", ""),
+        slow(("hang_and_ignore_sigterm", FailureKind.HUNG, "", "in for_ever")),
+        slow(("terminate", FailureKind.INTERRUPTED, "", "")),
+        slow(("allocate", FailureKind.OUT_OF_MEMORY, "400 MiB", "")),
         ("raise", FailureKind.BAD_DATA, "Rule broken.", "Traceback"),
     ],
 )
@@ -133,6 +138,7 @@ def test_a_trial_that_fails_is_a_failure_with_its_kind_and_reason(
     assert runner.pid is None
 
 
+@pytest.mark.slow
 def test_a_trial_that_lives_but_does_not_end_is_a_timeout(launch: Launch) -> None:
     with TrialRunner(launch, deadlines=Deadlines(request_seconds=3.0, end_seconds=1.0)) as runner:
         failed(runner.measure(CONFIG, {"fault": "creep"}), FailureKind.TIMEOUT)
@@ -145,6 +151,7 @@ def test_a_trial_that_runs_when_the_time_for_all_is_over_is_cut(runner: TrialRun
     assert runner.pid is None
 
 
+@pytest.mark.slow
 def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Path) -> None:
     path, seen = tmp_path / "closed", list[Event]()
     impatient.on_event = seen.append
@@ -153,11 +160,13 @@ def test_a_hung_trial_may_close_its_session(impatient: TrialRunner, tmp_path: Pa
     assert Log(text="hanging") in seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang_in_close", "thread_that_stays"])
 def test_a_process_that_will_not_end_is_killed(impatient: TrialRunner, fault: str) -> None:
     assert isinstance(impatient.measure(CONFIG, {"fault": fault}), Measurement)
 
 
+@pytest.mark.slow
 def test_what_a_killed_trial_leaves_is_removed_from_the_disk_that_was_named(launch: Launch, tmp_path: Path) -> None:
     note, out = tmp_path / "left", tmp_path / "out"
     out.mkdir()
@@ -177,6 +186,7 @@ def test_what_a_killed_trial_leaves_is_removed_from_the_disk_that_was_named(laun
         assert isinstance(runner.measure(CONFIG), Measurement)
 
 
+@pytest.mark.slow
 def test_an_answer_ends_although_grandchildren_hold_the_channel(runner: TrialRunner, tmp_path: Path) -> None:
     paths = [tmp_path / "of_the_group", tmp_path / "of_a_session_of_its_own"]
     for own, path in enumerate(paths):
@@ -186,12 +196,13 @@ def test_an_answer_ends_although_grandchildren_hold_the_channel(runner: TrialRun
     assert all(map(is_gone, paths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "own_session", "kind"),
     [
         ("kill", False, FailureKind.CRASHED),
         ("hang", True, FailureKind.HUNG),
-        pytest.param("hang_and_ignore_sigterm", True, FailureKind.HUNG, marks=pytest.mark.slow),
+        ("hang_and_ignore_sigterm", True, FailureKind.HUNG),
     ],
 )
 def test_a_grandchild_ends_with_the_trial_that_fails(
@@ -235,6 +246,7 @@ def test_a_good_trial_says_what_it_cost_whatever_it_prints(runner: TrialRunner) 
     assert isinstance(runner.verify([CONFIG]), Verification)
 
 
+@pytest.mark.slow
 def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch) -> None:
     told: list[Event] = []
     warns = dataclasses.replace(launch, session="trial_sessions:WarningSession")
@@ -244,6 +256,7 @@ def test_what_ops_warn_of_when_they_see_the_first_samples_is_told(launch: Launch
     assert [event for event in told if isinstance(event, Log)] == [said]
 
 
+@pytest.mark.slow
 def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch) -> None:
     with TrialRunner(dataclasses.replace(launch, session="trial_sessions:SmallSession")) as runner:
         found = by_batch_size(runner, CONFIG.model_setup, 32, [256, 32, 5, 128, 16, 32])
@@ -288,12 +301,14 @@ def test_a_child_that_was_begun_beforehand_serves_trials_until_it_is_to_be_repla
     assert [list(dict.fromkeys(found)).index(pid) for pid in found] == processes
 
 
+@pytest.mark.slow
 def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
     with TrialRunner(launch, growth_bytes=60 << 20) as runner:
         found = pids(runner, *[CONFIG] * 4, fault="grow", bytes=40 << 20)
     assert found[0] == found[1] == found[2] != found[3]
 
 
+@pytest.mark.slow
 def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
     with TrialRunner(launch) as runner:
         [first] = pids(runner, CONFIG)
@@ -303,6 +318,7 @@ def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
     assert first != second
 
 
+@pytest.mark.slow
 def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
     launch: Launch, this_machine: Callable[..., None]
 ) -> None:
@@ -315,6 +331,7 @@ def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
     assert runner.pid is None
 
 
+@pytest.mark.slow
 def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
     class Numbers:
         def __len__(self) -> int:
@@ -328,6 +345,7 @@ def test_a_workload_without_a_name_reaches_every_child(launch: Launch) -> None:
         assert len(pids(runner, CONFIG, CONFIG)) == 2
 
 
+@pytest.mark.slow
 def test_a_workload_that_is_passed_as_an_object_finds_what_lies_beside_its_script(
     tmp_path: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +420,7 @@ class Interrupting:
         return Interrupting, ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_a_child_starts_leaves_neither_a_process_nor_its_folder(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -438,11 +457,12 @@ with TrialRunner(launch, on_event=show) as runner:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "last", "count"),
     [
         ("hang", "measure", 1),
-        pytest.param("hang_and_ignore_sigterm", "measure", 1, marks=pytest.mark.slow),
+        ("hang_and_ignore_sigterm", "measure", 1),
         ("grandchild", "grandchild started", 2),
     ],
 )
@@ -549,6 +569,7 @@ def test_a_cache_that_tensorflow_throws_away_in_each_epoch_is_told_of(*, whole: 
     assert ["take(n).cache()" in event.text for event in told if isinstance(event, Log)] == [True] * (not whole)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(len(machine.allowed()) < 2, reason="there is one core only")
 def test_a_process_that_a_trial_has_bound_to_fewer_cores_runs_no_other_trial(runner: TrialRunner) -> None:
     runner.ceiling(CONFIG.model_setup)  # what the model leaves
@@ -559,6 +580,7 @@ def test_a_process_that_a_trial_has_bound_to_fewer_cores_runs_no_other_trial(run
     assert after[0] == after[1]
 
 
+@pytest.mark.slow
 def test_a_process_whose_time_is_up_is_not_waited_for_as_it_closes(launch: Launch) -> None:
     patient = Deadlines(close_seconds=3600.0, end_seconds=0.1)
     with TrialRunner(launch, deadlines=patient) as runner:

@@ -378,6 +378,7 @@ for forks in (True, False):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_keras_forks_with_one_state_are_found() -> None:
     forked, threads = succeeded(python("-c", FORKS)).stdout.splitlines()
     assert WORKERS in forked
