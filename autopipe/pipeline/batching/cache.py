@@ -13,10 +13,12 @@ import concurrent.futures
 import contextlib
 import fcntl
 import itertools
+import logging
 import math
 import mmap
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
@@ -416,6 +418,10 @@ class MemoryCache:
         return self._room.parts
 
 
+_LOG = logging.getLogger(__name__)
+_SAID_EVERY_SECONDS = 5.0  # how far the filling is, before which no batch comes
+
+
 class PiecesInMemory:
     """The pieces of which samples are cut (see `workload.data.source`), from a cache, which keeps them as it can.
 
@@ -455,9 +461,18 @@ class PiecesInMemory:
             with contextlib.suppress(BadSampleError):
                 self._put(cache, index)
 
+        began = said = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(threads, "autopipe-unpack") as pool:
             try:
-                collections.deque(pool.map(put, missing), maxlen=0)
+                for done, _ in enumerate(pool.map(put, missing), 1):
+                    if (now := time.monotonic()) - said >= _SAID_EVERY_SECONDS and done < len(missing):
+                        said, rest = now, (now - began) * (len(missing) - done) / done
+                        _LOG.warning(
+                            "Before the first batch scenes are unpacked into memory: %d of %d pieces, %.0f s to go.",
+                            done,
+                            len(missing),
+                            rest,
+                        )
             except BaseException:  # also Ctrl-C
                 pool.shutdown(cancel_futures=True)
                 raise

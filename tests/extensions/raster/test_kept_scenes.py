@@ -24,7 +24,7 @@ from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import fingerprint, formats, session
 from autopipe.measure.feed import Parts
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching import kernel
+from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.storage.array import Array
 from autopipe.workload.data import source
@@ -129,6 +129,22 @@ def test_a_scene_is_unpacked_once_and_then_no_more(tmp_path: Path, monkeypatch: 
 def batches_of(opened: Any, keep: str) -> None:
     with opened(ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as loader:
         list(loader.epoch(0))
+
+
+def test_how_far_the_scenes_are_unpacked_is_said_before_the_first_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    workload = scenes(tmp_path)
+    batches(workload, "memory")
+    assert not caplog.messages
+    monkeypatch.setattr(cache, "_SAID_EVERY_SECONDS", 0.0)
+    opened = assembly.opener(workload)
+    batches_of(opened, "memory")
+    pieces = source.pieces(workload.data)
+    assert pieces is not None
+    assert [f"{done} of {len(pieces)} pieces" in said for done, said in enumerate(caplog.messages, 1)] == [True] * (
+        len(pieces) - 1
+    )
 
 
 def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
