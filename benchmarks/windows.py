@@ -1,4 +1,4 @@
-"""Windows of 256 from scenes of 6 bands, uint16, and slices of volumes, beside what people write.
+"""Windows of 256 from scenes of 6 bands, uint16, slices of volumes, and PNG files of 16 bits, beside what people write.
 
     python benchmarks/windows.py
 
@@ -8,12 +8,19 @@ of the ratios within rounds. People's rows read some windows of the same grid, o
 rasterio in a PyDataset of Keras with 2 workers; by tf.data, which calls Python for each; and by tifffile's `asarray`,
 which unpacks the whole scene. `--only whole`: scenes without tiles, of which each window unpacks all. Volumes are
 .nii.gz of 64 slices of 256x256, int16; people's rows unpack one for each slice, by nibabel if it is installed, else by
-gzip and NumPy. The load of the machine is printed.
+gzip and NumPy. `--only deep`: grey PNG files of 16 bits with masks, 640x512, halved, cropped and flipped; beside it
+OpenCV in a pool of two threads, which make the next batches while one is taken. The load of the machine is printed.
+
+TorchGeo's and MONAI's loaders, with 2 workers, have rows if they are installed. Both put many things beside them, so:
+
+    uv venv /tmp/peers && uv pip install --python /tmp/peers torchgeo monai nibabel
+    PYTHONPATH=$(echo /tmp/peers/lib/python*/site-packages) python benchmarks/windows.py
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import functools
 import gzip
@@ -25,9 +32,11 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,6 +45,8 @@ import autopipe as ap
 SIDE, SIZE, BATCH, BANDS = 2048, 256, 8, 6
 PER_SCENE = (SIDE // SIZE) ** 2  # windows at random, as many as in the grid
 DEPTH = 64  # slices of a volume
+DEEP = (256, 320, 224)  # of images of 16 bits: height and width, and the side of a crop
+METRES = 10  # of a pixel of a scene
 SOME, FEW = 128, 16  # windows of an epoch of people's rows, and of those that unpack whole scenes
 Epoch = Callable[[int], Iterator[Any]]
 
@@ -60,6 +71,11 @@ def scenes(folder: Path, count: int, *, whole: bool = False) -> list[str]:
             compression="zlib",
             predictor=True,
             metadata=None,
+            extratags=[  # where it lies on the earth, one scene beside the other: TorchGeo looks for nothing else
+                (33550, "d", 3, (METRES, METRES, 0), True),
+                (33922, "d", 6, (0, 0, 0, 400_000 + 2 * number * SIDE * METRES, 5_000_000, 0), True),
+                (34735, "H", 16, (1, 1, 0, 3, 1024, 0, 1, 1, 1025, 0, 1, 1, 3072, 0, 1, 32633), True),
+            ],
             **({"rowsperstrip": SIDE} if whole else {"tile": (256, 256)}),
         )
     return sorted(map(str, folder.glob("*.tif")))
@@ -81,6 +97,19 @@ def volumes(folder: Path, count: int) -> list[str]:
         header[344:348] = b"n+1\0"
         (folder / f"{number}.nii.gz").write_bytes(gzip.compress(bytes(header) + voxels.tobytes(), 6))
     return sorted(map(str, folder.glob("*.nii.gz")))
+
+
+def deep_images(folder: Path, count: int) -> None:
+    """Write grey images of 16 bits, as smooth and as noisy as those of a thermal camera, and masks of 5 classes."""
+    rng = np.random.default_rng(0)
+    for name in ("images", "masks"):
+        (folder / name).mkdir(parents=True)
+    for number in range(count):
+        smooth = np.cumsum(np.cumsum(rng.normal(0, 3, (512, 640)), 0), 1)
+        share = (smooth - smooth.min()) / np.ptp(smooth)
+        pixels = (20_000 + 8000 * share + rng.normal(0, 20, share.shape)).astype(np.uint16)
+        for name, array in (("images", pixels), ("masks", (share * 4.99).astype(np.uint8))):
+            cv2.imwrite(str(folder / name / f"{number:04}.png"), array, [cv2.IMWRITE_PNG_COMPRESSION, 6])
 
 
 def slices(files: list[str], epoch: int) -> list[tuple[str, int]]:
@@ -173,6 +202,106 @@ def tf_data(wanted: Callable[[int], list[Any]], read: Any) -> Epoch:
     return epoch
 
 
+def opencv_loop(folder: Path) -> Epoch:
+    """A loop of OpenCV in a pool of two threads, one image a task, which is three batches ahead of its consumer."""
+    images = sorted((folder / "images").iterdir())
+    height, width, side = DEEP
+
+    def load(number: int, seed: list[int]) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        rng = np.random.default_rng(seed)
+        image = cv2.imread(str(images[number]), cv2.IMREAD_UNCHANGED)
+        mask = cv2.imread(str(folder / "masks" / images[number].name), cv2.IMREAD_UNCHANGED)
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        mask = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
+        top, left = int(rng.integers(height - side + 1)), int(rng.integers(width - side + 1))
+        image, mask = (each[top : top + side, left : left + side] for each in (image, mask))
+        if rng.random() < 0.5:
+            image, mask = image[:, ::-1], mask[:, ::-1]
+        return image[..., None].astype(np.float32) * np.float32(1 / 65535), mask
+
+    def epoch(number: int) -> Iterator[Any]:
+        order = np.random.default_rng(number).permutation(len(images)).tolist()
+        batches, ahead = iter([order[at : at + BATCH] for at in range(0, len(order), BATCH)]), collections.deque[Any]()
+        threads = cv2.getNumThreads()
+        cv2.setNumThreads(1)
+        with ThreadPoolExecutor(2) as pool:
+            while True:
+                while len(ahead) < 4 and (batch := next(batches, None)) is not None:
+                    ahead.append([pool.submit(load, index, [number, index]) for index in batch])
+                if not ahead:
+                    break
+                x, y = zip(*[each.result() for each in ahead.popleft()], strict=True)
+                yield np.stack(x), np.stack(y)
+        cv2.setNumThreads(threads)
+
+    return epoch
+
+
+def torchgeo(files: list[str], *, random: bool) -> dict[str, Epoch]:
+    """Return TorchGeo's own data set, sampler and torch's loader, if it is installed."""
+    if importlib.util.find_spec("torchgeo") is None:
+        return {}
+    from torch.utils.data import DataLoader
+    from torchgeo import datasets, samplers
+
+    class Scenes(datasets.RasterDataset):
+        filename_glob = "*.tif"
+        is_image = True
+
+    found = Scenes(str(Path(files[0]).parent))
+    size, units = SIZE, samplers.Units.PIXELS
+    chosen = (
+        samplers.RandomGeoSampler(found, size=size, length=SOME, units=units)
+        if random
+        else samplers.GridGeoSampler(found, size=size, stride=size, units=units)
+    )
+    loader = DataLoader(
+        found,
+        batch_size=BATCH,
+        sampler=chosen,
+        num_workers=2,
+        collate_fn=datasets.stack_samples,
+        multiprocessing_context="fork",
+        persistent_workers=True,
+    )
+    return {"TorchGeo, DataLoader, 2 workers": lambda epoch: (batch["image"] for batch in loader)}
+
+
+def monai(files: list[str]) -> dict[str, Epoch]:
+    """Return MONAI's transforms, which take all slices of a volume once it is unpacked, and its loader."""
+    if importlib.util.find_spec("monai") is None:
+        return {}
+    from monai.data import CacheDataset, DataLoader, Dataset
+    from monai.transforms import (
+        Compose,
+        EnsureChannelFirstd,
+        LoadImaged,
+        RandSpatialCropSamplesd,
+        ScaleIntensityRanged,
+        SqueezeDimd,
+    )
+
+    each = Compose([
+        LoadImaged("image"),
+        EnsureChannelFirstd("image"),
+        RandSpatialCropSamplesd("image", (-1, -1, 1), DEPTH, random_size=False),
+        SqueezeDimd("image", -1),
+        ScaleIntensityRanged("image", 3000, 4000, 0, 1),
+    ])  # fmt: skip
+    rows: dict[str, Epoch] = {}
+    for name, kind in (("MONAI, Dataset, 2 workers", Dataset), ("MONAI, CacheDataset, 2 workers", CacheDataset)):
+        loader = DataLoader(
+            kind([{"image": file} for file in files], each),
+            batch_size=1,
+            shuffle=True,
+            num_workers=2,
+            multiprocessing_context="fork",
+            persistent_workers=True,
+        )
+        rows[name] = lambda epoch, loader=loader: (batch["image"] for batch in loader)
+    return rows
+
+
 # -------------------- rows
 
 
@@ -216,17 +345,18 @@ def compare(title: str, rows: dict[str, Epoch], rounds: int) -> None:
         for name, epoch in rows.items():
             found[name].append(rate(epoch, number))
     first = next(iter(found.values()))
-    print(f"\n{title}")
+    print(f"\n{title}, load {os.getloadavg()[0]:.1f}")
     for name, rates in found.items():
-        ratio = statistics.median(ours / theirs for ours, theirs in zip(first, rates, strict=True))
-        print(f"  {name:44} {statistics.median(rates):8.1f} windows/s   the first is {ratio:.2f} times as fast")
+        ratios = sorted(ours / theirs for ours, theirs in zip(first, rates, strict=True))
+        said = f"the first is {statistics.median(ratios):.2f} times as fast ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"  {name:44} {statistics.median(rates):8.1f} a second   {said}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scenes", type=int, default=6)
-    parser.add_argument("--only", choices=("grid", "random", "whole", "volumes"))
+    parser.add_argument("--only", choices=("grid", "random", "whole", "volumes", "deep"))
     arguments = parser.parse_args()
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     warnings.filterwarnings("ignore", message="Dataset has no geotransform")
@@ -237,6 +367,31 @@ def main() -> None:
                 one_case(files, kind, rounds=arguments.rounds)
         if arguments.only in (None, "volumes"):
             of_volumes(volumes(Path(folder) / "volumes", arguments.scenes), arguments.rounds)
+        if arguments.only in (None, "deep"):
+            deep_images(Path(folder) / "deep", 256)
+            of_deep_images(Path(folder) / "deep", arguments.rounds)
+
+
+def of_deep_images(folder: Path, rounds: int) -> None:
+    height, width, side = DEEP
+    workload = ap.Workload(
+        data=ap.ImagePairs(folder / "images", folder / "masks"),
+        ops=[
+            ap.Decode(1, dtype="uint16"),
+            ap.Resize(height, width),
+            ap.RandomCrop(side, side),
+            ap.RandomFlip(),
+            ap.Rescale(1 / 65535),
+        ],
+        batch_size=BATCH,
+    )
+    config = ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")
+    with ap.build_loader(workload, config) as loader:
+        rows = {
+            "autopipe, Threads(2)": loader.epoch,
+            "OpenCV in a pool of 2 threads": opencv_loop(folder),
+        }
+        compare("PNG files of 16 bits with masks, 640x512", rows, rounds)
 
 
 def of_volumes(files: list[str], rounds: int) -> None:
@@ -248,7 +403,7 @@ def of_volumes(files: list[str], rounds: int) -> None:
             "autopipe, Threads(2), keep=memory": autopipe(stack, files, "memory", size=size),
             f"PyDataset, {name}, 2 threads": py_dataset(lambda epoch: slices(files, epoch)[:FEW], read),
         }
-        compare(f"slices of {len(files)} packed volumes, load {os.getloadavg()[0]:.1f}", rows, rounds)
+        compare(f"slices of {len(files)} packed volumes", rows | monai(files), rounds)
 
 
 def one_case(files: list[str], kind: str, *, rounds: int) -> None:
@@ -269,6 +424,7 @@ def one_case(files: list[str], kind: str, *, rounds: int) -> None:
             "PyDataset, tifffile's asarray, 2 threads": py_dataset(few_of, by_tifffile),
             "tf.data, numpy_function, tifffile's asarray": tf_data(few_of, by_tifffile),
         }
+        rows |= torchgeo(files, random=random)
         if kind == "whole":  # each window unpacks all of its scene
             rows = {name: row for name, row in rows.items() if "tf.data" not in name}
         titles = {"grid": "grid", "random": "random positions", "whole": "random positions, scenes packed as a whole"}
