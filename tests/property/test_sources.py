@@ -8,12 +8,14 @@ import itertools
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from autopipe.errors import DataError
 from autopipe.workload.data import records
+from autopipe.workload.data.arrays import boxed
 from autopipe.workload.data.records import ExampleError, features, serialise
 from autopipe.workload.data.table import Table
 from autopipe.workload.data.tfrecords import TFRecords
@@ -69,6 +71,34 @@ def test_what_is_serialised_is_read(values: dict[str, bytes | int]) -> None:
         for key, value in values.items()
     }
     assert values == found
+
+
+class Held:
+    """A file in memory, and how much of it was read."""
+
+    def __init__(self, content: bytes, apart: int) -> None:
+        self._content, self.apart, self.taken = content, apart, 0
+
+    @property
+    def size(self) -> int:
+        return len(self._content)
+
+    def read(self, start: int, count: int) -> bytes:
+        self.taken += count
+        return self._content[start : start + count]
+
+
+@given(st.data(), st.lists(st.integers(1, 9), min_size=1, max_size=4), st.sampled_from([0, 16, 1000]))
+def test_a_part_of_an_array_in_a_file_is_that_of_the_array(data: st.DataObject, shape: list[int], apart: int) -> None:
+    array = np.arange(np.prod(shape), dtype=">u2").reshape(shape)
+    box = []
+    for size in shape[: data.draw(st.integers(1, len(shape)))]:
+        first = data.draw(st.integers(0, size - 1))
+        box.append(slice(first, data.draw(st.integers(first + 1, size))))
+    file = Held(b"abc" + array.tobytes(), apart)
+    found, wanted = boxed(file, 3, array.shape, array.dtype, box), array[tuple(box)]
+    np.testing.assert_array_equal(found, wanted)
+    assert file.taken <= 4 * wanted.nbytes or apart
 
 
 LABELS = st.text(min_size=1, max_size=8).map(str.strip).filter(bool).filter(lambda text: "\0" not in text)

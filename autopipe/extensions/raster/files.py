@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from autopipe.errors import DataError, shortened
 from autopipe.extensions.raster import rasters
-from autopipe.workload.data.paths import RULE, Place, is_url, located, located_pattern, shown
+from autopipe.workload.data import remote
+from autopipe.workload.data.paths import RULE, Place, is_url, located, located_pattern, scheme, shown
 
 _WILD: Final = re.compile(r"\*\*/|\*\*|\*|\?|\[[^\]]+\]")
 _MATCHES: Final = {"**/": "(.*/|)", "**": "(.*)", "*": "([^/]*)", "?": "([^/])"}
@@ -31,7 +32,7 @@ def scenes_of(parts: Mapping[str, Any]) -> list[tuple[str, ...]]:
         elif missing := [key for key in keys if key not in files]:
             raise DataError(
                 f"Each scene of `{first}` needs its `{name}`, but {len(missing)} have none, such as "
-                f"`{keys[missing[0]]}`, whose name is {missing[0]!r}; there are {shortened(sorted(files))}.",
+                f"`{shown(keys[missing[0]])}`, whose name is {missing[0]!r}; there are {shortened(sorted(files))}.",
                 hint="What wildcards stand for must be the same in both patterns: images/*.tif, masks/*_mask.tif.",
             )
     return [tuple(files[key] for files in found.values()) for key in keys]
@@ -55,28 +56,42 @@ def _listed(name: str, part: Any) -> dict[str, str]:
 
 
 def _matches(place: Place) -> dict[str, str]:
-    is_pattern = glob.has_magic(os.fspath(place)) and not os.path.lexists(located(place, warns=False))
-    text = located_pattern(place) if is_pattern else located(place)
-    if is_url(text):
-        raise DataError(f"Rasters must be files on a disk, but got `{shown(text)}`.", hint="Copy them to a disk.")
-    if not is_pattern and (not os.path.isdir(text) or rasters.is_zarr(text)):  # noqa: PTH112
+    given = located(place, warns=False)
+    is_web = is_url(given) and scheme(given) in ("http", "https")
+    # Behind the "?" of a web server is no wildcard, but a signature.
+    is_pattern = glob.has_magic(given.partition("?")[0] if is_web else os.fspath(place)) and not os.path.lexists(given)
+    text = given if is_url(given) else located_pattern(place) if is_pattern else located(place)
+    if not is_pattern and (_is_one(text) or is_web):
         return {"": text}
+    if is_url(text):
+        matching = list(remote.matching(text if is_pattern else f"{text}/*"))
+    elif is_pattern:
+        matching = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
+    else:
+        matching = [os.path.join(text, name) for name in sorted(os.listdir(text))]  # noqa: PTH118, PTH208
     if is_pattern:
         rule = _rule(text)
-        matching = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
         named = [("/".join(found.groups()), file) for file in matching if (found := rule.fullmatch(file))]
     else:
-        files = [os.path.join(text, name) for name in sorted(os.listdir(text))]  # noqa: PTH118, PTH208
         ending = re.compile(f"({'|'.join(map(re.escape, rasters.ENDINGS))})$", re.IGNORECASE)
-        named = [(ending.sub("", os.path.basename(file)), file) for file in files if ending.search(file)]  # noqa: PTH119
+        names = [(file.rpartition("/")[2], file) for file in matching if ending.search(file)]
+        named = [(ending.sub("", name), file) for name, file in names]
     by_name = dict(reversed(named))
     for key, file in named:
         if by_name[key] != file:
             raise DataError(
-                f"A part must have one raster of each scene, but `{by_name[key]}` and `{file}` are both {key!r}.",
+                f"A part must have one raster of each scene, but `{shown(by_name[key])}` and `{shown(file)}` are both "
+                f"{key!r}.",
                 hint="Give a pattern that takes one of them.",
             )
     return dict(named)
+
+
+def _is_one(text: str) -> bool:
+    """Return True for a raster, and not a folder of them."""
+    if is_url(text):
+        return text.lower().endswith(rasters.ENDINGS)
+    return not os.path.isdir(text) or rasters.is_zarr(text)  # noqa: PTH112
 
 
 def _rule(pattern: str) -> re.Pattern[str]:

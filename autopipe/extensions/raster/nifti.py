@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import io
 import math
-import os
 import struct
 from typing import Final
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError
+from autopipe.workload.data.paths import Ranges, Stream
 
 PACKED: Final = ".nii.gz"
 ENDINGS: Final = (".nii", PACKED)
@@ -54,12 +55,11 @@ class Header:
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_header(path: str) -> Header:
+def read_header(path: str, file: Ranges, *, is_packed: bool) -> Header:
     """Return the header of a file; raise DataError if it is damaged, or says more than the file can hold."""
-    is_packed = path.lower().endswith(PACKED)
-    size = os.stat(path).st_size  # noqa: PTH116  a string everywhere here
-    with gzip.open(path) if is_packed else open(path, "rb") as file:
-        header = parsed(path, file.read(max(_FIELDS)))
+    size, stream = file.size, io.BufferedReader(Stream(file))
+    with gzip.open(stream) if is_packed else stream as content:
+        header = parsed(path, content.read(max(_FIELDS)))
     if header.end > size * (_MOST_DEFLATED if is_packed else 1):
         raise DataError(
             f"`{path}` is cut short, or its header damaged: voxels of the shape {header.shape} and {header.dtype} end "
@@ -96,27 +96,28 @@ def parsed(path: str, content: bytes) -> Header:
     is_scaled = not (slope == 0 or math.isnan(slope) or (slope, intercept) == (1, 0))
     if is_scaled and not (math.isfinite(slope) and math.isfinite(intercept)):
         raise DataError(f"`{path}` has a damaged header: it scales voxels by {slope} and {intercept} (`scl_slope`).")
+    further = [count for count in axes[3:rank] if count > 1]  # channels are the fifth axis, behind a time of 1
     return Header(
-        shape=(*[1] * (3 - rank), *axes[:rank][::-1]),
+        shape=(*further[::-1], *[1] * (3 - rank), *axes[: min(rank, 3)][::-1]),
         dtype=np.dtype(f"{orders[0]}{_DTYPES[code]}"),
         offset=int(first),
         scaling=(slope, intercept) if is_scaled else None,
     )
 
 
-def unpacked(path: str, header: Header) -> NDArray[np.generic]:
+def unpacked(path: str, file: Ranges, header: Header) -> NDArray[np.generic]:
     """Return the voxels of a .nii.gz file as they are stored. Raise BadSampleError if it is cut short, and what gzip
     raises if it is damaged.
     """
     voxels = np.empty(header.shape, header.dtype)
     room = voxels.reshape(-1).view(np.uint8)
-    with gzip.open(path) as file:
-        file.seek(header.offset)
+    with gzip.open(io.BytesIO(file.read(0, file.size))) as content:
+        content.seek(header.offset)
         for at in range(0, len(room), _STEP_BYTES):
-            piece = file.read(min(_STEP_BYTES, len(room) - at))
+            piece = content.read(min(_STEP_BYTES, len(room) - at))
             if at + len(piece) < min(at + _STEP_BYTES, len(room)):
                 raise BadSampleError(f"`{path}` is cut short: unpacked, it ends before byte {header.end:,}.")
             room[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-        while file.read(_STEP_BYTES):  # to the end, where the checksum is
+        while content.read(_STEP_BYTES):  # to the end, where the checksum is
             pass
     return voxels

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import functools
+import io
 import itertools
 import math
 import os
@@ -20,22 +21,24 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from gzip import BadGzipFile
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, extra_module
 from autopipe.extensions.raster import nifti
-from autopipe.workload.data.arrays import boxed, npy_mapped
+from autopipe.workload.data import remote
+from autopipe.workload.data.arrays import boxed
 from autopipe.workload.data.columns import read_as
-from autopipe.workload.data.paths import OpenFile
+from autopipe.workload.data.paths import OpenFile, Ranges, Stream, is_url, shown
 
 TIFF: Final = (".tif", ".tiff", ".btf", ".tf8")
 ENDINGS: Final = (".npy", ".npz", *nifti.ENDINGS, *TIFF, ".zarr")
 _ZARR_FILES: Final = ("zarr.json", ".zarray", ".zgroup")
 _MOST_TILE_BYTES: Final = 1 << 31
 _GDAL_NODATA: Final = 42113  # the number of GDAL's own tag
+_PATIENCE_SECONDS: Final = 1.0  # with a request for a tile, which may never be answered: the next reader asks anew
 _STAYS_DAMAGED: Final = (BadSampleError, ValueError, EOFError, zlib.error, BadGzipFile, zipfile.BadZipFile)
 _Value = TypeVar("_Value")
 
@@ -48,8 +51,16 @@ class Kept:
         self._values: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._made: dict[Hashable, Future[Any]] = {}
 
-    def get(self, key: Hashable, make: Callable[[], _Value], cost: Callable[[_Value], int]) -> _Value:
-        """Return a value, made if it is not kept. Threads that ask for one that is being made wait for it."""
+    def get(
+        self,
+        key: Hashable,
+        make: Callable[[], _Value],
+        cost: Callable[[_Value], int],
+        patience_seconds: float | None = None,
+    ) -> _Value:
+        """Return a value, made if it is not kept. Threads that ask for one that is being made wait for it, but no
+        longer than their patience: then they make it, too.
+        """
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -58,8 +69,13 @@ class Kept:
             others, mine = self._made.get(key), Future[Any]()
             if others is None:
                 self._made[key] = mine
+        made: _Value
         if others is not None:
-            made: _Value = others.result()
+            try:
+                made = others.result(patience_seconds)
+            except TimeoutError:
+                made = make()
+                self._keep(key, made, cost(made))
             return made
         try:
             made = make()
@@ -77,10 +93,17 @@ class Kept:
         with self._lock:
             if taken > self._room and not self._least:
                 return
-            self._used += taken
+            self._used += taken - self._values.pop(key, (None, 0))[1]
             self._values[key] = made, taken
             while self._used > self._room and len(self._values) > self._least:
                 self._used -= self._values.popitem(last=False)[1][1]
+
+
+class _Lying(NamedTuple):
+    """An array that lies in a file, by what its format says."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,7 +131,7 @@ class Raster(abc.ABC):
     """An open raster or volume. Any number of threads may read it.
 
     Attributes:
-        path: the file, or the folder of a Zarr array.
+        path: the file, or the folder of a Zarr array, as messages show it; `key` is what it was opened by.
         shape: (height, width, bands), of a volume (depth, height, width, bands).
         dtype: of its pixels, in the byte order of this machine.
         nodata: the value of pixels without data as the file declares it; None if it does not.
@@ -126,7 +149,7 @@ class Raster(abc.ABC):
     is_whole = False
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path = self.key = path
 
     def window(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
         """Return the pixels of a part that lies inside, as an array of its own with as many axes as `shape`. Bands have
@@ -170,51 +193,45 @@ class Raster(abc.ABC):
 
 
 class _Plain(Raster):
-    """Pixels that lie in a file as they are, from its byte `start` on. `turned`: columns, not rows, lie together."""
+    """Pixels that lie in a file as they are."""
 
     def __init__(
-        self, path: str, start: int, shape: tuple[int, ...], dtype: Any, layout: Layout, *, turned: bool
+        self, path: str, file: Ranges, start: int, array: Any, layout: Layout, *, turned: bool = False
     ) -> None:
-        super().__init__(path)
-        self._described(shape, dtype, layout)
-        self._start, self._lying, self._turned = start, np.dtype(dtype), turned
-        self._in_planes = (layout.bands_first and self.shape[2] > 1) != turned
-        self._file = OpenFile(Path(path))
-
-    def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        rows, columns = place
-        wanted = range(self.shape[2]) if bands is None else bands
-        height, width, count = self.shape
-        sides, box = ((width, height), (columns, rows)) if self._turned else ((height, width), (rows, columns))
-        if self._in_planes:
-            starts = [self._start + band * height * width * self.dtype.itemsize for band in wanted]
-            found = np.stack([boxed(self._file, start, sides, self._lying, *box) for start in starts], 2)
-        else:
-            found = boxed(self._file, self._start, (*sides, count), self._lying, *box)[:, :, _as_slice(wanted)]
-        return np.array(found.swapaxes(0, 1) if self._turned else found, self.dtype, order="C")
-
-
-class _Mapped(Raster):
-    """Voxels that lie in a file as they are, which stays on disk."""
-
-    def __init__(self, path: str, array: np.memmap[Any, Any], layout: Layout) -> None:
+        """Read an array of the shape and dtype of `array` from byte `start` on. `turned`: as Fortran has it, with the
+        first axis together.
+        """
         super().__init__(path)
         self._described(array.shape, array.dtype, layout)
-        self._pixels = layout.bands_last(array.view(np.ndarray))
-        self._end = array.offset + array.nbytes
+        self._start, self._lying, self._file = start, np.dtype(array.dtype), file
+        end = start + math.prod(self.shape) * self.dtype.itemsize
+        if file.size < end:
+            raise BadSampleError(f"`{path}` is cut short: it ends at byte {file.size:,}, and its pixels at {end:,}.")
+        *inside, bands = range(len(self.shape))
+        in_front = layout.bands_first and self.shape[-1] > 1
+        axes = (bands, *inside) if in_front else (*inside, bands)
+        self._axes = axes[::-1] if turned else axes  # from the one whose pixels lie farthest apart
+        self._in_planes = self._axes[0] == bands
 
     def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        if os.stat(self.path).st_size < self._end:  # noqa: PTH116  to touch a page behind the end would end the process
-            raise BadSampleError(f"`{self.path}` is cut short: it ends before byte {self._end}.")
-        part = self._pixels[tuple(place)]
-        chosen = part if bands is None else part[..., list(bands)]
-        return np.array(chosen, self._dtype, order="C")
+        wanted = range(self.shape[-1]) if bands is None else bands
+        if self._in_planes:
+            found = np.concatenate([self._box((*place, slice(band, band + 1))) for band in wanted], -1)
+        else:
+            least, end = min(wanted), max(wanted) + 1
+            found = self._box((*place, slice(least, end)))[..., _as_slice([band - least for band in wanted])]
+        return np.array(found, self._dtype, order="C")
+
+    def _box(self, box: Sequence[slice]) -> NDArray[Any]:
+        shape, turned = tuple(self.shape[axis] for axis in self._axes), [box[axis] for axis in self._axes]
+        return boxed(self._file, self._start, shape, self._lying, turned).transpose(np.argsort(self._axes))
 
 
 class _Tiled(Raster):
     """Pixels in tiles, each packed for itself."""
 
     tile: tuple[int, ...]
+    _is_remote = False  # tiles are then waited for at the same time
 
     @abc.abstractmethod
     def unpacked(self, *place: int) -> NDArray[Any]:
@@ -231,15 +248,22 @@ class _Tiled(Raster):
     def _raw(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
         wanted = range(self.shape[-1]) if bands is None else bands
         out = np.empty((*(each.stop - each.start for each in place), len(wanted)), self._dtype)
-        for plane, into, within in _by_plane(wanted, self.tile[-1]):
-            for each in itertools.product(*map(crossed, place, self.tile)):
-                numbers, to, of = zip(*each, strict=True)
-                out[(*to, into)] = self._tile((*numbers, plane), kept)[(*of, within)]
+        parts = [
+            ((*numbers, plane), (*to, into), (*of, within))
+            for plane, into, within in _by_plane(wanted, self.tile[-1])
+            for each in itertools.product(*map(crossed, place, self.tile))
+            for numbers, to, of in [zip(*each, strict=True)]
+        ]
+        each_in_turn: Any = remote.at_once if self._is_remote and len(parts) > 1 else map
+        tiles = each_in_turn(lambda part: self._tile(part[0], kept), parts)
+        for tile, (_, to, of) in zip(tiles, parts, strict=True):
+            out[to] = tile[of]
         return out
 
     def _tile(self, place: tuple[int, ...], kept: Kept) -> NDArray[Any]:
+        patience = _PATIENCE_SECONDS if self._is_remote else None
         try:
-            return kept.get((self.path, *place), lambda: self._whole(place), lambda tile: tile.nbytes)
+            return kept.get((self.key, *place), lambda: self._whole(place), lambda tile: tile.nbytes, patience)
         except AutopipeError:
             raise
         except Exception as error:  # codecs raise many errors for damaged tiles
@@ -313,8 +337,8 @@ class _Whole(_Tiled):
             raise
 
 
-def _archive(path: str) -> NDArray[Any]:
-    with np.load(path, allow_pickle=False) as archive:
+def _archive(path: str, file: Ranges) -> NDArray[Any]:
+    with np.load(io.BytesIO(file.read(0, file.size)), allow_pickle=False) as archive:
         if len(archive.files) != 1:
             raise DataError(
                 f"`{path}` must hold one array, a raster, but holds {', '.join(archive.files) or 'none'}.",
@@ -324,18 +348,26 @@ def _archive(path: str) -> NDArray[Any]:
     return array
 
 
-def _nifti(path: str, axes: int) -> Raster:
-    if axes != 3:
+def _npy(path: str, file: Ranges, layout: Layout) -> Raster:
+    stream, header = io.BufferedReader(Stream(file)), np.lib.format
+    read = header.read_array_header_1_0 if header.read_magic(stream) == (1, 0) else header.read_array_header_2_0
+    shape, turned, dtype = read(stream)
+    return _Plain(path, file, stream.tell(), _Lying(shape, dtype), layout, turned=turned)
+
+
+def _nifti(path: str, file: Ranges, layout: Layout) -> Raster:
+    if layout.axes != 3:
         raise DataError(
             f"`{path}` holds a volume, of which windows need a size of three, (depth, height, width).",
             hint="size=(1, None, None) takes its slices, and size=(32, 64, 64) parts of it.",
         )
-    header, layout = nifti.read_header(path), Layout(axes, bands_first=True)
+    is_packed = path.lower().endswith(nifti.PACKED)
+    header, layout = nifti.read_header(path, file, is_packed=is_packed), Layout(3, bands_first=True)
     made: Raster
-    if path.lower().endswith(nifti.PACKED):
-        made = _Whole(path, header, functools.partial(nifti.unpacked, path, header), layout)
+    if is_packed:
+        made = _Whole(path, header, functools.partial(nifti.unpacked, path, file, header), layout)
     else:
-        made = _Mapped(path, np.memmap(path, header.dtype, "r", header.offset, header.shape), layout)
+        made = _Plain(path, file, header.offset, header, layout)
     made._scaled(header.scaling)
     return made
 
@@ -348,7 +380,7 @@ class _Tiff(_Tiled):
     volume, pages are the slices.
     """
 
-    def __init__(self, path: str, pages: Sequence[Any], axes: int) -> None:
+    def __init__(self, path: str, file: Ranges, pages: Sequence[Any], axes: int) -> None:
         super().__init__(path)
         first, self._is_stack = pages[0].keyframe, axes == 3
         if first.axes not in ("YX", "YXS", "SYX") or (len(pages) > 1 and first.axes != "YX" and not self._is_stack):
@@ -377,15 +409,14 @@ class _Tiff(_Tiled):
             )
         self._decode, self._tables = first.decode, first.jpegtables
         self._is_paged = in_pages
-        self.nodata = _declared(first)
-        self._file = OpenFile(Path(path))
+        self._file, self._is_remote = file, not isinstance(file, OpenFile)
 
     def unpacked(self, *numbers: int) -> NDArray[Any]:
         plane, row, column, *_ = numbers if self._is_stack else (numbers[2], *numbers[:2])
         place = row * self._across + column
         number = plane * self._a_plane + place
         offset, size = self._places[number]
-        if size and offset + size > os.fstat(self._file.descriptor).st_size:
+        if size and offset + size > self._file.size:
             raise BadSampleError(f"`{self.path}` is cut short: it ends before byte {offset + size}.")
         content = self._file.read(offset, size) if size else None
         tile, *_ = self._decode(content, place if self._is_paged else number, jpegtables=self._tables)
@@ -403,36 +434,48 @@ def _declared(page: Any) -> float | None:
         return None
 
 
-def _tiff(path: str, axes: int) -> Raster:
+def _tiff(path: str, file: Ranges, axes: int) -> Raster:
+    tifffile, stream = extra_module("raster", "tifffile"), Stream(file)
+    try:
+        with tifffile.TiffFile(io.BufferedReader(stream), name=path) as opened:
+            return _first_image(path, file, opened, axes)
+    finally:
+        if stream.failure is not None:  # tifffile goes on without a page that it cannot read
+            raise stream.failure
+
+
+def _first_image(path: str, file: Ranges, opened: Any, axes: int) -> Raster:
+    series = opened.series[0]
+    pages = list(series.pages)
+    if any(page is None for page in pages):
+        raise DataError(
+            f"`{path}` is a part of an image in several files, which are not read together.",
+            hint="Write the image as one file.",
+        )
+    first = pages[0].keyframe
+    _require_codec(path, first)
+    in_front = len(series.shape) - len(first.shape)
+    if axes == 3 and (in_front > 1 or first.axes not in ("YX", "YXS")):
+        raise DataError(
+            f"`{path}` must hold one volume, with its slices in pages, but has the axes {series.axes} of the shape "
+            f"{series.shape}, in pages of {first.axes}.",
+            hint="Save each time or channel as a file of its own, or the array as a .npy file.",
+        )
+    made: Raster
+    is_one = first.shape == series.shape or (axes == 3 and series.dataoffset is not None)
+    if is_one and first.is_final and first.dtype and first.dataoffsets[0]:  # 0: a tile that a sparse file leaves out
+        shape = series.shape if axes == 2 or in_front else (1, *first.shape)
+        start = series.dataoffset if axes == 3 and in_front else first.dataoffsets[0]
+        array = _Lying(shape, np.dtype(first.dtype).newbyteorder(opened.byteorder))
+        made = _Plain(path, file, start, array, Layout(axes, first.axes == "SYX"))
+    else:
+        made = _Tiff(path, file, pages, axes)
+    made.nodata = _declared(first)
+    return made
+
+
+def _require_codec(path: str, page: Any) -> None:
     tifffile = extra_module("raster", "tifffile")
-    with tifffile.TiffFile(path) as file:
-        series = file.series[0]
-        pages = [page for page in series.pages if page is not None]
-        first = pages[0].keyframe
-        _require_codec(path, tifffile, first)
-        in_front = len(series.shape) - len(first.shape)
-        if axes == 3 and (in_front > 1 or first.axes not in ("YX", "YXS")):
-            raise DataError(
-                f"`{path}` must hold one volume, with its slices in pages, but has the axes {series.axes} of the shape "
-                f"{series.shape}, in pages of {first.axes}.",
-                hint="Save each time or channel as a file of its own, or the array as a .npy file.",
-            )
-        if first.is_memmappable and (first.shape == series.shape or (axes == 3 and series.dataoffset is not None)):
-            dtype = np.dtype(first.dtype).newbyteorder(file.byteorder)
-            layout = Layout(axes, first.axes == "SYX")
-            plain: Raster
-            if axes == 2:
-                plain = _Plain(path, first.dataoffsets[0], first.shape, dtype, layout, turned=False)
-            else:
-                start = series.dataoffset if in_front else first.dataoffsets[0]
-                shape = series.shape if in_front else (1, *first.shape)
-                plain = _Mapped(path, np.memmap(path, dtype, "r", start, shape), layout)
-            plain.nodata = _declared(first)
-            return plain
-        return _Tiff(path, pages, axes)
-
-
-def _require_codec(path: str, tifffile: Any, page: Any) -> None:
     for table, number in (("DECOMPRESSORS", page.compression), ("UNPREDICTORS", page.predictor)):
         try:
             getattr(tifffile.TIFF, table)[number]
@@ -486,24 +529,31 @@ def opened(path: str, *, bands_first: bool, axes: int = 2) -> Raster:
         DataError: it is missing, damaged, compressed in a way that needs another package, or no raster.
         MissingExtraError: the library of its format is not installed.
     """
-    if not os.path.lexists(path):
+    is_remote, named, layout = is_url(path), shown(path), Layout(axes, bands_first)
+    if not is_remote and not os.path.lexists(path):
         raise DataError(f"The file `{path}` does not exist.")
-    name, layout = path.lower(), Layout(axes, bands_first)
-    with read_as(path, "a raster"):
-        if is_zarr(path):
+    with read_as(named, "a raster"):
+        if not is_remote and is_zarr(path):
             return _Zarr(path, layout)
-        if name.endswith(".npy"):
-            array = npy_mapped(Path(path))
-            if axes == 3:
-                return _Mapped(path, array, layout)
-            turned = not array.flags.c_contiguous
-            return _Plain(path, array.offset, array.shape, array.dtype, layout, turned=turned)
-        if name.endswith(".npz"):
-            return _Whole(path, _archive(path), functools.partial(_archive, path), layout)
-        if name.endswith(nifti.ENDINGS):
-            return _nifti(path, axes)
-        if name.endswith(TIFF):
-            return _tiff(path, axes)
+        file: Ranges = remote.Object(path) if is_remote else OpenFile(Path(path))
+        made = _of_file(named.removesuffix("?…"), file, layout)
+        made.key = path
+        return made
+
+
+def _of_file(path: str, file: Ranges, layout: Layout) -> Raster:
+    name = path.lower()
+    if name.endswith(".npy"):
+        return _npy(path, file, layout)
+    if name.endswith(".npz"):
+        load = functools.partial(_archive, path, file)
+        return _Whole(path, load(), load, layout)
+    if name.endswith(nifti.ENDINGS):
+        return _nifti(path, file, layout)
+    if name.endswith(TIFF):
+        return _tiff(path, file, layout.axes)
+    if name.endswith(".zarr") and is_url(path):
+        raise DataError(f"A Zarr array must be on a disk, but got `{path}`.", hint="Copy it to a disk.")
     raise DataError(
         f"`{path}` must be a raster, by its ending {', '.join(ENDINGS)}.",
         hint="Convert it, say by `gdal_translate -of COG`.",

@@ -21,13 +21,9 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.files import scenes_of
 from autopipe.extensions.raster.rasters import Kept, Raster
+from autopipe.workload.data import remote
 from autopipe.workload.data.images import check_split, part_of
-from autopipe.workload.data.paths import (
-    PathList,
-    Place,
-    short_digest,
-    spread,
-)
+from autopipe.workload.data.paths import PathList, Place, is_url, short_digest, shown, spread
 from autopipe.workload.data.source import Pieces
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, parts, through_python
@@ -60,13 +56,15 @@ class Windows:
     file: only what a header scales becomes float32, or float64 from 32 bits on. A .nii.gz is unpacked as a whole, for
     each slice if they come in any order: take `ap.Workload(shuffle=ap.Blocks())`.
 
-    TIFF and Zarr need the extra `raster`. Each process keeps up to 64 MiB of unpacked tiles, for windows that share
-    them; of files that are packed as a whole up to 512 MiB, and the last one of each part if it is larger. `keep` holds
-    the windows of a grid, and of windows at random positions the whole scenes, unpacked, but not volumes.
+    TIFF and Zarr need the extra `raster`, URLs the extra `remote`. Each process keeps up to 64 MiB of unpacked tiles,
+    for windows that share them; of files that are packed as a whole up to 512 MiB, and the last one of each part if it
+    is larger. `keep` holds the windows of a grid, and of windows at random positions the whole scenes, unpacked, but
+    not volumes.
 
     Args:
         x: a folder, a pattern such as "scenes/*.tif", or a list of paths; a dictionary of them by the names of the
-            model's inputs. A relative path starts at the folder of the script that writes it.
+            model's inputs. URLs, too, but of Zarr arrays. A relative path starts at the folder of the script that
+            writes it.
         y: the same for the masks, or other targets of each pixel; None for x alone. Scenes are matched by the text for
             which the wildcards of a pattern stand, by the file's name without ending in a folder, and in lists by
             their order. A target of one band has the shape (height, width).
@@ -140,7 +138,8 @@ class Windows:
         scenes = scenes_of(dict(zip(self._names, (part for slot in given for part in slot.values()), strict=True)))
         if subset is not None and split_by == "scene" and validation_split is not None:
             scenes = [scenes[at] for at in sorted(part_of(len(scenes), "scenes", validation_split, subset, seed))]
-        self._paths = [PathList("/", [_entry(path) for path in part]) for part in zip(*scenes, strict=True)]
+        self._paths = [_listed(part) for part in zip(*scenes, strict=True)]
+        self.remote = next((each.remote for each in self._paths if each.remote is not None), None)
         self._chosen: NDArray[np.int64] | None = None
         self._look(scenes)
         if subset is not None and split_by == "window" and validation_split is not None:
@@ -152,19 +151,20 @@ class Windows:
         self._parts: list[_Alike] = []
         self._is_whole = False  # whether a file is packed as a whole
         sizes = np.empty((len(scenes), len(self._size)), np.int64)
-        for number, paths in enumerate(scenes):
-            found = [self._opened(path) for path in paths]
+        each_in_turn: Any = map if self.remote is None else remote.at_once
+        rasters_of = each_in_turn(lambda paths: [self._opened(path) for path in paths], scenes)
+        for number, found in enumerate(rasters_of):
             sizes[number] = whole = found[0].shape[:-1]
             for name, raster in zip(self._names, found, strict=True):
                 if raster.shape[:-1] != whole:
                     raise DataError(
-                        f"`{name}` must have the height and width of the scene, {_by(whole)} as `{paths[0]}`, but "
+                        f"`{name}` must have the height and width of the scene, {_by(whole)} as `{found[0].path}`, but "
                         f"`{raster.path}` has {_by(raster.shape[:-1])}.",
                         hint="Bring it to the same grid, say by `gdalwarp -te ... -ts ...`.",
                     )
             if any(has < wanted for has, wanted in zip(whole, self._size, strict=True) if wanted is not None):
                 raise DataError(
-                    f"A window must fit in its scene, but size={self._size}, and `{paths[0]}` has {_by(whole)}.",
+                    f"A window must fit in its scene, but size={self._size}, and `{found[0].path}` has {_by(whole)}.",
                     hint="Take smaller windows, or leave the scene out.",
                 )
             self._require_alike(found)
@@ -222,7 +222,7 @@ class Windows:
                 raise DataError(
                     'split_by="window" needs windows that do not overlap, or pixels of the training are validated on, '
                     f"but size={self._size}, stride={self._stride}, edge={self._edge!r}, and "
-                    f"`{self._path(0, scene)}` has {_by(whole)}.",
+                    f"`{self._paths[0].text(scene)}` has {_by(whole)}.",
                     hint='Take split_by="scene"; or edge="dropped" and a stride of at least the size.',
                 )
 
@@ -237,7 +237,7 @@ class Windows:
 
     def __repr__(self) -> str:
         what = "a grid" if self._random is None else "random positions"
-        return f"Windows({len(self)} in {what} of {len(self._sizes)} scenes, {self._path(0, 0)!r} the first)"
+        return f"Windows({len(self)} in {what} of {len(self._sizes)} scenes, {self._paths[0].text(0)!r} the first)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "pieces"} | {"_kept": None}
@@ -259,10 +259,12 @@ class Windows:
             raster = opened.get(path, lambda: self._again(path, alike, scene), lambda _: 1)
             found = raster.window(place, self._bands[number], tiles)
         except AutopipeError as error:
-            raise BadSampleError(f"{error.message} It was read for {_named(place)}.", hint=error.hint) from error
+            # A server that fails is not the sample's fault, which else would be skipped.
+            kind = DataError if is_url(path) and not isinstance(error, BadSampleError) else BadSampleError
+            raise kind(f"{error.message} It was read for {_named(place)}.", hint=error.hint) from error
         except Exception as error:  # libraries raise many errors for damaged files
             raise BadSampleError(
-                f"{_named(place)} of `{path}` cannot be read: {type(error).__name__}: {error}"
+                f"{_named(place)} of `{shown(path)}` cannot be read: {type(error).__name__}: {error}"
             ) from error
         if self._nodata[number] is not None and raster.nodata is not None:
             found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
@@ -276,7 +278,7 @@ class Windows:
         raster = self._opened(path)
         if raster.shape[:-1] != tuple(self._whole[scene]) or raster.dtype != alike.dtype:
             raise BadSampleError(
-                f"`{path}` was replaced: it has {_by(raster.shape[:-1])} pixels of {raster.dtype}, and had "
+                f"`{raster.path}` was replaced: it has {_by(raster.shape[:-1])} pixels of {raster.dtype}, and had "
                 f"{_by(self._whole[scene])} of {alike.dtype}.",
                 hint="Open the source again.",
             )
@@ -326,26 +328,33 @@ class Windows:
 
     def name(self, index: int) -> str:
         scene, inside = self._place(index)
-        path = self._path(0, scene)
+        path = self._paths[0].text(scene)
         if self._random is not None:
             return f"random window {inside} of {path}"
         return f"{_named(self._around(scene, self._grid(scene, inside)))} of {path}"
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
         scenes = range(len(self._sizes)) if indices is None else sorted({self._place(index)[0] for index in indices})
-        return [
-            rasters.metadata_file(self._path(number, scene)) for number in range(len(self._names)) for scene in scenes
-        ]
+        local = [number for number, paths in enumerate(self._paths) if paths.remote is None]
+        return [rasters.metadata_file(self._path(number, scene)) for number in local for scene in scenes]
+
+    def mean_bytes(self) -> float:
+        """Return the mean bytes of a window's pixels."""
+        parts = zip(self._parts, self._bands, strict=True)
+        pixel = sum(alike.dtype.itemsize * len(chosen or range(alike.bands)) for alike, chosen in parts)
+        return float(np.average(self._extents.prod(axis=1), weights=np.diff(self._starts))) * pixel
 
     def digest(self) -> str:
         """Describe the files (names, sizes, times; of Zarr those of its metadata) and how windows are cut."""
-        files = self.files()
-        root = os.path.commonpath([Path(file).parent for file in files])
-        entries = [(b"", os.fsencode(os.path.relpath(file, root))) for file in files]
+        files, described = self.files(), [paths.digest() for paths in self._paths if paths.remote is not None]
+        if files:
+            root = os.path.commonpath([Path(file).parent for file in files])
+            entries = [(b"", os.fsencode(os.path.relpath(file, root))) for file in files]
+            described.append(PathList(root, entries).digest())
         cut = (self._size, self._stride, self._edge, self._random, self._bands, self._nodata, self._bands_first)
         part = [] if np.array_equal(self._sizes, self._whole) else [self._sizes.tolist()]
         said = repr((cut, self._names, None if self._chosen is None else self._chosen.tolist(), *part))
-        return f"{PathList(root, entries).digest()} windows={short_digest(said.encode())} count={len(self)}"
+        return f"{' '.join(described)} windows={short_digest(said.encode())} count={len(self)}"
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
         return None
@@ -384,9 +393,7 @@ class Windows:
         share, high = count / len(self.pieces), int(self.pieces._extents[0, 0])
         scenes = list(spread(len(self._sizes), max(2, math.ceil(share * len(self._sizes)))))
         made = copy.copy(self)
-        made._paths = [
-            PathList("/", [_entry(self._path(number, scene)) for scene in scenes]) for number in range(len(self._names))
-        ]
+        made._paths = [_listed([self._path(number, scene) for scene in scenes]) for number in range(len(self._names))]
         made._whole, made._sizes = self._whole[scenes], self._sizes[scenes]
         rows = np.ceil(share * len(self._sizes) / len(scenes) * made._sizes[:, 0] / high).astype(np.int64) * high
         made._sizes[:, 0] = np.minimum(np.maximum(rows, high), made._sizes[:, 0])
@@ -490,9 +497,15 @@ class _Alike:
         return cls(raster.path, raster.shape[-1], raster.dtype, raster.nodata, raster.tile)
 
 
-def _entry(path: str) -> tuple[bytes, bytes]:
-    folder, _, name = os.fsencode(os.path.abspath(path)).rpartition(b"/")  # noqa: PTH100
-    return folder or b"/", name
+def _listed(paths: Sequence[str]) -> PathList:
+    """Return paths or URLs as a list; raise DataError if a URL leads to nothing."""
+    if any(map(is_url, paths)):
+        infos = remote.asked(list(dict.fromkeys(paths)))
+        root, found = remote.named(infos)
+        by_url = dict(zip(infos, found, strict=True))
+        return remote.ObjectList(root, [by_url[path] for path in paths])
+    split = [os.fsencode(os.path.abspath(path)).rpartition(b"/") for path in paths]  # noqa: PTH100
+    return PathList("/", [(folder or b"/", name) for folder, _, name in split])
 
 
 def _named(place: Sequence[slice]) -> str:

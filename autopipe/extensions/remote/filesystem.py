@@ -69,7 +69,10 @@ def read(url: str | bytes, start: int | None = None, end: int | None = None) -> 
     if not content:
         raise BadSampleError(f"`{shown(url)}` {f'ends before byte {start}' if start else 'is empty (0 bytes)'}.")
     if start is not None and end is not None and len(content) > end - start:
-        raise DataError(f"The server of `{shown(url)}` cannot send a part of a file, which reading records needs.")
+        raise DataError(
+            f"The server of `{shown(url)}` cannot send a part of a file, which is how it is read.",
+            hint="Copy the file to a disk, or to a server that answers to `Range`.",
+        )
     return content
 
 
@@ -89,7 +92,9 @@ def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeE
     """Return the error for an exception of a file system about a URL."""
     if isinstance(error, AutopipeError):
         return error
-    place = f"`{shown(url)}`"
+    place, cause = f"`{shown(url)}`", error.__cause__
+    if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and _is_of_the_web(cause):
+        error = cause  # fsspec says so of whatever a web server answers, or does not, when it is asked about a file
     if isinstance(error, FileNotFoundError) and done == "read":
         return BadSampleError(f"{place} does not exist.")
     if isinstance(error, PermissionError) or getattr(error, "status", None) in (401, 403):
@@ -99,6 +104,13 @@ def failure(url: str | bytes, error: Exception, done: str = "read") -> AutopipeE
     return DataError(
         f"{place} cannot be {done}: {_text(error)}", hint="Check the address and the network, and try again."
     )
+
+
+def _is_of_the_web(error: Exception) -> bool:
+    """Return True for a failure of a request to a web server, but not for its answer that there is no such file."""
+    gone = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.GONE)
+    is_of_aiohttp = type(error).__module__.partition(".")[0] == "aiohttp"
+    return isinstance(error, TimeoutError) or (is_of_aiohttp and getattr(error, "status", None) not in gone)
 
 
 def _is_behind_the_end(error: Exception) -> bool:

@@ -183,7 +183,7 @@ class Column:
         shape, dtype = self._field.shape, self._field.dtype
         assert shape is not None  # of a piece out of which samples are cut
         assert dtype is not None
-        return boxed(self._file, self._starts[row], shape, dtype, rows, columns)
+        return boxed(self._file, self._starts[row], shape, dtype, (rows, columns))
 
     def place(self, row: int) -> tuple[int, ...]:
         """Return where the part of a sample lies on a disk, as the members of a `native.SPAN`."""

@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, StorageError
+from autopipe.errors import StorageError
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.form import Column, Folder, Shard, Storage, shard_file
 from autopipe.workload.data import remote
-from autopipe.workload.data.paths import OpenFile, shown
+from autopipe.workload.data.paths import OpenFile
 from autopipe.workload.data.records import HEADER_BYTES, frame, serialise
 from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
 
@@ -59,7 +59,7 @@ class TFRecord(Storage):
     def open(self, folder: Folder, spec: SampleSpec, number: int) -> Shard:
         table: NDArray[Any] = np.load(io.BytesIO(folder.read(shard_file(_INDEX, number))), allow_pickle=False)
         file = folder / shard_file(_RECORDS, number)
-        opened = _Object(file.place) if file.path is None else OpenFile(file.path)
+        opened = remote.Object(file.place) if file.path is None else OpenFile(file.path)
         entries = iter(table.reshape(len(table), -1, 2).swapaxes(0, 1))  # as many as parts that there are
         columns: list[Any] = []
         for key, field in zip(_keys(spec), spec.columns, strict=True):
@@ -69,19 +69,6 @@ class TFRecord(Storage):
             starts, lengths = (np.ascontiguousarray(each).data for each in next(entries).T)  # Python integers
             columns.append(starts if key == LABEL_KEY else Column(field, opened, starts, lengths))
         return columns
-
-
-class _Object:
-    """A file behind a URL: each part of a record is a request, and there is no connection to keep."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def read(self, start: int, count: int) -> bytes:
-        content = remote.reader(self._url).read(self._url, start, start + count)
-        if len(content) != count:
-            raise BadSampleError(f"`{shown(self._url)}` is cut short: it has no {count} bytes at byte {start}.")
-        return content
 
 
 def _fits(y: Field) -> bool:

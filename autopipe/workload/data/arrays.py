@@ -8,9 +8,10 @@ Archives are in `columns`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -261,20 +262,27 @@ class _Rows:
         return described if self.file is None else (*described, f"time={self.file.stat().st_mtime_ns}")
 
 
-def boxed(
-    file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], rows: slice, columns: slice
-) -> NDArray[Any]:
-    """Read a part of an array (height, width, ...) that lies in a file from byte `start` on; it may be read-only. Raise
-    BadSampleError if the file ends before. It is not mapped: one that is cut meanwhile would end the process.
+def boxed(file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], box: Sequence[slice]) -> NDArray[Any]:
+    """Read a part of an array that lies in a file from byte `start` on, by slices of its first axes; it may be
+    read-only. Raise BadSampleError if the file ends before. It is not mapped: one that is cut meanwhile would end the
+    process.
     """
-    high, wide, whole = rows.stop - rows.start, columns.stop - columns.start, shape[1]
-    pixel = math.prod(shape[2:]) * dtype.itemsize
-    if whole <= _NARROW * wide:
-        content = file.read(start + rows.start * whole * pixel, high * whole * pixel)
-        return np.frombuffer(content, dtype).reshape(high, whole, *shape[2:])[:, columns]
-    first = start + columns.start * pixel
-    content = b"".join([file.read(first + row * whole * pixel, wide * pixel) for row in range(rows.start, rows.stop)])
-    return np.frombuffer(content, dtype).reshape(high, wide, *shape[2:])
+    box = (*box, *map(slice, [0] * (len(shape) - len(box)), shape[len(box) :]))
+    sizes = [each.stop - each.start for each in box]
+    axis, taken, wanted = len(shape) - 1, dtype.itemsize, dtype.itemsize  # bytes behind `axis`, which are read whole
+    while axis and shape[axis] * taken <= max(file.apart, _NARROW * sizes[axis] * wanted):
+        taken, wanted, axis = taken * shape[axis], wanted * sizes[axis], axis - 1
+    out: NDArray[Any] | None = None
+    for place in itertools.product(*(range(each.start, each.stop) for each in box[:axis])):
+        first = int(np.ravel_multi_index((*place, box[axis].start), shape[: axis + 1]))
+        content = file.read(start + first * taken, sizes[axis] * taken)
+        piece = np.frombuffer(content, dtype).reshape(-1, *shape[axis + 1 :])[(slice(None), *box[axis + 1 :])]
+        if axis == 0:
+            return piece
+        out = np.empty(sizes, dtype) if out is None else out
+        out[tuple(at - each.start for at, each in zip(place, box, strict=False))] = piece
+    assert out is not None
+    return out
 
 
 def npy_mapped(file: Path) -> np.memmap[Any, Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import io
 import itertools
 import os
 import re
@@ -22,10 +23,10 @@ import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import unquote
 
-from autopipe.errors import BadSampleError, DataError, DataWarning, near, printable
+from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, near, printable
 
 # -------------------- URLs
 
@@ -199,6 +200,7 @@ def images_in(folder: Path) -> list[str]:
 
 _LIKE_A_FILE = re.compile(rb"\.(?:[a-z]{2,5}|[A-Z]{2,5})$")  # as "001.Albatross" and "set.v2" are not
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_MOST_BLOCKS = 64
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
 
 
@@ -312,7 +314,17 @@ def read_at(descriptor: int, count: int, start: int) -> bytes:
 
 
 class Ranges(Protocol):
-    """A file that is read by ranges."""
+    """A file that is read by ranges.
+
+    Attributes:
+        size: of the file now.
+        apart: bytes between two ranges that are read along with them, since another read would take longer.
+    """
+
+    apart: int
+
+    @property
+    def size(self) -> int: ...
 
     def read(self, start: int, count: int) -> bytes:
         """Return some bytes; raise BadSampleError if they cannot be read, or the file ends before."""
@@ -322,9 +334,15 @@ class Ranges(Protocol):
 class OpenFile:
     """A file on a disk that stays open and is read by ranges, by many threads at once."""
 
+    apart = 1 << 12  # what a disk reads at least
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self.descriptor = os.open(path, os.O_RDONLY)
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
 
     def read(self, start: int, count: int) -> bytes:
         """Return `count` bytes from `start`; raise BadSampleError if they cannot be read, or the file ends before."""
@@ -339,6 +357,50 @@ class OpenFile:
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit, `os` may be gone before this is
         if hasattr(self, "descriptor"):
             close(self.descriptor)
+
+
+class Stream(io.RawIOBase):
+    """A file that is read by ranges as libraries want it: with a place, and in small pieces, for which blocks are kept.
+
+    Attributes:
+        failure: the first error of a range; a library may have gone on without it.
+    """
+
+    failure: AutopipeError | None = None
+
+    def __init__(self, file: Ranges) -> None:
+        self._file, self._size, self._at, self._blocks = file, file.size, 0, dict[int, bytes]()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, room: Any) -> int:
+        count = max(0, min(len(room), self._size - self._at))
+        try:
+            is_large = count > self._file.apart
+            content = self._file.read(self._at, count) if is_large else self._of_block(count)
+        except AutopipeError as error:
+            self.failure = self.failure or error
+            raise
+        room[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+    def _of_block(self, count: int) -> bytes:
+        size = self._file.apart
+        number, first = divmod(self._at, size)
+        if count and number not in self._blocks:
+            if len(self._blocks) == _MOST_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            self._blocks[number] = self._file.read(number * size, min(size, self._size - number * size))
+        return self._blocks.get(number, b"")[first : first + count]
 
 
 def require_regular(path: bytes, status: os.stat_result) -> None:

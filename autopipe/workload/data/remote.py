@@ -82,6 +82,35 @@ def _reader(protocol: str) -> Reader:
     raise DataError(f"No package that is installed reads URLs such as `{protocol}://`.", hint=hint)
 
 
+class Object:
+    """An object behind a URL that is read by ranges: each is a request, and there is no connection to keep."""
+
+    apart = 1 << 16
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @functools.cached_property
+    def size(self) -> int:
+        info = reader(self._url).attempt(self._url, lambda system: system.info(self._url))
+        size, _ = size_and_tag(info)
+        if size < 0:
+            raise DataError(
+                f"The server of `{shown(self._url)}` does not say how large it is, which is needed to read a part.",
+                hint="Copy it to a disk, or to a server that sends a Content-Length.",
+            )
+        return size
+
+    def read(self, start: int, count: int) -> bytes:
+        """Return `count` bytes from `start`; raise BadSampleError if the object is gone or ends before, and DataError
+        if the server does not send them.
+        """
+        content = reader(self._url).read(self._url, start, start + count)
+        if len(content) != count:
+            raise BadSampleError(f"`{shown(self._url)}` is cut short: it has no {count} bytes at byte {start}.")
+        return content
+
+
 class ObjectList(PathList):
     """URLs, 20 bytes each and the object's own name. A pickle holds them and no connection."""
 
@@ -303,5 +332,5 @@ def _require_listing(url: bytes) -> None:
     if scheme(url) in _NO_LISTING:
         raise DataError(
             f"A web server cannot list what is below `{shown(url)}`.",
-            hint="Name each file in a table, as a URL: ap.Table(csv, path=..., label=...).",
+            hint="Name each file by its URL: in a list, or in a table for ap.Table(csv, path=..., label=...).",
         )

@@ -206,9 +206,9 @@ def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     whole = nifti.unpacked
 
-    def noted(path: str, header: nifti.Header) -> Any:
+    def noted(path: str, *given: Any) -> Any:
         names.append(Path(path).name)
-        return whole(path, header)
+        return whole(path, *given)
 
     monkeypatch.setattr(nifti, "unpacked", noted)
     return names
@@ -262,6 +262,25 @@ def test_threads_that_need_the_same_volume_wait_for_the_first_of_them() -> None:
         go.set()
         assert [each.result(60) for each in (first, *others)] == [7] * 4
     assert made == ["a"]
+
+
+def test_a_thread_whose_patience_is_over_makes_the_value_for_itself() -> None:
+    kept, started, go = rasters.Kept(100), threading.Event(), threading.Event()
+
+    def stalled() -> str:
+        started.set()
+        assert go.wait(60)
+        return "late"
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(kept.get, "a", stalled, lambda _: 60)
+        assert started.wait(60)
+        assert kept.get("a", lambda: "own", lambda _: 60, 0.0) == "own"
+        assert kept.get("a", lambda: "none", lambda _: 60) == "own"
+        go.set()
+        assert first.result(60) == "late"
+    assert kept.get("b", lambda: "b", lambda _: 40) == "b"
+    assert kept.get("a", lambda: "gone", lambda _: 60) == "late"
 
 
 def test_an_error_reaches_all_threads_that_waited_and_the_next_one_tries_anew() -> None:

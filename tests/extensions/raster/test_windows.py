@@ -152,6 +152,14 @@ def test_overviews_and_smaller_images_behind_the_first_are_left_alone(tmp_path: 
     assert_pixels(Windows(tmp_path / "a.tif", size=24))
 
 
+def test_the_bytes_of_a_sample_are_those_of_a_window_also_at_random_positions(tmp_path: Path) -> None:
+    image, mask = tiled(tmp_path / "a.tif"), saved(tmp_path / "mask.npy", SCENE[:, :, 0].astype(np.uint8))
+    for random in (None, 5):
+        data = Windows(image, mask, size=(10, 20), random=random, bands=(1, 4))
+        assert source.mean_bytes(data) == 10 * 20 * (2 * 2 + 1)
+    assert source.mean_bytes(Windows([image, saved(tmp_path / "b.npy", SCENE[:30])], size=(30, None))) == 30 * 90 * 12
+
+
 def test_bands_are_taken_by_number_in_the_order_wanted(tmp_path: Path) -> None:
     for path in (
         saved(tmp_path / "a.npy"),
@@ -511,8 +519,6 @@ def test_places_without_scenes_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.jp2").write_bytes(b"")
     with pytest.raises(DataError, match="must be a raster, by its ending"):
         Windows(tmp_path / "a.jp2", size=16)
-    with pytest.raises(DataError, match=r"files on a disk, but got `s3://bucket/a\.tif`"):
-        Windows("s3://bucket/a.tif", size=16)
 
 
 def test_files_that_hold_no_raster_are_named(tmp_path: Path) -> None:

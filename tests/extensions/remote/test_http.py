@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
-import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,66 +11,19 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.measure.fingerprint import storage_of
 from autopipe.workload.data.records import frame, serialise
+from tests.fakes.web import CUT, Server, serving
 
-CUT = 0  # in place of a status: no answer, and the connection closed
 FILES = {f"/photos/{number}.jpg": b"image %d" % number for number in range(4)}
 RECORDS = b"".join(
     frame(serialise({"image/encoded": b"image %d" % number, "image/class/label": number})) for number in range(4)
 )
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Attributes:
-    files: what it has, by path.
-    status: what it answers for each path; 200 where none is given.
-    ranges: whether it can send a part of a file.
-    """
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files = dict(FILES)
-        self.status: dict[str, int] = {}
-        self.ranges = True
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-    timeout = 60
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        status = self.server.status.get(path, 200 if path in self.server.files else 404)
-        content = self.server.files.get(path, b"") if status == 200 else b"no"
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        if asked and status == 200 and self.server.ranges:
-            status, content = 206, content[int(asked[1]) : int(asked[2]) + 1 if asked[2] else None]
-        if status == CUT:
-            self.close_connection = True
-            return
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(content)
-
-    do_HEAD = do_GET
-
-
 @pytest.fixture
 def web() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
+    with serving() as server:
+        server.files.update(FILES)
         yield server
-        server.shutdown()
-        thread.join(60)
 
 
 @pytest.fixture
@@ -117,6 +67,16 @@ def test_what_a_server_refuses_or_cuts_is_not_the_samples_fault(
     with pytest.raises(DataError, match=message) as caught:
         data.read(1)
     assert not isinstance(caught.value, BadSampleError)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "message"), [(500, "cannot be read"), (403, "is denied"), (404, "are missing")])
+def test_what_a_server_answers_when_it_is_asked_about_files_is_told(
+    web: Server, table: Path, status: int, message: str
+) -> None:
+    web.status["/photos/1.jpg"] = status
+    with pytest.raises(DataError, match=message) as caught:
+        ap.Table(table)
     assert "hunter2" not in str(caught.value)
 
 

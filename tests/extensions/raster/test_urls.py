@@ -1,0 +1,214 @@
+"""Scenes and volumes behind URLs: the same windows as from a disk, of which only what is needed is read; and what is
+said of servers that fail.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+import tifffile
+import zarr
+
+import autopipe as ap
+from autopipe.errors import BadSampleError, DataError
+from autopipe.extensions.raster.windows import Windows
+from autopipe.measure.fingerprint import storage_of
+from autopipe.workload.data import source
+from tests.fakes.nifti import nii
+from tests.fakes.web import CUT, Server, serving
+
+aiohttp = pytest.importorskip("aiohttp")
+
+SCENE = np.random.default_rng(0).integers(0, 60_000, (512, 640, 3)).astype(np.uint16)
+VOLUME = np.random.default_rng(0).integers(-900, 3000, (6, 20, 30)).astype(np.int16)
+TILES = {"tile": (128, 128), "compression": "zlib", "photometric": "minisblack", "planarconfig": "contig"}
+
+
+@pytest.fixture
+def web() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def cloud_optimized(path: Path) -> Path:
+    """Write a scene with an overview, whose pages are in front, as GDAL lays out a COG."""
+    with tifffile.TiffWriter(path, bigtiff=True) as file:
+        file.write(SCENE, **TILES)
+        file.write(SCENE[::2, ::2], subfiletype=1, **TILES)
+    return path
+
+
+@pytest.fixture
+def scene(web: Server, tmp_path: Path) -> str:
+    """The URL of a scene, which is signed."""
+    web.files["/a.tif"] = cloud_optimized(tmp_path / "a.tif").read_bytes()
+    return f"{web.url}/a.tif?signature=hunter2"
+
+
+def assert_same(url: str, path: Path, **options: Any) -> None:
+    here, there = Windows(path, **options), Windows(url, **options)
+    assert len(here) == len(there)
+    for number in range(len(here)):
+        np.testing.assert_array_equal(there.read(number), here.read(number))
+
+
+def test_of_a_scene_a_window_reads_its_own_tiles_and_each_once(web: Server, scene: str, tmp_path: Path) -> None:
+    data = Windows(scene, size=128, stride=64)
+    with tifffile.TiffFile(tmp_path / "a.tif") as file:
+        tiles = dict(zip(file.pages.first.dataoffsets, file.pages.first.databytecounts, strict=True))
+    data.read(0)
+    web.asked.clear()
+    np.testing.assert_array_equal(data.read(1), SCENE[:128, 64:192])
+    (asked,) = web.asked
+    assert tiles[asked[1]] == asked[2] - asked[1] + 1
+    web.asked.clear()
+    np.testing.assert_array_equal(data.read(14), SCENE[64:192, 320:448])
+    assert len(web.asked) == 4
+    assert {asked[1] for asked in web.asked} <= tiles.keys()
+    assert (storage_of(data), data.files()) == ("http", [])
+
+
+def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) -> None:
+    few = SCENE[:70, :90]
+    tifffile.imwrite(tmp_path / "tiles.tif", few, **TILES | {"compression": "lzw", "predictor": True})
+    tifffile.imwrite(tmp_path / "plain.tif", few, photometric="rgb", compression=None, byteorder=">")
+    planes = np.moveaxis(few, 2, 0)
+    tifffile.imwrite(tmp_path / "planes.tif", planes, photometric="minisblack", compression="zlib", rowsperstrip=9)
+    np.save(tmp_path / "a.npy", few)
+    np.save(tmp_path / "turned.npy", np.asfortranarray(few))
+    np.savez_compressed(tmp_path / "a.npz", few)
+    for path in sorted(tmp_path.iterdir()):
+        web.files[f"/{path.name}"] = path.read_bytes()
+        assert_same(f"{web.url}/{path.name}", path, size=(24, 31), bands=(3, 1))
+    volumes = [nii(tmp_path / name, VOLUME) for name in ("v.nii", "v.nii.gz")]
+    tifffile.imwrite(tmp_path / "stack.tif", VOLUME, photometric="minisblack", compression="zlib")
+    for path in (*volumes, tmp_path / "stack.tif"):
+        web.files[f"/{path.name}"] = path.read_bytes()
+        for size in itertools.permutations((1, None, None)):
+            assert_same(f"{web.url}/{path.name}", path, size=size)
+
+
+@pytest.mark.parametrize("loader", [ap.Threads(workers=2, read_ahead=4), ap.Processes(workers=2)], ids=str)
+@pytest.mark.parametrize("keep", ["none", "memory"])
+def test_batches_are_those_of_the_files_on_a_disk(
+    web: Server, scene: str, loader: Any, keep: str, tmp_path: Path
+) -> None:
+    mask = (SCENE[..., 0] % 5).astype(np.uint8)
+    np.save(tmp_path / "mask.npy", mask)
+    found = []
+    for place in (scene, tmp_path / "a.tif"):
+        data = Windows(place, tmp_path / "mask.npy", size=96, random=8)
+        workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=4, seed=3)
+        with ap.build_loader(workload, ap.PipelineConfig(loader=loader, keep=keep)) as made:
+            found.append([np.array(part) for epoch in range(2) for batch in made.epoch(epoch) for part in batch])
+    for first, second in zip(*found, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_a_folder_and_a_pattern_of_a_bucket_are_listed(tmp_path: Path) -> None:
+    bucket, system = f"memory://{uuid.uuid4().hex}", fsspec.filesystem("memory")
+    for name in "ba":
+        tifffile.imwrite(tmp_path / "scene.tif", SCENE[:64, :64] + ord(name), **TILES)
+        np.save(tmp_path / "mask.npy", SCENE[:64, :64, 0] + ord(name))
+        system.pipe_file(f"{bucket}/scenes/{name}.tif", (tmp_path / "scene.tif").read_bytes())
+        system.pipe_file(f"{bucket}/masks/{name}_mask.npy", (tmp_path / "mask.npy").read_bytes())
+    system.pipe_file(f"{bucket}/scenes/readme.txt", b"no scene")
+    data = Windows(f"{bucket}/scenes", f"{bucket}/masks/*_mask.npy", size=64)
+    for number, name in enumerate("ab"):
+        x, y = data.read(number)
+        np.testing.assert_array_equal(x, SCENE[:64, :64] + ord(name))
+        np.testing.assert_array_equal(y, x[..., 0])
+    with pytest.raises(DataError, match="No scenes were found"):
+        Windows(f"{bucket}/none*.tif", size=64)
+
+
+def test_a_scene_that_changed_on_its_server_is_other_data(web: Server, scene: str) -> None:
+    before = source.digest(Windows(scene, size=128))
+    assert source.digest(Windows(scene, size=128)) == before
+    web.files["/a.tif"] += bytes(8)
+    assert source.digest(Windows(scene, size=128)) != before
+
+
+# -------------------- servers that fail
+
+
+def test_a_server_that_cannot_send_a_part_is_named(web: Server, scene: str) -> None:
+    web.ranges = False
+    with pytest.raises(DataError, match=r"/a\.tif\?…` cannot send a part of a file") as caught:
+        Windows(scene, size=128)
+    assert "hunter2" not in str(caught.value)
+
+
+def breaks_off(web: Server) -> None:
+    web.broken.add("/a.tif")
+
+
+def refuses(web: Server) -> None:
+    web.status["/a.tif"] = 503
+
+
+def hangs_up(web: Server) -> None:
+    web.status["/a.tif"] = CUT
+
+
+def is_silent(web: Server) -> None:
+    web.may_answer.clear()
+
+
+@pytest.mark.parametrize("fails", [breaks_off, refuses, hangs_up, is_silent])
+@pytest.mark.parametrize("random", [None, 4])
+def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
+    web: Server, scene: str, fails: Any, random: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fails is is_silent:
+        options = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=1)}}
+        monkeypatch.setitem(fsspec.config.conf, "http", options)
+    monkeypatch.setattr("autopipe.extensions.raster.windows._TILE_BYTES", 0)
+    data = Windows(scene, size=128, random=random)
+    workload = ap.Workload(data=data, ops=[], batch_size=2, on_bad_sample="skip", bad_sample_log="/dev/null")
+    with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
+        fails(web)
+        with pytest.raises(DataError, match=r"/a\.tif.* cannot be read.*window of rows") as caught:
+            list(loader.epoch(0))
+    assert not isinstance(caught.value, BadSampleError)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_scene_that_is_gone_or_cut_short_since_is_a_bad_sample(web: Server, scene: str) -> None:
+    data, whole = Windows(scene, size=128), web.files["/a.tif"]
+    data.read(0)
+    web.files["/a.tif"] = whole[:5000]
+    with pytest.raises(BadSampleError, match=r"/a\.tif.* (is cut short|ends before byte).* rows 384 to 512"):
+        data.read(len(data) - 1)
+    for content, said in ((whole[: len(whole) // 2], r"a\.tif"), (None, "does not exist")):
+        fresh = Windows(scene, size=128) if content is None else data
+        web.files["/a.tif"] = content or whole
+        if content is None:
+            del web.files["/a.tif"]
+        with pytest.raises(BadSampleError, match=said):
+            fresh.read(len(data) - 1)
+        web.files["/a.tif"] = whole
+
+
+def test_places_that_cannot_be_read_by_url_are_refused(web: Server, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "a.zarr", data=SCENE)
+    web.files |= {"/a.zarr": b"none", "/a.jp2": b"none", "/empty.tif": b"", "/text.tif": b"no raster at all"}
+    for name, said in (
+        ("*.tif", "cannot list"),
+        ("a.zarr", "must be on a disk"),
+        ("a.jp2", "by its ending"),
+        ("none.tif", r"do not exist.*none\.tif"),
+        ("empty.tif", r"empty\.tif"),
+        ("text.tif", r"text\.tif` cannot be read as a raster"),
+    ):
+        with pytest.raises(DataError, match=said):
+            Windows(f"{web.url}/{name}", size=4)
+    with pytest.raises(DataError, match="All files must be URLs"):
+        Windows([f"{web.url}/text.tif", tmp_path / "a.tif"], size=4)

@@ -1,0 +1,80 @@
+"""A web server on loopback, which has what a test puts there, sends ranges, and fails as a test wants it to."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import re
+import threading
+from collections.abc import Iterator
+
+CUT = 0  # in place of a status: no answer, and the connection closed
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Attributes:
+    files: what it has, by path.
+    status: what it answers for each path; 200 where none is given.
+    ranges: whether it can send a part of a file.
+    asked: the bytes that were asked for and sent, by path, first and last.
+    broken: paths of which it sends the first half, and then closes the connection.
+    may_answer: it sends no content until this is set.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.status: dict[str, int] = {}
+        self.ranges = True
+        self.asked: list[tuple[str, int, int]] = []
+        self.broken: set[str] = set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        status = self.server.status.get(path, 200 if path in self.server.files else 404)
+        content = self.server.files.get(path, b"") if status == 200 else b"no"
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if asked and status == 200 and self.server.ranges:
+            first, last = int(asked[1]), int(asked[2]) if asked[2] else len(content) - 1
+            status, content = (206, content[first : last + 1]) if first < len(content) else (416, b"")
+            self.server.asked.append((path, first, last))
+        if status == CUT:
+            self.close_connection = True
+            return
+        if self.command == "GET":
+            self.server.may_answer.wait(60)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command == "GET":
+            is_broken = path in self.server.broken
+            self.close_connection |= is_broken
+            with contextlib.suppress(ConnectionError):  # of a client that waits no longer
+                self.wfile.write(content[: len(content) // 2] if is_broken else content)
+
+    do_HEAD = do_GET
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        yield server
+        server.may_answer.set()
+        server.shutdown()
+        thread.join(60)
