@@ -570,31 +570,11 @@ class AfterImport(importlib.abc.MetaPathFinder):
         return spec
 
 
-class TrainingError(Exception):
-    """A user's file trains where it is only imported."""
-
-
-@contextlib.contextmanager
-def no_training() -> Iterator[None]:
-    """Raise TrainingError from Keras's `fit` in the block, also if Keras is imported in it."""
-    undo = []
-
-    def refuse(keras: types.ModuleType) -> None:
-        def fit(*arguments: Any, **named: Any) -> None:
-            raise TrainingError("it calls `fit`, and so would train in every process that imports it.")
-
-        undo.append(functools.partial(setattr, keras.Model, "fit", keras.Model.fit))
-        keras.Model.fit = fit
-
-    hook = AfterImport("keras", refuse)
-    if "keras" in sys.modules and hasattr(keras := sys.modules["keras"], "Model"):
-        refuse(keras)
-    else:
-        sys.meta_path.insert(0, hook)
-    try:
-        yield
-    finally:
-        if hook in sys.meta_path:
-            sys.meta_path.remove(hook)
-        for restore in undo:
-            restore()
+def after_import(name: str, then: Callable[[types.ModuleType], None]) -> Callable[[], None]:
+    """Call `then` with a module once it is imported, which may have been. Return what ends the waiting for that."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        then(module)
+        return lambda: None
+    sys.meta_path.insert(0, hook := AfterImport(name, then))
+    return lambda: sys.meta_path.remove(hook) if hook in sys.meta_path else None

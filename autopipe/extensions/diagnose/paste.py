@@ -32,6 +32,10 @@ class Code(Value):
     steps: int | None = None  # that `fit` was given for an epoch
     parameters: tuple[str, ...] = ()  # of the function that makes the dataset
     trains_when_imported: bool = False
+    above: int | None = (
+        None  # the line of what trains, if the code can stand before it, and the file be read until there
+    )
+    in_loop: bool = False  # whether `fit` is called again and again
     policy: str | None = None  # of Keras's dtypes, if it is not the usual one
 
 
@@ -39,9 +43,11 @@ def written(code: Code | None, kind: str | None, batch_size: int) -> str:
     """Return the code to paste, for its owner to complete if the file has no plain names."""
     file = "tune_me.py" if code is None or not (code.data and code.model) else code.file
     data, model = (None, None) if code is None else (code.data, code.model)
-    notes = [f"Add to {file}" if file != "tune_me.py" else "tune_me.py, with the imports that it needs"]
+    above = None if code is None or file == "tune_me.py" else code.above
+    place = f"Add to {file}" + ("" if above is None else f", above line {above}, which trains")
+    notes = [place if file != "tune_me.py" else "tune_me.py, with the imports that it needs"]
     notes[0] += f". Then: autopipe tune {file}:workload"
-    if code is not None and code.trains_when_imported:
+    if code is not None and code.trains_when_imported and above is None:
         notes.append(f"First put what trains in {code.file} under `{_GUARD}`, since a tune imports the file.")
     if code is not None and code.policy is not None:
         notes.append(f"Set {code.policy} where a tune comes by, too: in {model or 'build_model'}, or at the top.")
@@ -93,6 +99,8 @@ def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int 
             "model": model,
             "parameters": tuple(name for name in names if name in _PARAMETERS),
             "trains_when_imported": any(call in ast.walk(node) for node in file.runs),
+            "in_loop": any(isinstance(node, ast.For | ast.While) and call in ast.walk(node) for node in ast.walk(tree)),
+            "above": next((node.lineno for node in file.plain if call in ast.walk(node)), None),
         }
     )
 
@@ -104,6 +112,7 @@ class _File:
         self.functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
         self._classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
         plain = [node for node in tree.body if not isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        self.plain = [node for node in plain if isinstance(node, ast.Expr | ast.Assign)]  # that no block is part of
         self.runs: list[ast.AST] = [node for node in plain if "__name__" not in ast.unparse(node).partition("\n")[0]]
         self.objects = {name for node in self.runs for name, _ in _assigned(node)}
         called = {ast.unparse(node.func) for run in self.runs for node in ast.walk(run) if isinstance(node, ast.Call)}

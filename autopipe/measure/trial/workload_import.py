@@ -7,12 +7,15 @@ in processes that may import a framework: the trial's child, or a training scrip
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import shlex
 import sys
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -81,11 +84,14 @@ def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType
             f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}{lost}.",
             hint=f"Write `{example}` or `package.module:{example.partition(':')[2]}`.",
         )
-    return import_file(Path(target)) if target.endswith(".py") else _import_module(target), target, attribute
+    module = import_file(Path(target), attribute) if target.endswith(".py") else _import_module(target)
+    return module, target, attribute
 
 
-def import_file(path: Path) -> types.ModuleType:
-    """Import a script as `load_workload` does. Raises WorkloadError if it does not exist or cannot be imported."""
+def import_file(path: Path, wanted: str | None = None) -> types.ModuleType:
+    """Import a script as `load_workload` does. One that trains at its top is read as far as that, if what is `wanted`
+    of it is there by then. Raises WorkloadError if it does not exist or cannot be imported.
+    """
     if not path.is_file():
         folder = path.parent
         scripts = [script.name for script in folder.glob("*.py")] if folder.is_dir() else []
@@ -107,7 +113,14 @@ def import_file(path: Path) -> types.ModuleType:
         with _users_code(f"`{path.name}` could not be imported"):
             spec.loader.exec_module(module)
     except BaseException as error:
+        training = error.__cause__ if isinstance(error, WorkloadError) else None
+        if isinstance(training, _TrainingError) and (wanted is None or hasattr(module, wanted)):
+            said = f"`{path.name}` trains when it is imported: it was read as far as {training.line_in(path)} only."
+            warnings.warn(said, DataWarning, stacklevel=3)
+            return module
         del sys.modules[name]
+        if isinstance(error, WorkloadError) and isinstance(training, _TrainingError):
+            raise WorkloadError(error.message, hint=_before(training, module, path)) from training
         if "attempted relative import" not in str(error.__cause__):
             raise
         if added:  # modules of a package hide none of Python's own that have the same name
@@ -116,6 +129,59 @@ def import_file(path: Path) -> types.ModuleType:
             raise
         return found
     return module
+
+
+class _TrainingError(BaseException):
+    """A user's file trains where it is only imported. No `Exception`, so that no handler of the file catches it."""
+
+    def __init__(self, call: str, data: Any = None) -> None:
+        super().__init__(f"it calls `{call}`, and so would train in every process that imports it.")
+        self.data = data
+
+    def line_in(self, path: Path) -> str:
+        """Return the line at the top of the file that trains."""
+        number = next(
+            line for frame, line in traceback.walk_tb(self.__traceback__) if frame.f_code.co_filename == str(path)
+        )
+        return f"line {number}, `{linecache.getline(str(path), number).strip()}`"
+
+
+_TRAINS = (  # module, class and method that a training calls
+    ("keras", "Model", "fit"),
+    ("keras", "Model", "train_on_batch"),
+    ("tensorflow", "GradientTape", "gradient"),
+)
+
+
+@contextlib.contextmanager
+def _no_training() -> Iterator[None]:
+    """Raise _TrainingError from what a training calls in the block, also if its module is imported in it."""
+    undo: list[Callable[[], None]] = []
+
+    def refuse(kind: str, name: str, module: types.ModuleType) -> None:
+        def train(owner: Any, x: Any = None, *arguments: Any, **named: Any) -> None:
+            raise _TrainingError(name, x)
+
+        owner = getattr(module, kind)
+        undo.append(functools.partial(setattr, owner, name, getattr(owner, name)))
+        setattr(owner, name, train)
+
+    for module, kind, name in _TRAINS:
+        undo.append(frameworks.after_import(module, functools.partial(refuse, kind, name)))
+    try:
+        yield
+    finally:
+        for restore in undo:
+            restore()
+
+
+def _before(training: _TrainingError, module: types.ModuleType, path: Path) -> str:
+    """Return what helps if a file trains before it has what is wanted of it."""
+    hint = f"Put that before {training.line_in(path)}, as far as which the file is read; or put what trains under "
+    hint += "`if __name__ == '__main__':`."
+    can_be_read_again = hasattr(training.data, "element_spec") or has_batches(training.data)
+    names = [name for name, value in vars(module).items() if value is training.data and can_be_read_again]
+    return hint + (f" What `fit` gets is there before it: {path.name}:{names[0]}" if names else "")
 
 
 def _find_modules_in(folder: Path) -> bool:
@@ -223,13 +289,13 @@ def _users_code(what: str) -> Iterator[None]:
     """Turn an exception of the user's code into an error that shows its lines, and warn if it takes cores away."""
     binding = processes.Binding()
     try:
-        with frameworks.no_training():
+        with _no_training():
             yield
     except (AutopipeError, MemoryError):
         raise  # says it better
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, _TrainingError) as error:
         hint = "The last line above is where to look."
-        if isinstance(error, SystemExit | frameworks.TrainingError):
+        if isinstance(error, SystemExit | _TrainingError):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
         if isinstance(error, SystemExit) and error.code == 2:  # by argparse
             hint = "The file is imported without arguments of its own: give each a default."

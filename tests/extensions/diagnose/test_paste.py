@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,8 @@ GUARD = 'if __name__ == "__main__":\n    '
         (f"{GUARD}model = bare()\n    model.compile()\n    model.fit(Photos())", True, "Photos()", None),
         (f"def main(data):\n    build_model().fit(data)\n{GUARD}main(1)", True, None, "build_model"),
         (f"{GUARD}part = 'val'\n    build_model().fit(make_dataset(part))", False, None, "build_model"),
+        ("def main():\n    build_model().fit(Photos())\nmain()", True, "Photos()", "build_model"),
+        ("if True:\n    data = Photos()\n    build_model().fit(data)", True, "Photos()", "build_model"),
     ],
 )
 def test_data_and_model_have_the_names_of_the_file(
@@ -64,7 +67,9 @@ def test_data_and_model_have_the_names_of_the_file(
     assert "steps=12" in text
     assert ("make_dataset() returns what you give to fit" in text) == (data is None)
     assert ("build_model() returns your compiled model" in text) == (model is None)
-    assert ("First put what trains" in text) == code.trains_when_imported
+    assert (code.above == line) == script.splitlines()[-1].startswith("model.fit(")
+    assert (f"above line {line}," in text) == (code.above is not None)
+    assert ("First put what trains" in text) == (code.trains_when_imported and code.above is None)
     assert "mixed_bfloat16" in written(code.model_copy(update={"policy": "mixed_bfloat16"}), None, 8)
     compile(text, "pasted", "exec")
 
@@ -114,12 +119,19 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_what_a_diagnosis_gives_runs_as_pasted(tmp_path: Path) -> None:
-    (file := tmp_path / "train.py").write_text(SCRIPT)
+@pytest.mark.parametrize("guarded", [True, False])
+def test_what_a_diagnosis_gives_runs_as_pasted(guarded: bool, tmp_path: Path) -> None:
+    before, guard, trains = SCRIPT.partition(GUARD)
+    trains = f"{guard}{trains}" if guarded else textwrap.dedent(f"    {trains}")
+    (file := tmp_path / "train.py").write_text(before + trains)
     done = succeeded(autopipe("diagnose", "--json", "--steps", "8", "train.py", cwd=tmp_path))
     seen = Watched.model_validate_json(done.stdout)
     assert seen.code is not None
     pasted = written(seen.code, seen.data, seen.batch_size)
-    assert "Add to train.py. Then: autopipe tune train.py:workload" in pasted
-    file.write_text(SCRIPT + pasted)
+    assert "Add to train.py" in pasted
+    assert "Then: autopipe tune train.py:workload" in pasted
+    lines = [*(before + trains).splitlines(), ""]
+    at = len(lines) if seen.code.above is None else seen.code.above - 1
+    assert guarded == (at == len(lines))
+    file.write_text("\n".join([*lines[:at], pasted, *lines[at:]]))
     succeeded(autopipe("verify", "train.py:workload", cwd=tmp_path))

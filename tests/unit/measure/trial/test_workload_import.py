@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -251,6 +252,24 @@ def test_a_file_that_trains_when_it_is_imported_is_refused(write: Write) -> None
         load_workload("train_me.py:workload")
     assert "__main__" in (caught.value.hint or "")
     assert keras.Model.fit is fit
+
+
+@pytest.mark.parametrize("call", ["fit([1])", "train_on_batch([1])"])
+def test_of_a_file_that_trains_at_its_top_all_before_that_is_there(call: str, write: Write) -> None:
+    trains = f"import keras\ntry:\n    keras.Sequential().{call}\nexcept Exception:\n    pass\nworkload = 1\n"
+    write("train_me.py", GOOD + trains)
+    with pytest.warns(DataWarning, match=rf"line \d+, `keras.Sequential\(\).{re.escape(call)}`"):
+        assert load_workload("train_me.py:workload").batch_size == 2
+    assert load_workload("train_me.py:workload").batch_size == 2
+
+
+def test_what_fit_gets_at_the_top_of_a_file_is_named(write: Write) -> None:
+    write("train_me.py", f"{DATASETS}import keras\nkeras.Sequential().fit(x=photos)\nworkload = 1\n")
+    with pytest.raises(WorkloadError, match="calls `fit`") as caught:
+        load_workload("train_me.py:workload")
+    assert "train_me.py:photos" in (caught.value.hint or "")
+    with pytest.warns(DataWarning, match="line 27"):
+        assert len(load_workload("train_me.py:photos").data) == 6
 
 
 def test_a_syntax_error_names_its_line(write: Write) -> None:
