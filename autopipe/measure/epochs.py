@@ -71,7 +71,11 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     defaults make the dataset once more, and it is read again.
     """
     found = Findings(is_pass=data.is_pass)
+    tensorflow = sys.modules.get("tensorflow")
+    ends = None if tensorflow is None else randomness.watch_maps(found.faults.append, tensorflow)
     dataset = data.make(data.defaults).dataset
+    if ends is not None:
+        ends()
     fixed = _asked(data, dataset, found)
     _prepared(data, dataset, found)
     if any(_is_filter(each) for each, _ in frameworks.dataset_ops(dataset)):

@@ -13,9 +13,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import hashlib
+import inspect
 import itertools
 import math
+import os
+import pickle
 import random
 import sys
 import time
@@ -398,3 +402,54 @@ class OtherSeeds:
             return np.random.SeedSequence(entropy, spawn_key=(*key, _OTHER)).generate_state(4)
         except (TypeError, ValueError):
             return seed  # which NumPy refuses itself
+
+
+# -------------------- numbers that are drawn once, as tf.data traces a function
+
+_ONCE: Final = (
+    "{} draws random numbers of Python or NumPy, but tf.data calls it only once, to trace it, so that all samples of "
+    "all epochs get the same numbers: draw by tf.random.uniform there, or call it by tf.numpy_function"
+)
+
+
+def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], None]:
+    """From now on, call `told` where a function of a `tf.data.Dataset` draws numbers of Python or NumPy while it is
+    traced. Return what ends that.
+    """
+    kind, undo = tensorflow.data.Dataset, contextlib.ExitStack()
+
+    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def traced(dataset: Any, map_func: Any, *arguments: Any, **named: Any) -> Any:
+            function = _plain(map_func)
+            before = _states(function)
+            made = original(dataset, map_func, *arguments, **named)
+            if function is not None and _states(function) != before:
+                code = function.__code__
+                place = f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno}"
+                told(_ONCE.format(f"`{function.__name__}` ({place})"))
+            return made
+
+        return traced
+
+    for name in ("map", "flat_map", "interleave"):
+        undo.callback(setattr, kind, name, getattr(kind, name))
+        setattr(kind, name, watching(getattr(kind, name)))
+    return undo.close
+
+
+def _plain(function: Any) -> types.FunctionType | None:
+    """Return the function of the user's in a `tf.function` or a partial; None if there is none."""
+    while not isinstance(function, types.FunctionType | None):
+        function = getattr(function, "python_function", None) or getattr(function, "func", None)
+    return function
+
+
+def _states(function: types.FunctionType | None) -> bytes:
+    """Return the states of the common random generators, and of those that a function names."""
+    if function is None:
+        return b""
+    held = inspect.getclosurevars(function)
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    own = [each for each in (*held.nonlocals.values(), *held.globals.values()) if isinstance(each, kinds)]
+    return pickle.dumps((random.getstate(), np.random.get_state(), own))

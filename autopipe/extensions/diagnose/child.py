@@ -254,6 +254,12 @@ class _Watch:
 
         Unpacked(self._note, processes.line_of).look_at(module)
 
+    def see_maps(self, tensorflow: Any) -> None:
+        """Note functions whose random numbers tf.data draws once, as it traces them."""
+        from autopipe.measure import randomness
+
+        randomness.watch_maps(lambda said: self._note(f"{said}.", said), tensorflow)
+
     def _note(self, message: str, about: str) -> None:
         """Write a note, also from a process that is forked; the last one about a thing counts."""
         self._write({"status": "note", "message": message, "about": about})
@@ -326,6 +332,7 @@ def main() -> None:
         sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_images))
     for module in ("h5py", "numpy", "rasterio", "zarr"):
         sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
+    sys.meta_path.insert(0, frameworks.AfterImport("tensorflow", watch.see_maps))
     frameworks.watch_loops(watch.read, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`

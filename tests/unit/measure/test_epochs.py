@@ -109,6 +109,15 @@ def decoded(number: Any, png: Any) -> Any:
     return tf.cast(tf.io.decode_png(png)[:8, :8], tf.float32) + tf.cast(number, tf.float32), number
 
 
+def by_python(x: Any, y: Any) -> Any:
+    return x + random.random(), y
+
+
+def by_a_generator() -> Any:
+    rng = np.random.default_rng()
+    return tensors().map(lambda x, y: (x + rng.normal(), y)).batch(BATCH)
+
+
 def stateful() -> Any:
     """A part of a function for which tf.data does not call it several times at once by itself."""
     return tf.random.uniform((), 0, 2, tf.int64)
@@ -270,6 +279,8 @@ FAULTS: dict[str, tuple[Any, str]] = {
     "a shard behind a shuffle": (split_by_shards, "samples that the first had not"),
     "images and masks that are shuffled apart": (apart, "another y in the second epoch"),
     "the same, with random changes": (lambda: apart(lambda x: flipped(x, 0)[0]), "another y in the second epoch"),
+    "numbers of Python that are drawn once": (lambda: tensors().map(by_python).batch(BATCH), "`by_python` ("),
+    "numbers of a generator that are drawn once": (by_a_generator, "only once, to trace it"),
     "targets that are drawn anew": (Drawn(), "48 of 48 samples have another y"),
     "a batch that sets a size": (
         Shrinking(),
