@@ -11,6 +11,8 @@ import atexit
 import contextlib
 import dataclasses
 import faulthandler
+import functools
+import itertools
 import logging
 import os
 import pkgutil
@@ -18,6 +20,7 @@ import queue
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -27,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import cloudpickle
 
+from autopipe import frameworks
 from autopipe.errors import DataWarning, FrameworkWarning, TrialError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
@@ -130,6 +134,7 @@ class _Server:
         with _warnings_told(self._report):
             _prepare_devices()
             sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
+            frameworks.after_import("tensorflow", _cache_apart)
             workload = _workload(request.workload)
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
@@ -138,6 +143,21 @@ class _Server:
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
         return protocol.Ready()
+
+
+def _cache_apart(tensorflow: Any) -> None:
+    """Have files of `Dataset.cache` written to a folder of this process: a trial that ends before its data do leaves a
+    lock, with which TensorFlow refuses the next training. Complete ones are read where they are.
+    """
+    original, numbers = tensorflow.data.Dataset.cache, itertools.count()
+
+    @functools.wraps(original)
+    def cache(dataset: Any, filename: Any = "", name: str | None = None) -> Any:
+        is_new = isinstance(filename, str) and filename and not os.path.exists(f"{filename}.index")  # noqa: PTH110
+        own = os.path.join(tempfile.gettempdir(), f"cache-{next(numbers)}") if is_new else filename  # noqa: PTH118
+        return original(dataset, own, name)
+
+    tensorflow.data.Dataset.cache = cache
 
 
 def _prepare_devices() -> None:
