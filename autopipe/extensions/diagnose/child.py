@@ -12,6 +12,7 @@ import functools
 import gc
 import inspect
 import json
+import math
 import os
 import runpy
 import sys
@@ -19,7 +20,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -151,7 +152,7 @@ class _Watch:
         from autopipe.extensions.diagnose.run import Onlooker
 
         self.reads.leave()
-        self._notes = self._without_end(bound.arguments)
+        self._notes = tuple(self._numbers(bound.arguments))
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
         left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
@@ -191,14 +192,39 @@ class _Watch:
         bound.arguments.clear()
         _end_here()
 
-    def _without_end(self, given: dict[str, Any]) -> tuple[str, ...]:
-        """Say that an epoch of `fit` never ends, if so. End the script if its validation never does."""
-        if _is_endless(given.get("validation_data"), given.get("validation_steps")):
+    def _numbers(self, given: dict[str, Any]) -> Iterator[str]:
+        """Say that an epoch of `fit` never ends, or has fewer batches than it counts on. End the script if its
+        validation never ends, or is of a generator that goes on for so long that it may not.
+        """
+        validation, validation_steps = given.get("validation_data"), given.get("validation_steps")
+        if _batches(validation) == math.inf and validation_steps is None:
             message = "The validation data go on without an end, and so the validation after the first epoch does."
             hint = "Give `fit` validation_steps=, or repeat less."
             self._write({"status": "failed", "message": message, "hint": hint})
             _end_here()
-        return (_ENDLESS,) * _is_endless(given.get("x"), given.get("steps_per_epoch"))
+        if inspect.isgenerator(validation) and validation_steps is None:
+            given["validation_data"] = self._limited(validation)
+        x, steps = given.get("x"), given.get("steps_per_epoch")
+        if _batches(x) == math.inf and steps is None:
+            yield _ENDLESS
+        if inspect.isgenerator(x) and steps is None and given.get("epochs", 1) > 1:
+            yield _READ_ONCE
+        asked = {"steps_per_epoch": (steps, x), "validation_steps": (validation_steps, validation)}
+        for name, (wanted, data) in asked.items():
+            if wanted is not None and wanted > _batches(data):
+                yield _TOO_MANY_STEPS.format(name, wanted, _batches(data))
+
+    def _limited(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a generator, and end the script if they go on for long."""
+        until = math.inf
+        for count, batch in enumerate(batches, start=1):
+            if count == _PEEKED + 1:
+                until = time.monotonic() + max(PATIENCE_SECONDS, self._arguments.seconds)
+            if time.monotonic() > until:
+                message = f"The validation has read {count} batches of a generator, and `fit` has no validation_steps."
+                self._write({"status": "failed", "message": message, "hint": _NO_VALIDATION_STEPS})
+                _end_here()
+            yield batch
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
         """Return the callbacks that write nothing, because a shortened training must not, and the names of others."""
@@ -269,6 +295,8 @@ class _Watch:
         validates = watched.epochs is not None and watched.epochs.validation_seconds > 0  # its images count, too
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
+        if self._code["code"]["in_loop"] and watched.seconds < _SHORT * self._arguments.seconds:
+            warnings += (_IN_LOOP,)
         more = {"bound": self._binding.end(), "warnings": warnings}
         self._write(watched.model_dump(mode="json") | more | self._code)
         if not self._arguments.keep_running:
@@ -285,11 +313,34 @@ class _Watch:
 
 _ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
 
+_TOO_MANY_STEPS = (
+    "{}={}, but the data have {} batches: Keras says that they ran out, and an epoch is those. Leave it out, or repeat."
+)
+_SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
+_IN_LOOP = (
+    "`fit` is called in a loop, and this is its first call. Each opens its data anew; what passes between the calls is "
+    "in none of these figures. One call with epochs=, of data that go on, has no such pauses."
+)
+_READ_ONCE = (
+    "The data are a generator, and `fit` has no steps_per_epoch: the first epoch is all that it ever gives, and never "
+    "ends if it does not. Give steps_per_epoch=, and a generator that goes on for ever."
+)
+_NO_VALIDATION_STEPS = (
+    "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing left for the "
+    "second. Give `fit` validation_steps=, and a generator that goes on for ever."
+)
+_PEEKED = 2  # batches that Keras takes of a generator before anything else
 
-def _is_endless(data: Any, steps: int | None) -> bool:
-    """Return True if Keras is given a tf.data.Dataset or a PyDataset that has no end, and no number of steps."""
+
+def _batches(data: Any) -> float:
+    """Return how many batches Keras gets of a tf.data.Dataset or a PyDataset: infinity if it has no end; nan if that is
+    not known.
+    """
     counts = getattr(data, "cardinality", None)
-    return steps is None and (getattr(data, "num_batches", 0) is None or (callable(counts) and int(counts()) == -1))
+    if callable(counts):
+        return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)
+    found = getattr(data, "num_batches", math.nan)
+    return math.inf if found is None else found
 
 
 def _end_here() -> NoReturn:

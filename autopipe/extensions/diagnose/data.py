@@ -7,8 +7,10 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
+import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +21,8 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.hardware import machine
 from autopipe.measure import epochs
+from autopipe.pipeline.batching.datasets import forks
+from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
 from autopipe.workload.ops import progressive
@@ -32,7 +36,7 @@ _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in f
 
 def begins_anew(data: Any) -> str | None:
     """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
-    if isinstance(data, sys.modules["keras"].utils.PyDataset) and data.use_multiprocessing:
+    if isinstance(data, sys.modules["keras"].utils.PyDataset) and forks(data):
         return (
             "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
             "epochs, are the next step"
@@ -65,6 +69,37 @@ def autotuned(iterator: Any) -> str | None:
 
 
 _AUTOTUNED = {"parallelism": "{0} {1} at once", "buffer_size": "{0} {1} ahead"}
+
+
+# -------------------- batches that pass between processes
+
+_PIPED_SHARE = 0.25  # of a step
+
+
+def piped(data: Any, batch: Any, step_seconds: float) -> Iterator[str]:
+    """Say that a batch is too large for the pipe by which worker processes of Keras send it, if so.
+
+    One is sent here, from a thread to this one: a process that reads several workers' batches does it one by one.
+    """
+    keras = sys.modules["keras"]
+    if not (isinstance(data, keras.utils.PyDataset) and forks(data)):
+        return
+    arrays = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(batch) if leaf is not None]
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    with receiver, sender:
+        began, thread = time.perf_counter(), threading.Thread(target=sender.send, args=(arrays,), daemon=True)
+        thread.start()
+        receiver.recv()
+        took = time.perf_counter() - began
+        thread.join()
+    if took >= _PIPED_SHARE * step_seconds:
+        size = sum(each.nbytes for each in arrays)
+        yield (
+            f"Worker processes of Keras send batches of {machine.size_text(size)} through "
+            f"a pipe: one takes {wording.milliseconds(took)} here, a step {wording.milliseconds(step_seconds)}. "
+            "Threads (use_multiprocessing=False) pass them on as they are, processes of `ap.wrap` share memory, and "
+            "uint8 is smaller."
+        )
 
 
 # -------------------- the image files that the data name

@@ -110,7 +110,7 @@ class Loop:
         return watched.Watched(
             data=self._data,
             loop=self._place,
-            begins_anew="what the loop does there, such as a validation, or its data being opened",
+            begins_anew=_ONE_BY_ONE if all(step.is_first for step in steps) else _AT_ENDS,
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -126,6 +126,12 @@ class Loop:
             ),
         )
 
+
+_AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
+_ONE_BY_ONE = (
+    "each batch is the first of a new iterator, as by `next(iter(dataset))`, which opens the data and fills their "
+    "buffers anew. Make the iterator once, before the loop"
+)
 
 # -------------------- a loop round `ap.watch`
 
@@ -227,7 +233,8 @@ class Reads:
         self._loops: dict[str, Loop] = {}
         self._now: Loop | None = None
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
-        self._last: tuple[int, Any] = (0, None)  # of the iterator or dataset that was read last, and the index
+        # What was read last, an iterator or a dataset, and the index. A later one may get the `id` of one that is gone.
+        self._last: tuple[Callable[[], Any], Any] = (lambda: None, None)
         self._off = self._reading = False
         self._owner = os.getpid()
 
@@ -259,17 +266,17 @@ class Reads:
             before.pause(paused=True)
             loop.pause(paused=False)
         index = arguments[0] if arguments else None
-        goes_on = self._last[0] == id(data) and (index is None or index > self._last[1])
+        goes_on = self._last[0]() is data and (index is None or index > self._last[1])
         if loop.asked() and self._trains():
             self._tell(loop)
         if before is not loop or not goes_on:
             loop.pass_began()
-        self._now, self._last, self._reading = loop, (id(data), index), True
+        self._now, self._last, self._reading = loop, (weakref.ref(data), index), True
         self.waiting_since = time.monotonic()
         try:
             batch = function(data, *arguments)
         except StopIteration:
-            self._last = (0, None)
+            self._last = (lambda: None, None)
             raise
         finally:
             self._reading, self.waiting_since = False, None

@@ -167,6 +167,7 @@ class Onlooker(keras.callbacks.Callback):
         if not self._done and self._validation_lines is None:
             self._validations = LineWatch()
             self._validations.start()
+        self._samples.validation_began()
         self._tests, self.model.test_function = self.model.test_function, self._test
 
     def _test(self, *arguments: Any) -> Any:
@@ -303,6 +304,8 @@ class Onlooker(keras.callbacks.Callback):
         if self._steps.is_first_epoch and epochs.caches(self._source):  # it is opened more quickly from now on
             figures["epochs"] = figures["epochs"].model_copy(update={"first_batch_seconds": 0.0})
         rates, warnings = self._alone(state)
+        step_seconds = figures["seconds"] / len(seen)
+        waits = figures["waiting_seconds"] + figures["between_seconds"] > _WAITS * figures["seconds"]
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
         reader = self._reader if hasattr(source, "element_spec") and trainer is None else None
         images, folder = of_data.image_files(source) or (None, None)
@@ -330,6 +333,7 @@ class Onlooker(keras.callbacks.Callback):
                 *self._samples.said(),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader),
+                *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
                 *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),
                 *grows(usage, self._epochs_from),
                 *unseen,
@@ -358,6 +362,7 @@ class Onlooker(keras.callbacks.Callback):
         return rates, ()
 
 
+_WAITS = 0.1  # of the time: with less, it is no matter how a batch comes
 _OPS_SAMPLES, _OPS_SECONDS = 32, 0.15  # that ops are timed on
 
 
@@ -407,6 +412,11 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tup
         )
     if frameworks.loses_cache(source):
         said.append(f"{epochs.LOST_CACHE}.")
+    if model.run_eagerly and keras.backend.backend() != "torch":
+        said.append(
+            "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "
+            "looking for errors. Compiled, its steps take less."
+        )
     if model.steps_per_execution > 1:
         said.append("Steps were done one by one here, though `steps_per_execution` is set.")
     return tuple(said)

@@ -35,7 +35,7 @@ class Samples:
         self._epochs = list[list[Sample]]()
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
         self._batches = 0  # of the epoch that goes on
-        self._validated = set[bytes]()
+        self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
         self._readable = True
 
     def epoch_began(self) -> None:
@@ -54,12 +54,15 @@ class Samples:
         if is_first and seen:
             self._firsts[-1].append(seen)
 
+    def validation_began(self) -> None:
+        self._validations.append([])
+
     def validated(self, batches: Any) -> Any:
         """Return batches of the validation, a list or an iterator, each looked at as those that are trained on."""
 
         def passed() -> Iterator[Any]:
             for batch in batches:
-                self._validated.update(x for x, _ in self._looked(batch))
+                self._validations[-1].append(self._looked(batch, always=len(self._validations[-1]) < _FIRST))
                 yield batch
 
         return list(passed()) if isinstance(batches, list) else passed()
@@ -81,16 +84,29 @@ class Samples:
         """Yield what is wrong or worth to know, in sentences, and look at no more."""
         self._readable = False
         yield from self.leaks()
+        yield from self.other_validations()
         yield from self.other_targets()
         yield from self.same_order()
 
     def leaks(self) -> Iterator[str]:
         trained = {x for x, _ in itertools.chain(*self._epochs)}
-        both = len(self._validated & trained)
-        if both > max(1, ANOTHER_Y * len(self._validated)):
+        validated = {x for batches in self._validations for batch in batches for x, _ in batch}
+        both = len(validated & trained)
+        if both > max(1, ANOTHER_Y * len(validated)):
             yield (
-                f"{both:,} of {len(self._validated):,} validation samples that were looked at are trained on, too, so "
+                f"{both:,} of {len(validated):,} validation samples that were looked at are trained on, too, so "
                 "that its figures are better than those of new data. Split first; copy and shuffle within each part."
+            )
+
+    def other_validations(self) -> Iterator[str]:
+        """Tell of validations, all of whose batches were looked at, that have no sample in common."""
+        whole = [batches for batches in self._validations if batches and all(batches)]
+        seen = [{x for batch in batches for x, _ in batch} for batches in whole]
+        if len(seen) > 1 and all(map(set.isdisjoint, seen, seen[1:])):
+            yield (
+                f"Each of {len(seen)} validations had other samples than the one before, so that their figures tell as "
+                "much of the samples as of the model: with validation_steps= Keras goes on where it ended. Give it all "
+                "batches, or a `take` of them and no steps."
             )
 
     def other_targets(self) -> Iterator[str]:

@@ -282,3 +282,13 @@ def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
     (told,) = script.told
     assert told.epochs is not None
     assert told.epochs.count == 2
+
+
+def test_an_iterator_that_is_made_for_each_batch_is_told() -> None:
+    script = Trains()
+    for _ in range(6):
+        script.reads.read(next, (batch for batch in BATCHES))
+    (told,) = script.told
+    assert "next(iter(dataset))" in (told.begins_anew or "")
+    assert told.epochs is not None
+    assert told.epochs.count >= 3

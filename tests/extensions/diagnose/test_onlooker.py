@@ -20,7 +20,7 @@ import pytest
 import autopipe as ap
 from autopipe import native
 from autopipe.errors import ModelError
-from autopipe.extensions.diagnose import run
+from autopipe.extensions.diagnose import data, run
 from autopipe.extensions.diagnose import steps as steps_
 from autopipe.extensions.diagnose.run import Onlooker
 from autopipe.extensions.diagnose.steps import Epochs, Look, Step, grows
@@ -171,6 +171,18 @@ def test_a_training_of_two_steps_tells_nothing_and_several_at_once_are_taken_one
     (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)
     assert told.images == 8 * told.steps
     assert any("steps_per_execution" in warning for warning in told.warnings)
+
+
+def test_a_model_that_runs_eagerly_is_told() -> None:
+    (told,) = watch(model(run_eagerly=True))
+    assert any("run_eagerly=True" in warning for warning in told.warnings)
+
+
+def test_batches_that_are_large_for_a_pipe_are_told() -> None:
+    batch, forks = (np.zeros((16, 128, 128, 4), np.float32), np.arange(16)), {"workers": 2, "use_multiprocessing": True}
+    (said,) = data.piped(Sequence(**forks), batch, 1e-6)
+    assert "batches of 4 MiB" in said
+    assert [*data.piped(Sequence(**forks), batch, 1e6), *data.piped(Sequence(workers=2), batch, 1e-6)] == []
 
 
 def test_a_batch_is_not_held_while_the_ones_after_it_are_asked_for() -> None:

@@ -22,6 +22,7 @@ def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None) -> list[str]
         for begin in range(0, len(x), 8):
             found.trained((x[begin : begin + 8], y[begin : begin + 8]))
         if validation is not None:
+            found.validation_began()
             assert len(list(found.validated(iter([(validation, None)])))) == 1
     return list(found.said())
 
@@ -37,6 +38,17 @@ def test_of_shuffled_epochs_nothing_is_said() -> None:
 def test_validation_samples_that_are_trained_on_are_counted() -> None:
     (said,) = seen([(X[:56], Y[:56])], X[48:])
     assert said.startswith("8 of 16 validation samples")
+
+
+@pytest.mark.parametrize("step", [16, 15])
+def test_validations_that_share_no_sample_are_told(step: int) -> None:
+    found = Samples(clock=lambda: 0.0)
+    for begin in (0, step, 2 * step):
+        found.validation_began()
+        assert len(list(found.validated([(X[begin : begin + 16], None)]))) == 1
+    assert [said.startswith("Each of 3 validations had other samples") for said in found.said()] == [True] * (
+        step == 16
+    )
 
 
 def test_a_single_equal_sample_is_no_leak() -> None:
