@@ -176,8 +176,8 @@ class Watched(Value):
 
     @property
     def opening_share(self) -> float:
-        """The share of whole epochs in which their data were opened and dropped, or batches of the next epoch waited for:
-        workers that begin anew may do so in either.
+        """The share of whole epochs in which their data were opened and dropped, or batches of the next epoch waited
+        for: workers that begin anew may do so in either.
         """
         if self.epochs is None:
             return 0.0
@@ -260,8 +260,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
     if watched.begins_anew and watched.verdict is not Verdict.PAUSES and not watched.loop:
-        if watched.opening_share >= _NOTEWORTHY:
-            found.append(("first batch", watched.begins_anew))
+        found += [("first batch", watched.begins_anew)] * (watched.opening_share >= _NOTEWORTHY)
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
     found += [
