@@ -301,6 +301,71 @@ build_model().fit(data, steps_per_epoch=12, epochs=200, validation_data=data, ve
         end="",
         backend="tensorflow",
     ),
+    "a validation generator without an end": Case(
+        "diagnose",
+        """
+def batches():
+    while True:
+        yield x[:8], y[:8]
+
+build_model().fit(batches(), steps_per_epoch=12, epochs=200, validation_data=batches(), verbose=0)
+""",
+        ["batches of a generator", "validation_steps="],
+        status=3,
+        end="",
+    ),
+    "numbers of Python in what tf.data traces": Case(
+        "diagnose",
+        TF
+        + """
+import random
+
+def noisy(x, y):  # once
+    return x + random.random(), y
+
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96).map(noisy).batch(8)
+build_model().fit(data, epochs=200, verbose=0)
+""",
+        ["`noisy` (case.py:", "tf.random.uniform"],
+        end="",
+        backend="tensorflow",
+    ),
+    "an iterator for each batch": Case(
+        "diagnose",
+        TF
+        + """
+def slow(x, y):
+    return tf.image.resize(tf.image.resize(x, (300, 300)), (8, 8)), y
+
+model, data = build_model(), tf.data.Dataset.from_tensor_slices((x, y)).map(slow).shuffle(96).batch(8)
+for _ in range(1000):
+    model.train_on_batch(*next(iter(data)))
+""",
+        ["passes before its first batch", "`next(iter(dataset))`"],
+        end="",
+        backend="tensorflow",
+    ),
+    "large batches between processes": Case(
+        "diagnose",
+        """
+class Large(Data):
+    def changed(self, images):
+        return np.ones((8, 1000, 1000, 3), "float32")
+
+dataset = Large(workers=2, use_multiprocessing=True, max_queue_size=2)
+""",
+        ["through a pipe", "use_multiprocessing=False"],
+    ),
+    "what fit gets at the top of a file": Case(
+        "verify",
+        """
+dataset = Data()
+build_model().fit(dataset, epochs=100)
+""",
+        ["was read as far as line", "build_model().fit(dataset, epochs=100)", "the same in both epochs"],
+        end="",
+        name="dataset",
+    ),
     "a generator that decodes what it skips": Case(
         "diagnose",
         """
