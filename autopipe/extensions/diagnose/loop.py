@@ -26,6 +26,7 @@ from autopipe.extensions.diagnose.steps import (
     asked_of,
     doubts,
     dropped,
+    empty,
     rows_of,
     steady,
 )
@@ -121,6 +122,7 @@ class Loop:
                 *self._samples.other_targets(),
                 *resources.warnings,
                 *doubts(seen),
+                *empty(steps),
                 *dropped(self._asked, seen),
                 *self._warnings,
             ),

@@ -229,6 +229,12 @@ def doubts(seen: Sequence[Step]) -> Iterator[str]:
         yield "Steps waited more and more: a queue was running empty. Look for longer."
 
 
+def empty(steps: Sequence[Step]) -> Iterator[str]:
+    """Tell of batches without a sample."""
+    if count := sum(step.images == 0 for step in steps):
+        yield f"{count:,} of {len(steps):,} batches had no sample: the length of the data counts one too many."
+
+
 def asked_of(data: Any) -> int | None:
     """Return the samples that a torch DataLoader reads for a batch. `data` is the loader or its iterator; the answer is
     None for other data, and for a dataset of fewer samples.

@@ -149,6 +149,18 @@ def test_waiting_is_told_from_the_loops_own_work(clock: Clock) -> None:
     assert works.verdict is Verdict.MODEL
 
 
+def test_batches_without_a_sample_are_counted() -> None:
+    seen = Loop(Look(), (each for each in BATCHES), "train.py:7")
+    seen.pass_began()
+    for batch in (*BATCHES, (np.zeros((0, 2)), np.zeros(0))):
+        seen.asked()
+        seen.came(batch)
+    seen.asked()
+    found = seen.ended()
+    assert found is not None
+    assert any(said.startswith("1 of 7 batches had no sample") for said in found.warnings)
+
+
 def test_what_lies_between_epochs_is_a_part_of_them(clock: Clock) -> None:
     seen = looped(clock, 0.01, 1.0, between=90.0)
     assert seen.verdict is Verdict.PAUSES
