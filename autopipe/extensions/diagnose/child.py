@@ -185,6 +185,8 @@ class _Watch:
         except Exception:
             if (refused := refused_files(bound.arguments.get("x"))) is not None:
                 self._write({"status": "hint", "message": refused})
+            for note in self._notes:
+                self._write({"status": "hint", "message": note})
             raise
         finally:
             self._inside = False
