@@ -40,6 +40,7 @@ from autopipe.search.result import Result as SearchResult
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import (
     TRAINING,
+    Asked,
     Request,
     Settings,
     request_of,
@@ -170,7 +171,14 @@ def run(
     watcher.on_request(settings)
     space = searching.read_space(settings, there)
     watcher.on_machine(there)
-    with searching.runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner:
+    guess = _nearest(stored, there, asked)
+    repeats = when.drifted or (when.always and not when.dry_run and not _asks_for_more(guess.request, settings))
+    with (
+        searching.runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner,
+        Processes(runner) as processes,
+    ):
+        if repeats:
+            processes.begin(guess)
         described = searching.description(runner)
         site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
         watcher.tell_of_bound(there, described)
@@ -179,22 +187,19 @@ def run(
         checked, is_for_this = None, former.request.asked == asked
         if is_for_this and not (when.always and _asks_for_more(former.request, settings)):
             with contextlib.suppress(*([NothingMeasuredError] if when.always else [])):  # it runs no more: others may
-                checked = check_with(runner, described, former, here, measures=when.measures, queue=queue)
+                checked = check_with(processes, described, former, here, measures=when.measures, queue=queue)
+        processes.close()
         if checked is not None and not when.asks_for(checked):
             return Retuned(checked=checked)
         if when.dry_run:
             return Retuned(checked=checked, would=True)
         if checked is not None and checked.holds:
             return Retuned(checked=checked, profile=_renewed(stored, former, here), kept=True)
-        # The study is named after the profile that it renews: a killed retune continues, one that ended does not.
-        of = (here,) if asked == TRAINING else (here, asked)
-        own, config, name = None, None, f"retune-{digests.digest(*map(digests.canonical, of))[:8]}"
-        if is_for_this and match.level is MatchLevel.SAME:
-            own, config = former.winner.key, next(pick.readable([former.winner.config]), None)
-            name = f"retune-{former.measured_at:%Y-%m-%dT%H:%M:%S}"
-        elsewhere = best_elsewhere(settings.storage, searching.workload_key(described))
-        known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if each.key() != own][:KNOWN]
-        settings = dataclasses.replace(settings, began=began + queue.seconds, study_name=name, known=known)
+        same = is_for_this and match.level is MatchLevel.SAME
+        config = next(pick.readable([former.winner.config]), None) if same else None
+        settings = _of_study(
+            stored, former, site, dataclasses.replace(settings, began=began + queue.seconds), same=same
+        )
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
         found, settings = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
     profile = codegen.profile_of(found.result, described, here, settings, retune=True)
@@ -206,12 +211,33 @@ def run(
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
 
 
+def _of_study(
+    stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool
+) -> Settings:
+    """Return the settings with the name of a retune's study, and the configurations that are tried first.
+
+    It is named after the profile that it renews, if that is of the `same` machine: a killed retune continues, one that
+    ended does not.
+    """
+    asked, here, own = (settings.mode, settings.simulate), site.hardware, former.winner.key
+    of = (here,) if asked == TRAINING else (here, asked)
+    name = f"{former.measured_at:%Y-%m-%dT%H:%M:%S}" if same else digests.digest(*map(digests.canonical, of))[:8]
+    elsewhere = best_elsewhere(settings.storage, searching.workload_key(site.described))
+    known = [each for each in pick.warm_start(stored.artifact, here, elsewhere) if not same or each.key() != own]
+    return dataclasses.replace(settings, study_name=f"retune-{name}", known=known[:KNOWN])
+
+
 def _as_before(stored: Stored, settings: Settings, given: Collection[str], there: machine.Machine) -> Settings:
     """Return the settings of the tune that made the profile to renew, except for those that are given."""
     mode, simulate = TRAINING
     asked = settings.mode if "mode" in given else mode, settings.simulate if "simulate" in given else simulate
+    return retune_settings(_nearest(stored, there, asked).request, settings, given, stored.path.parent)
+
+
+def _nearest(stored: Stored, there: machine.Machine, asked: Asked) -> schema.Profile:
+    """Return the profile of a machine, as far as that is known before the workload is imported."""
     here = fingerprint.of_machine(there, keras_backend=gpu.keras_backend())
-    return retune_settings(pick.nearest(stored.artifact, here, asked)[0].request, settings, given, stored.path.parent)
+    return pick.nearest(stored.artifact, here, asked)[0]
 
 
 def _asks_for_more(before: Request, settings: Settings) -> bool:
@@ -269,17 +295,47 @@ def check(
     stored = artifact.stored(artifact.located(path), workload=_named(workload), allow_outside=allow_outside)
     profile, _ = pick.nearest(stored.artifact, fingerprint.detect())
     beside = stored.path.parent if os.access(stored.path.parent, os.W_OK) else None  # it may be a share for reading
-    with searching.runner_for(stored.workload, simulation(profile.request), folder=beside) as runner:
+    with (
+        searching.runner_for(stored.workload, simulation(profile.request), folder=beside) as runner,
+        Processes(runner) as processes,
+    ):
+        if not quick:
+            processes.begin(profile)
         described = searching.description(runner)
         here = searching.hardware_of(machine.detect(), described)
         queue = searching.queue_of(on_event)
         profile, _ = pick.nearest(stored.artifact, here)
-        found = check_with(runner, described, profile, here, measures=lambda judged: not quick, queue=queue)
+        found = check_with(processes, described, profile, here, measures=lambda judged: not quick, queue=queue)
     return Answer(found, tables.fitness(found))
 
 
+class Processes(contextlib.ExitStack):
+    """The process of a workload, whose owner ends it, and those of foreign code beside it, which end here."""
+
+    def __init__(self, runner: TrialRunner) -> None:
+        super().__init__()
+        self.runner = runner
+        self._theirs: dict[str, TrialRunner] = {}
+
+    def begin(self, profile: schema.Profile) -> None:
+        """Start all that a check of the profile needs, side by side: importing a framework takes seconds."""
+        self.runner.begin()
+        for config, _ in pick.contenders(profile):
+            self.of(config)
+
+    def of(self, config: PipelineConfig) -> TrialRunner:
+        """Return the runner of a configuration, which has begun if it is of foreign code."""
+        if not config.loader.is_foreign:
+            return self.runner
+        code = str(config.loader.model_dump()["code"])
+        if code not in self._theirs:
+            self._theirs[code] = self.enter_context(searching.foreign_runner(self.runner, code))
+            self._theirs[code].begin()
+        return self._theirs[code]
+
+
 def check_with(
-    runner: TrialRunner,
+    processes: Processes,
     described: Description,
     profile: schema.Profile,
     here: Hardware,
@@ -287,23 +343,18 @@ def check_with(
     measures: Callable[[Result], bool] = lambda judged: True,
     queue: Queue | None = None,
 ) -> Result:
-    """Check the profile for this machine, which is `here`, with an existing runner. `measures` decides by what the
+    """Check the profile for this machine, which is `here`, with existing processes. `measures` decides by what the
     fingerprints say whether the pipeline is measured.
     """
     result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), searching.workload_digest(described))
     if result.profile is None or not measures(result):  # without a profile there is no figure to compare with
         return result
-    with (queue or Queue(lambda who: None)).held(lock.MEASURING), contextlib.ExitStack() as ending:
-        runners = [runner]
-        others = [config for config, _ in pick.contenders(profile)]
-        for each in others:
-            theirs = runner
-            if each.loader.is_foreign:
-                theirs = searching.foreign_runner(runner, str(each.loader.model_dump()["code"]))
-                ending.callback(theirs.close)
-                theirs.begin()  # beside the first measurements of ours
-            runners.append(theirs)
-        return drift.with_rates(result, profile, _rates([pick.config_of(profile), *others], runners))
+    with (queue or Queue(lambda who: None)).held(lock.MEASURING):
+        configs = [pick.config_of(profile), *(config for config, _ in pick.contenders(profile))]
+        runners = [processes.of(each) for each in configs]
+        for each in runners[1:]:
+            each.start()  # nothing is measured beside an import; a failure happens again in its trial
+        return drift.with_rates(result, profile, _rates(configs, runners))
 
 
 def _rates(configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner]) -> Rates:

@@ -37,10 +37,13 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
     monkeypatch.setattr(retuning, "_TRIAL", {"min_seconds": 0.5, "max_seconds": 1.0})
     (tmp_path / "train.py").write_text(TRAIN)
 
-    with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner:
+    with (
+        searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner,
+        retuning.Processes(runner) as processes,
+    ):
         described = searching.description(runner)
         here = hardware_of(machine.detect(), described)
-        holds = retuning.check_with(runner, described, _profile(described, 1e-3), here)
+        holds = retuning.check_with(processes, described, _profile(described, 1e-3), here)
         waited = list[Event]()
         with contextlib.ExitStack() as another_tune:
             monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
@@ -52,13 +55,13 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
 
             fast = _profile(described, 1e12)
             queue = searching.queue_of(wait)
-            drifted = retuning.check_with(runner, described, fast, here, queue=queue)
+            drifted = retuning.check_with(processes, described, fast, here, queue=queue)
         (event,) = waited
         assert isinstance(event, Waiting)
         assert event.why.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
         another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
-        stale = retuning.check_with(runner, another, _profile(described, 1.0), here, measures=lambda judged: False)
+        stale = retuning.check_with(processes, another, _profile(described, 1.0), here, measures=lambda judged: False)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.rows[0].together is not None

@@ -320,7 +320,7 @@ def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
         workload=searching.workload_digest(DESCRIBED),
         measured_at=datetime.datetime.now(datetime.UTC),
     )
-    return retuning.check_with(machine, DESCRIBED, known, here or hardware())
+    return retuning.check_with(retuning.Processes(machine), DESCRIBED, known, here or hardware())
 
 
 @pytest.mark.parametrize(
