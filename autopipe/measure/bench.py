@@ -148,7 +148,7 @@ class EpochWatch(keras.callbacks.Callback):
             self._found.append((now - self._ends[-1], self._step("train"), self._step("test")))
         self._ends.append(now)
         self._marks.clear()
-        if len(self._found) >= _FEWEST_EPOCHS and now - self._ends[0] >= self._seconds:
+        if len(self._found) >= FEWEST_EPOCHS and now - self._ends[0] >= self._seconds:
             self.model.stop_training = True
 
     def epoch_time(self, steps: Sequence[int], whole: Sequence[int]) -> EpochTime:
@@ -216,7 +216,7 @@ class ResidentLoader(Loader):
     def close(self) -> None: ...
 
 
-_TRANSFERS = 7
+_REPEATS = 7  # of a transfer or an exchange
 _ON_THE_WAY = 3  # batches: the two that `device_prefetch=2` sends ahead, and the one that the next step takes
 
 
@@ -233,7 +233,7 @@ def transfer_seconds(
     if not strategy.looks_ahead:
         return None
     took = []
-    for _ in range(1 + _TRANSFERS):
+    for _ in range(1 + _REPEATS):
         began = clock()
         for sent in [strategy.place(array) for _ in range(_ON_THE_WAY) for array in arrays]:
             arrived(sent)
@@ -258,9 +258,7 @@ def arrived(array: Any) -> None:
         torch.cuda.synchronize()
 
 
-_EXCHANGES = 5
 _MOST_EXCHANGED = 2**24  # numbers: 64 MiB load any connection fully, and fit beside a large model
-_FLOAT_BYTES = 4
 
 
 def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | float | None]:
@@ -271,12 +269,12 @@ def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | f
     if exchange is not None:
         exchange()  # compiles
         took = list[float]()
-        for _ in range(_EXCHANGES):
+        for _ in range(_REPEATS):
             before = time.perf_counter()
             exchange()
             took.append(time.perf_counter() - before)
         seconds = median(took) * numbers / part
-    return {"gradient_bytes": numbers * _FLOAT_BYTES, "exchange_seconds": seconds}
+    return {"gradient_bytes": numbers * np.dtype(np.float32).itemsize, "exchange_seconds": seconds}
 
 
 _WARM_UP_STEPS = 2
@@ -322,7 +320,8 @@ def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
 
 ENDLESS = 10**9
 """Steps or epochs of a training that a probe or a watch ends."""
-_FEWEST_EPOCHS = 2  # after the first
+FEWEST_EPOCHS = 2
+"""Epochs that are timed, after the first."""
 _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Phase(enum.StrEnum):
-    """The phases of a trial. Each has its own deadline (`autopipe.measure.trial.failures`)."""
+    """The phases of a trial. Each has its own deadline (`autopipe.measure.trial.supervise`)."""
 
     START = "start"  # the child process comes up
     IMPORT = "import"  # the workload is imported, and with it the framework
@@ -184,6 +184,9 @@ class Measurement(Value):
         return sum(window.seconds for window in self.windows)
 
 
+MEMORY_HINT = "Use fewer workers, a shorter queue, a smaller batch or no memory cache."
+
+
 class TrialFailure(Value):
     """No measurement, and why."""
 
@@ -334,10 +337,15 @@ class EpochOptions(_OnFiles):
     folder: str | None = None  # as in `MeasureOptions`
 
 
+FEWEST_VERIFIED = 256
+"""Samples that a verification looks at, however long they take."""
+
+
 class VerifyOptions(_Options):
     """The options of a verification. Only a wrapped dataset has epochs of its own, and random numbers of its own."""
 
-    # from the first one on. None: 256; of a wrapped dataset all that are read in `seconds`, and at least 256
+    # from the first one on. None: `FEWEST_VERIFIED`; of a wrapped dataset all that are read in `seconds`, and at least
+    # as many
     samples: int | None = pydantic.Field(default=None, ge=1)
     seconds: float = pydantic.Field(default=10.0, ge=0)  # for reading an epoch to its end
     random: bool = False  # look for random numbers that repeat

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.measure import epochs, randomness
-from autopipe.measure.outcome import Agreement, Report, Verification, VerifyOptions
+from autopipe.measure.outcome import FEWEST_VERIFIED, Agreement, Report, Verification, VerifyOptions
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -34,7 +34,6 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import FieldKind, Source, leaves
 from autopipe.workload.workload import Workload
 
-_LEAST = 256  # samples of one, however long they take
 _REFERENCE = PipelineConfig(loader=Threads(workers=1, queue_size=1), finish="host", device_prefetch=0)
 
 
@@ -288,6 +287,6 @@ def _beginning(
         found += [made] * bool(made)
         count += len(made)
         report.progress(count, 0.0)
-        if count >= (samples or _LEAST) and time.monotonic() > until:
+        if count >= (samples or FEWEST_VERIFIED) and time.monotonic() > until:
             return found, False
     return found, True

@@ -29,9 +29,8 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.measure.rows import by_batch_size
 from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
-from autopipe.measure.trial.failures import Deadlines
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
-from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.measure.trial.supervise import Deadlines, TrialRunner
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching

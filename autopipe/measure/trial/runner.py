@@ -10,6 +10,7 @@ import argparse
 import atexit
 import contextlib
 import dataclasses
+import errno
 import faulthandler
 import functools
 import itertools
@@ -17,6 +18,7 @@ import logging
 import os
 import pkgutil
 import queue
+import re
 import signal
 import socket
 import sys
@@ -30,13 +32,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import cloudpickle
 
-from autopipe import frameworks
-from autopipe.errors import DataWarning, FrameworkWarning, TrialError, WorkloadError
+from autopipe import again, errors, frameworks
+from autopipe.errors import DataWarning, FrameworkWarning, TrialError, WorkloadError, users_lines
 from autopipe.hardware import gpu
-from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
+from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.measure.trial.child import kill_others
-from autopipe.measure.trial.failures import failure_of
 from autopipe.measure.trial.protocol import Channel
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
@@ -216,6 +217,107 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
 def _end_group() -> None:
     if os.getpgrp() == os.getpid():
         kill_others()
+
+
+# -------------------- an exception of the workload in words
+
+_MESSAGE_LIMIT = 2000
+
+_OUT_OF_MEMORY_NAMES = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})  # TensorFlow's; PyTorch's and CuPy's
+_OUT_OF_MEMORY_WORDS = ("RESOURCE_EXHAUSTED", "out of memory", "Unable to allocate", "Cannot allocate memory")
+
+_GRAPH = "Graph execution error:"  # begins TensorFlow's text, with the place in its graph, before the cause
+_AROUND = re.compile(
+    rf"{_GRAPH}|Detected at node |\s+File \"|<stack traces unavailable>|\s*\[\[|\d+ root error|.*most recent call last"
+)
+
+_TOO_FEW_OUTPUTS = re.compile(r"Received a label value of \S+ which is outside the valid range")  # TensorFlow's loss
+
+_KIND_HINTS = {
+    FailureKind.UNSUPPORTED: "Leave this choice out of the search space.",
+    FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
+    FailureKind.BUILD: "Call the workload's `model` by hand and train it on one batch.",
+    FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in a workload's file. "
+    "`{verify}` lists all samples that cannot be used.",
+    FailureKind.OUT_OF_MEMORY: MEMORY_HINT,
+    FailureKind.CRASHED: "The end of the trial's log shows where.",
+}
+
+
+_OF_AN_OP = "Mend the op's function; or, if only this sample is odd, remove the sample."  # no op's failure is skipped
+
+
+def failure_of(error: BaseException, phase: Phase, workload: str | None = None) -> TrialFailure:
+    """Return the failure for an exception in `phase`; `workload`: its name, if it was imported by one."""
+    kind = kind_of(error, phase)
+    if isinstance(error, errors.AutopipeError):
+        message, hint = error.message, error.hint
+        if isinstance(error, errors.OpError | errors.DataError) and error.__cause__ is not None:
+            message = "\n".join([message, *users_lines(error.__cause__)])  # an op's, or a source's
+        if isinstance(error, errors.OpError):
+            hint = hint or _OF_AN_OP
+    else:
+        message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
+        message = "\n".join([message, *users_lines(error)])
+        if _has_too_few_outputs(error):
+            hint = "Give the model's last layer an output for each class, and number the classes from 0."
+    if len(message) > _MESSAGE_LIMIT:
+        message = f"{message[: _MESSAGE_LIMIT - 1]}…"
+    verify = "ap.verify_files(workload)" if workload is None else again.autopipe("verify", "--files", workload)
+    hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
+    return TrialFailure(kind=kind, phase=phase, message=message, hint=hint)
+
+
+def _told(text: str) -> str:
+    """Return the text of an exception without the lines that TensorFlow adds to the one that matters."""
+    said, is_repeated, repeated = text.partition("Traceback (most recent call last):")  # of a Python function it called
+    if is_repeated:
+        return "\n".join([re.sub(r"^\{\{.*?\}\}\s*", "", said).strip(), *errors.users_lines_in(repeated)])
+    if not text.startswith(_GRAPH):
+        return text
+    lines = [line for line in text.splitlines() if line.strip() and not _AROUND.match(line)]
+    return re.sub(r"\s*\[Op:.*\]$", "", "\n".join(lines)) or text
+
+
+def kind_of(error: BaseException, phase: Phase) -> FailureKind:
+    """Return the kind of failure for an exception in `phase`."""
+    if _is_out_of_memory(error):
+        return FailureKind.OUT_OF_MEMORY
+    match error:
+        case errors.ConfigError() | errors.MissingExtraError() | errors.StorageError() | NotImplementedError():
+            return FailureKind.UNSUPPORTED
+        case errors.WorkerDiedError():
+            return FailureKind.CRASHED
+        case errors.LoaderError():
+            return FailureKind.UNSUPPORTED if phase is Phase.OPEN else FailureKind.CRASHED
+        case errors.ModelError():
+            return FailureKind.BUILD
+        case errors.DataError() | errors.OpError():
+            return FailureKind.BAD_DATA
+    if _has_too_few_outputs(error):  # an error that shows at the first batch with such a label
+        return FailureKind.BUILD
+    match phase:
+        case Phase.START | Phase.IMPORT:
+            return FailureKind.IMPORT
+        case Phase.BUILD | Phase.WARM_UP:
+            return FailureKind.BUILD
+    return FailureKind.BAD_DATA if isinstance(error, errors.WorkloadError) else FailureKind.CRASHED
+
+
+def _has_too_few_outputs(error: BaseException) -> bool:
+    return _TOO_FEW_OUTPUTS.search(str(error)) is not None
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if type(error).__name__ in _OUT_OF_MEMORY_NAMES:
+        return True
+    is_ours = isinstance(error, errors.AutopipeError)
+    return not is_ours and any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
+
+
+# -------------------- the process
 
 
 def _on_sigterm(_number: int, _frame: Any) -> NoReturn:

@@ -1,22 +1,26 @@
 """The parent's side of a trial: sends requests to the child, watches over it, and always returns a value.
 
-A crash, a hang or too much memory is an outcome, and no process is left. The rules for replacing a child are here.
+A crash, a hang or too much memory is an outcome, and no process is left. The rules for replacing a child are here, the
+deadlines, and the words for a silence or a death; those for an exception are the child's.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import signal
 import time
-from collections.abc import Callable, Hashable, Sequence
-from typing import Self, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Final, Self, TypeVar
 
 import pydantic
 
-from autopipe.errors import TrialError
+from autopipe.errors import ConfigError, TrialError
 from autopipe.hardware import machine, processes
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import (
+    MEMORY_HINT,
     EpochTime,
     FailureKind,
     LoaderRate,
@@ -26,11 +30,176 @@ from autopipe.measure.outcome import (
     TrialFailure,
     Verification,
 )
-from autopipe.measure.trial import failures, protocol
+from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Child, Launch
-from autopipe.measure.trial.failures import Deadlines, Watch, asked
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Value
+
+# -------------------- deadlines, and failures in words
+
+VARIABLE: Final = "AUTOPIPE_PATIENCE"
+"""The environment variable that multiplies all deadlines."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Seconds without a sign of life, by phase, and seconds for a whole request.
+
+    They separate a dead trial from a slow one, so they are generous: a framework takes 8 s to import on an idle machine
+    and a minute on a loaded one, and a segmentation batch can take 10 s. `request` is for a whole trial without the
+    loading of the workload; `end` is the time to clean up after SIGTERM, before SIGKILL.
+    """
+
+    start_seconds: float = 60.0
+    import_seconds: float = 180.0
+    build_seconds: float = 180.0
+    warm_up_seconds: float = 300.0
+    open_seconds: float = 60.0
+    first_batch_seconds: float = 90.0
+    fill_seconds: float = 120.0
+    measure_seconds: float = 90.0
+    close_seconds: float = 30.0
+    request_seconds: float = 1200.0
+    end_seconds: float = 3.0
+
+    def of(self, phase: Phase) -> float:
+        seconds: float = getattr(self, f"{phase.value}_seconds")
+        return seconds
+
+
+def asked(environment: Mapping[str, str] = os.environ) -> Deadlines:
+    """Return the deadlines, multiplied by the environment's factor; raises ConfigError unless that is 1 or more."""
+    text = environment.get(VARIABLE, "").strip() or "1"
+    try:
+        times = float(text)
+    except ValueError:
+        times = math.nan
+    if not 1 <= times < math.inf:
+        raise ConfigError(
+            f"`{VARIABLE}` must be a number of 1 or more, but got {text!r}.",
+            hint=f"{VARIABLE}=4 allows a trial four times as long; unset it for the usual deadlines.",
+        )
+    usual = dataclasses.asdict(Deadlines())
+    return Deadlines(**{name: each if name == "end_seconds" else times * each for name, each in usual.items()})
+
+
+class Watch:
+    """Follows one request, which is cut at `until`."""
+
+    def __init__(self, deadlines: Deadlines, phase: Phase, now: float, until: float = math.inf) -> None:
+        self.phase = phase  # the phase it is in
+        self.phase_seconds: dict[Phase, float] = {}  # durations up to the last clock reading
+        self._deadlines, self._until = deadlines, until
+        self._ends = min(until, now + deadlines.request_seconds)
+        self._began = self._heard = self._counted = now
+
+    def enter(self, phase: Phase, now: float) -> None:
+        self.heard(now)
+        self.phase = phase
+
+    def heard(self, now: float) -> None:
+        self.phase_seconds[self.phase] = self.phase_seconds.get(self.phase, 0.0) + now - self._counted
+        self._heard = self._counted = now
+
+    def left_seconds(self, now: float) -> float:
+        return max(0.0, min(self._heard + self._deadlines.of(self.phase), self._ends) - now)
+
+    def failure(self, now: float) -> TrialFailure | None:
+        """Return the failure of a request whose time is up: it was silent for too long, or reports and does not end."""
+        seconds, phase = self._deadlines.of(self.phase), self.phase
+        hung = now - self._heard >= seconds
+        if not hung and now < self._ends:
+            return None
+        if now >= self._until:
+            message = "The budget has no time left for this trial."
+            return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
+        if hung:
+            message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that it may be silent."
+            hint = f"The log's tail shows where each thread stood. {_MORE}"
+            return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
+        message = f"Still in phase `{phase}` after {now - self._began:.3g} s, which is all that a trial may take."
+        hint = f"This configuration, or the machine, is very slow. {_MORE}"
+        return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
+
+
+_MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The memory of a trial, as far as it is known."""
+
+    peak_bytes: int  # the most that its processes were seen to hold
+    limit_bytes: int  # of their memory
+    oom_kills: int = 0  # processes of their cgroup that the kernel killed for memory meanwhile
+
+    @property
+    def exceeded(self) -> bool:
+        return self.peak_bytes > self.limit_bytes
+
+
+def too_large(phase: Phase, memory: Memory) -> TrialFailure:
+    """Describe a trial that was ended before the kernel had to."""
+    most, held = machine.size_text(memory.limit_bytes), machine.size_text(memory.peak_bytes)
+    message = f"The trial's processes may hold {most} together, but held {held}."
+    return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
+
+
+def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
+    """Describe a process that ended, or closed its channel (`status` None), without an answer."""
+    killed = status == -signal.SIGKILL
+    held = (
+        f"; the trial's processes held {machine.size_text(memory.peak_bytes)}" if killed and memory.peak_bytes else ""
+    )
+    if killed and memory.oom_kills > 0:
+        message = f"The kernel killed the trial's process (SIGKILL) in phase `{phase}` because memory was short{held}."
+        return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
+    message = f"The trial's process {_ending(status)} in phase `{phase}` without an answer{held}."
+    hint = _SIGNAL_HINTS.get(status or 0, "The log's tail may show why.")
+    return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
+
+
+def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
+    """Turn a crash into out of memory, if the kernel has just killed a process (a worker, say) for that."""
+    if failure.kind is not FailureKind.CRASHED or memory.oom_kills == 0:
+        return failure
+    return failure.model_copy(update={"kind": FailureKind.OUT_OF_MEMORY, "hint": MEMORY_HINT})
+
+
+def without_folder(error: OSError) -> TrialFailure:
+    """Describe a trial without a place for its converted samples."""
+    message = f"A trial with converted samples needs a folder for them, but there can be none: {error}"
+    hint = "Choose a folder that can be written to: --out in a shell, the working directory in Python."
+    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message=message, hint=hint)
+
+
+def garbled(phase: Phase, line: bytes) -> TrialFailure:
+    """Describe a process that sent an unreadable line."""
+    message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."
+    hint = "The workload's code, or a library, writes to a file descriptor that is not its own."
+    return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
+
+
+_SIGNAL_HINTS = {
+    -signal.SIGKILL: "Something outside killed it: a person, a job scheduler, or a memory limit not seen from here.",
+    -signal.SIGTERM: "Something outside ended it: a person or a job scheduler.",
+    -signal.SIGSEGV: "A native library crashed; the log's tail shows the Python line that called it.",
+    -signal.SIGABRT: "A native library gave up; the log's tail shows why, and the Python line that called it.",
+}
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "closed its channel"
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+# -------------------- requests
 
 _TICK_SECONDS = 0.25
 _MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
@@ -170,7 +339,7 @@ class TrialRunner:
             try:
                 folder = self._child.folder_for_sets()
             except OSError as error:
-                return failures.without_folder(error), preparing
+                return without_folder(error), preparing
             if folder is not None:
                 request = request.model_copy(update={"options": {**request.options, "folder": folder}})
         answer, watch = self._ask(self._child, request, Phase.BUILD)
@@ -243,14 +412,14 @@ class TrialRunner:
             try:
                 lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))
             except EOFError:
-                return failures.dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
+                return dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
             for line in lines:
                 answer = self._heard(line, watch)
                 if isinstance(answer, TrialFailure):
-                    return failures.blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
+                    return blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
                 if answer is not None:
                     return answer
-            failure = self._judge(child, watch, failures.Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
+            failure = self._judge(child, watch, Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
             if failure is not None:
                 return failure
 
@@ -258,7 +427,7 @@ class TrialRunner:
         try:
             event = protocol.EVENT.validate_json(line)
         except pydantic.ValidationError:
-            return failures.garbled(watch.phase, line)
+            return garbled(watch.phase, line)
         now = time.monotonic()
         if isinstance(event, protocol.Done):
             return event.answer
@@ -269,19 +438,17 @@ class TrialRunner:
         self.on_event(event)
         return None
 
-    def _judge(self, child: Child, watch: Watch, held: failures.Memory) -> TrialFailure | None:
+    def _judge(self, child: Child, watch: Watch, held: Memory) -> TrialFailure | None:
         if held.exceeded:
-            return failures.too_large(watch.phase, held)
+            return too_large(watch.phase, held)
         failure = watch.failure(time.monotonic())
         if failure is None or failure.kind is FailureKind.INTERRUPTED or watch.phase is Phase.START:
             return failure  # in its first phase, the signal would end it
         child.dump_stacks()
         return failure
 
-    def _memory(self, peak_bytes: int, oom_kills: int) -> failures.Memory:
-        return failures.Memory(
-            peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=machine.oom_kills() - oom_kills
-        )
+    def _memory(self, peak_bytes: int, oom_kills: int) -> Memory:
+        return Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=machine.oom_kills() - oom_kills)
 
     def _end(self, grace_seconds: float, *, politely: bool = False) -> None:
         if self._child is not None:

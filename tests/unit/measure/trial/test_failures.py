@@ -11,8 +11,9 @@ import pytest
 from autopipe import errors
 from autopipe.errors import ConfigError
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
-from autopipe.measure.trial import failures
-from autopipe.measure.trial.failures import VARIABLE, Deadlines, Memory, Watch, asked, failure_of, kind_of
+from autopipe.measure.trial import supervise
+from autopipe.measure.trial.runner import failure_of, kind_of
+from autopipe.measure.trial.supervise import VARIABLE, Deadlines, Memory, Watch, asked
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.planner import op_failure
@@ -98,7 +99,7 @@ KERNEL = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=1)
 def test_a_death_is_named_and_blamed_on_memory_only_if_the_kernel_says_so(
     status: int | None, memory: Memory, kind: FailureKind, words: str
 ) -> None:
-    failure = failures.dead(Phase.MEASURE, status, memory)
+    failure = supervise.dead(Phase.MEASURE, status, memory)
     assert kind is failure.kind
     assert words in failure.message
 
@@ -115,7 +116,7 @@ def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
     kind: FailureKind, memory: Memory, expected: FailureKind
 ) -> None:
     failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
-    assert expected is failures.blamed_on_memory(failure, memory).kind
+    assert expected is supervise.blamed_on_memory(failure, memory).kind
 
 
 class ResourceExhaustedError(Exception):
