@@ -155,14 +155,16 @@ class Rates:
         """Summarise rounds of (pipeline, model alone), and of `others` in the first of them, by name.
 
         The share is of pairs, since a slow round slows both: a fast reading of one over a slow one of the other is no
-        share.
+        share. The model's figure is that of the pipeline over its share.
         """
         rates, models = [rate for rate, _ in rounds], [alone for _, alone in rounds]
-        ours = [rate.value for rate in rates]
+        ours, ones = [rate.value for rate in rates], [1.0] * len(rounds)
+        rate, alone, share = _over(rates, ones), _over(models, ones), _over(rates, [each.value for each in models])
+        times = rate.value / share.value / alone.value
         return cls(
-            images_per_second=_over(rates, [1.0] * len(rates)),
-            model=_over(models, [1.0] * len(models)),
-            share=_over(rates, [alone.value for alone in models]),
+            images_per_second=rate,
+            model=Estimate(**{end: times * value for end, value in alone.model_dump().items()}),
+            share=share,
             others={name: _over(ran, ours[: len(ran)]) for name, ran in (others or {}).items()},
         )
 

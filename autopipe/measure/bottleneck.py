@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
 from autopipe.measure.facts import OVERTAKEN, OpCost
+from autopipe.measure.outcome import Resources
 from autopipe.values import count_text
 from autopipe.values import milliseconds_text as _ms
 
@@ -39,11 +40,16 @@ class Bottleneck:
 
 
 def bottleneck(
-    bounds: Bounds, rate: float | None = None, model_share: float | None = None, loader_alone: float | None = None
+    bounds: Bounds,
+    rate: float | None = None,
+    model_share: float | None = None,
+    loader_alone: float | None = None,
+    used: Resources | None = None,
 ) -> Bottleneck:
     """Find the bottleneck of a configuration that runs at `rate` images/s (None: the rate that its limits allow).
     `model_share` is that over the model's own rate if both were measured side by side; None: by these figures.
-    `loader_alone` is what its loader made without the model, in images/s, if that was measured.
+    `loader_alone` is what its loader made without the model, in images/s, and `used` what the training took of the
+    machine, if that was measured.
     """
     reached = bounds.images_per_second if rate is None else rate
     share = reached / bounds.model_images_per_second if model_share is None else model_share
@@ -51,8 +57,11 @@ def bottleneck(
     known = bool(bounds.costs.op_costs) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
     model = bounds.model_images_per_second
     if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
-        words = _UNKNOWN if rate is None and model_share is None else _NOT_THE_MODEL
-        return Bottleneck(limit=None, sentence=words.format(_text(model)))
+        if rate is None and model_share is None:
+            return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
+        return Bottleneck(
+            limit=None, sentence=f"{_making(bounds, used)}: the model alone takes {_text(model)} images/s."
+        )
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
     following = _in_the_way(bounds, others, min(reached, share * model))  # each by figures of one time
@@ -81,7 +90,21 @@ def bottleneck(
 
 
 _UNKNOWN = "fed from one batch in memory the model takes {} images/s; what making one costs is not known."
-_NOT_THE_MODEL = "making batches, on cores that the model may need as well: the model alone takes {} images/s."
+
+
+def leaves_cores_idle(used: Resources | None, cores: float | None) -> bool | None:
+    """Return True if a training keeps no more than half of the cores busy; None if that is not known."""
+    if used is None or used.cpu_percent is None or cores is None:
+        return None
+    return used.cpu_percent <= 100 * _BUSY * cores
+
+
+def _making(bounds: Bounds, used: Resources | None) -> str:
+    cores = bounds.costs.cores
+    if (idle := leaves_cores_idle(used, cores)) is None or used is None:
+        return "making batches"
+    busy = f"{(used.cpu_percent or 0.0) / 100:.1f} of {count_text(cores or 0.0, 'core')} in use"
+    return f"making batches, {f'which waits, with {busy}' if idle else f'beside the model, with {busy}'}"
 
 
 def _model(others: list[Limit], model: float) -> str:

@@ -230,7 +230,6 @@ class WrappedDataset(Value):
     as_it_is: PipelineConfig  # the configuration that makes it as it is today
     choices: dict[str, tuple[bool | int | float | str, ...]]  # values that each of the function's parameters may take
     with_workers: bool = False  # loaders whose workers make its batches are tried, or named with the reason against it
-    reads_alone: bool = False  # there is neither a model nor a step: steps take no time
 
 
 class WorkloadDigest(Value):
@@ -278,6 +277,11 @@ class Description(WorkloadDigest):
     epochs: int | None = None
     validation: int = pydantic.Field(default=0, ge=0)  # samples that each epoch validates on
     wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches
+
+    @property
+    def reads_alone(self) -> bool:
+        """True if a dataset of the user's has neither a model nor a step: steps take no time."""
+        return self.wrapped is not None and self.model is None
 
     @property
     def depths(self) -> dict[str, int]:

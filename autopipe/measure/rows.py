@@ -83,7 +83,8 @@ class Row(Value):
         if found.alone is None or found.together is None or config is None:
             return found
         limits, by_itself = cost_model.bounds(found.alone, config), None if loader is None else loader.value
-        limit = bottleneck.bottleneck(limits, found.together.value, loader_alone=by_itself).sentence
+        used = None if found.both is None else found.both.resources
+        limit = bottleneck.bottleneck(limits, found.together.value, loader_alone=by_itself, used=used).sentence
         return found.model_copy(update={"limit": limit})
 
     @property

@@ -24,11 +24,12 @@ from autopipe.hardware import disk, machine, processes
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
 from autopipe.measure import ceilings, fingerprint, verify
-from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe, gradient_exchange
+from autopipe.measure.bench import ENDLESS, FEWEST_EPOCHS, Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.outcome import (
+    FEWEST_VERIFIED,
     CeilingOptions,
     EpochOptions,
     EpochTime,
@@ -66,7 +67,6 @@ from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
 _NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
-_EPOCHS = 3  # that are timed, about
 _FEWEST_STEPS = 16  # of a part of an epoch
 
 
@@ -167,7 +167,7 @@ class Session:
         report.phase(Phase.BUILD)
         bench, size = self._bench(config.devices, config.channels), self._workload.batch_size
         whole = [len(self._workload.data) // size, math.ceil(len(validation) / size)]
-        share = wanted.seconds / _EPOCHS * wanted.images_per_second / (sum(whole) * size)
+        share = wanted.seconds / (1 + FEWEST_EPOCHS) * wanted.images_per_second / (sum(whole) * size)
         steps = [min(count, max(_FEWEST_STEPS, round(share * count))) for count in whole]
         report.phase(Phase.MEASURE)
         watch = EpochWatch(wanted.seconds, report)
@@ -223,7 +223,7 @@ class Session:
         report.phase(Phase.MEASURE)
         wanted = VerifyOptions.model_validate(options)
         if not isinstance(self._workload.data, WrappedData):
-            return verify.verify(self._workload, configs, samples=wanted.samples or 256, report=report)
+            return verify.verify(self._workload, configs, samples=wanted.samples or FEWEST_VERIFIED, report=report)
         return verify.repeats(self._workload, configs, wanted, report)
 
     def close(self) -> None:
@@ -407,13 +407,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     wrapped, against = None, list[tuple[str, str | int, str | None]]()
     if isinstance(workload.data, WrappedData) and as_it_is is not None:
         choices, against = workload.data.tried()
-        with_workers = workload.data.with_workers
-        wrapped = WrappedDataset(
-            as_it_is=as_it_is,
-            choices=choices,
-            with_workers=with_workers,
-            reads_alone=workload.model is None,
-        )
+        wrapped = WrappedDataset(as_it_is=as_it_is, choices=choices, with_workers=workload.data.with_workers)
     return Description(
         **dict(fingerprint.workload_digest(workload, workload.model and fingerprint.model_digest(model))),
         fixed_bytes=fixed_bytes(workload, plan),

@@ -11,12 +11,12 @@ from autopipe.artifact import pick
 from autopipe.measure import bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
-from autopipe.measure.facts import OVERTAKEN, Ceiling
+from autopipe.measure.facts import Ceiling
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
 from autopipe.reports.drawing import Drawing, LegendItem, Rows
 from autopipe.reports.page import Column, Row, Section, Table, words_column
-from autopipe.search.result import Result, Winner
+from autopipe.search.result import Result, Winner, raced_rate
 from autopipe.values import Estimate, span_text
 
 FIGURES = tuple(
@@ -59,7 +59,7 @@ class Rung:
     images_per_second: float
     interval: list[float] | None = None  # 95 % of it; None if it is computed from measurements
     css: str = "part"  # its kind
-    narrowest: bool = False  # it is the winner's bottleneck
+    limits: bool = False  # it is what limits the winner
     spared: bool = False  # the winner does without it
     in_training: bool = False  # it was measured in training
 
@@ -67,7 +67,7 @@ class Rung:
 def rungs(result: Result) -> list[Rung]:
     """Return the lines of the ladder, parts first."""
     best, ceiling = result.winner, result.ceiling
-    found = [] if ceiling is None or best is None else _parts(best, pick.parse_config(best.config), ceiling)
+    found = [] if ceiling is None or best is None else _parts(result, best, ceiling)
     found += [
         _measured(each.name, each.images_per_second, "base", training=True)
         for each in result.baselines
@@ -79,7 +79,7 @@ def rungs(result: Result) -> list[Rung]:
 def ladder(result: Result) -> Section:
     """Make the section of the ladder."""
     lines = rungs(result)
-    narrowest = next((f" The narrowest: {each.name}." for each in lines if each.narrowest), "")
+    limit = next((f" The limit: {each.name}." for each in lines if each.limits), "")
     columns = (
         words_column("what", "name"),
         Column("images/s", lambda row: wording.rate(row["images_per_second"])),
@@ -90,7 +90,7 @@ def ladder(result: Result) -> Section:
     return Section(
         key="ladder",
         title="How fast could each part be?",
-        text=f"What each part could feed on its own, and what all of them reached together in training.{narrowest}"
+        text=f"What each part could feed on its own, and what all of them reached together in training.{limit}"
         f"{_one_process(result)}",
         table=Table(columns, rows),
         draw=lambda width: _draw_ladder(lines, width),
@@ -113,13 +113,13 @@ def _one_process(result: Result) -> str:
 
 
 def _remark(row: Row) -> str:
-    if row["narrowest"]:
-        return "the narrowest"
+    if row["limits"]:
+        return "the limit"
     return "spared by the winner" if row["spared"] else "in training" if row["in_training"] else "alone"
 
 
 def _draw_ladder(lines: Sequence[Rung], width: float) -> Drawing:
-    shown = (each for each in lines if each.in_training or each.css == "model" or each.narrowest)
+    shown = (each for each in lines if each.in_training or each.css == "model" or each.limits)
     top = _ROOM * max(each.images_per_second for each in shown)
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
@@ -127,7 +127,7 @@ def _draw_ladder(lines: Sequence[Rung], width: float) -> Drawing:
     items: list[tuple[bool, LegendItem]] = [
         (any(each.css == "part" for each in lines), ("bar", "part", "a part alone")),
         (any(each.spared for each in lines), ("bar", "spared", "spared by the winner")),
-        (any(each.narrowest for each in lines), ("bar", "narrowest", "the narrowest")),
+        (any(each.limits for each in lines), ("bar", "limits", "the limit")),
         (model is not None, ("line", "ceiling", "model alone")),
         (True, ("bar", "base", "baseline")),
         (True, ("bar", "win", "winner")),
@@ -148,7 +148,7 @@ def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
     bold = "strong" if rung.css == "win" else "faint" if rung.spared else ""
     y = rows.row(rung.name, wording.rate(rung.images_per_second), bold)
     end = scale(rung.images_per_second)
-    css = "spared" if rung.spared else "narrowest" if rung.narrowest else rung.css
+    css = "spared" if rung.spared else "limits" if rung.limits else rung.css
     if rung.images_per_second > top:
         teeth = [(end - 9.0, y - 7.0), (end - 3.0, y - 3.5), (end - 9.0, y), (end - 3.0, y + 3.5), (end - 9.0, y + 7.0)]
         drawing.path([(scale.begin, y - 7.0), *teeth, (scale.begin, y + 7.0)], css, closed=True)
@@ -156,16 +156,18 @@ def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
         rows.bar(y, 0.0, rung.images_per_second, css)
         if rung.interval is not None:
             drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y)
-    if rung.narrowest:
-        inside = end + 76.0 > scale.end
+    if rung.limits:
+        inside = end + 46.0 > scale.end
         place, css, anchor = (end - 10.0, "tag on", "end") if inside else (end + 10.0, "tag", "start")
-        drawing.text(place, y + 4.0, "narrowest", css, anchor)
+        drawing.text(place, y + 4.0, "limit", css, anchor)
 
 
 # ---------------------------------------------------------------- parts
 
 
-def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]:
+def _parts(result: Result, best: Winner, ceiling: Ceiling) -> list[Rung]:
+    """Return the rate of each part. The limit is that of the winner's row."""
+    config = pick.parse_config(best.config)
     limits = cost_model.bounds(ceiling, config)
     paid = {op.name for op in limits.work.paid}
     cores = ceiling.cores or 1.0
@@ -177,18 +179,20 @@ def _parts(best: Winner, config: PipelineConfig, ceiling: Ceiling) -> list[Rung]
     if ceiling.loader_images_per_second is not None:
         alone = _measured("loader, nothing cached", ceiling.loader_images_per_second, "part")
         found.append(replace(alone, spared=limits.work.from_source < 1))
-    for limit in limits.limits:
-        if limit.kind is not Kind.MODEL and math.isfinite(limit.images_per_second):
-            found.append(Rung(name=_told(limit, config, cores), images_per_second=limit.images_per_second))
-    rate = best.images_per_second.value
-    way = bottleneck.bottleneck(limits, rate, best.share_of_model).limit
-    if way is not None and way.kind not in {each.kind for each in limits.limits}:  # one of several together
-        found.append(Rung(name=_TOLD.get(way.kind, str(way.kind)), images_per_second=way.images_per_second))
-    found.append(_measured("model alone", ceiling.model_images_per_second, "model"))
-    counts = (each.images_per_second for each in found if not each.spared)
-    # A part whose rate is below that of the training was read too low, under other load.
-    lowest = min((each for each in counts if OVERTAKEN * each >= rate), default=0.0)
-    return [replace(each, narrowest=each.images_per_second == lowest and not each.spared) for each in found]
+    raced, rate = raced_rate(result.raced, best.config), best.images_per_second.value
+    known = best.limit_kind is not None
+    way = bottleneck.bottleneck(limits, rate, best.share_of_model, raced).limit if known else None
+    is_model = way is not None and way.kind is Kind.MODEL
+
+    def rung(limit: Limit) -> Rung:
+        name = "the winner's loader" if limit.images_per_second == raced else _told(limit, config, cores)
+        return Rung(name=name, images_per_second=limit.images_per_second)
+
+    others = [each for each in limits.limits if each.kind is not Kind.MODEL and math.isfinite(each.images_per_second)]
+    limit_rung = [] if way is None or is_model else [rung(way)]  # which may be several of them together
+    found += [each for each in map(rung, others) if each not in limit_rung]
+    found += [replace(each, limits=True) for each in limit_rung]
+    return [*found, replace(_measured("model alone", ceiling.model_images_per_second, "model"), limits=is_model)]
 
 
 def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:

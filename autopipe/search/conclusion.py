@@ -38,6 +38,7 @@ from autopipe.search.result import (
     Trial,
     Way,
     Winner,
+    raced_rate,
 )
 from autopipe.search.session import Session
 from autopipe.search.trials import AskedBy, Point, Row
@@ -134,12 +135,11 @@ def result(
     """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, stop, proved)
-    reads_alone = workload.wrapped is not None and workload.wrapped.reads_alone
-    ceiling = None if best is None or reads_alone else _ceiling(session, best, proved)
+    ceiling = None if best is None or workload.reads_alone else _ceiling(session, best, proved)
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
     whole = proved is not None and _counts_what_is_paid_once(proved)
-    alone = None if best is None else session.raced_rate(best.config)
+    alone = None if best is None else raced_rate(session.raced.values(), best.config.model_dump(mode="json"))
     chosen = None if best is None else _winner(best, ceiling, proved, whole=whole, loader_alone=alone)
     against = tuple(_baseline(session, each, proved, chosen, contests) for each in session.baselines)
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
@@ -154,7 +154,7 @@ def result(
         effects=() if best is None else _effects(best.config, session, scores),
         ways=_ways(session),
         paybacks=_paybacks(session, None if best is None else best.config),
-        devices=_device_counts(session),
+        devices=_device_counts(session, chosen, ceiling),
         virtual_devices=workload.virtual_devices > 0,
         utilisation={} if chosen is None else _utilisation(session, chosen, against),
         trials=tuple(trial(row.origin, row.config, row.outcome, seconds=row.seconds) for row in rows),
@@ -186,7 +186,7 @@ def result(
         counted=workload.counted,
         cache_bytes=workload.fixed_bytes,
         data=workload.data_digest,
-        reads_alone=reads_alone,
+        reads_alone=workload.reads_alone,
     )
     return Searched(result=found, study=session.record.whole, rows=rows, confirmation=proved)
 
@@ -262,7 +262,8 @@ def _winner(
         share = min(1.0, rate.value / ceiling.model_images_per_second.value)
     found = None
     if ceiling is not None and share is not None:  # of a model that was read too low, no limit is known
-        found = bottleneck.bottleneck(costs.bounds(ceiling, point.config), rate.value, share, loader_alone)
+        limits = costs.bounds(ceiling, point.config)
+        found = bottleneck.bottleneck(limits, rate.value, share, loader_alone, last.resources)
     return Winner(
         config=point.config.model_dump(mode="json"),
         key=point.key,
@@ -492,17 +493,27 @@ def _left_out(session: Session) -> dict[str, int]:
     return dict(reasons)
 
 
-def _device_counts(session: Session) -> tuple[DeviceCount, ...]:
-    alone = [(each.devices, each.model_images_per_second.value) for each in session.ceilings]
-    reached = [(each.config.devices, each.estimate.value) for each in session.points().values() if each.feasible]
+def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | None) -> tuple[DeviceCount, ...]:
+    """Return what each number of devices came to: that of the winner as its own row has it."""
+    alone = {
+        count: rate
+        for rate, count in sorted((each.model_images_per_second.value, each.devices) for each in session.ceilings)
+    }
+    points = [each for each in session.points().values() if each.feasible]
+    reached = {count: rate for rate, count in sorted((each.estimate.value, each.config.devices) for each in points)}
+    if winner is not None:
+        count = PipelineConfig.model_validate(winner.config).devices
+        reached[count] = winner.images_per_second.value
+        alone |= {} if ceiling is None else {count: ceiling.model_images_per_second.value}
+    exchanges = {each.devices: each.exchange_seconds for each in reversed(session.ceilings)}
     return tuple(
         DeviceCount(
             devices=count,
-            model_images_per_second=max((rate for devices, rate in alone if devices == count), default=None),
-            images_per_second=max((rate for devices, rate in reached if devices == count), default=None),
-            exchange_seconds=next((each.exchange_seconds for each in session.ceilings if each.devices == count), None),
+            model_images_per_second=alone.get(count),
+            images_per_second=reached.get(count),
+            exchange_seconds=exchanges.get(count),
         )
-        for count in sorted({devices for devices, _ in [*alone, *reached]})
+        for count in sorted({*alone, *reached})
     )
 
 

@@ -7,6 +7,7 @@ so that a result can be read without the package of a loader.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 import pydantic
@@ -163,6 +164,15 @@ class Raced(Value):
     images_per_second: Amount
 
 
+def raced_rate(raced: Iterable[Raced], config: JsonObject) -> float | None:
+    """Return what the loader of a configuration made without the model, in images/s, if that was measured."""
+
+    def loader(of: JsonObject) -> list[object]:
+        return [of.get(name) for name in ("loader", "keep", "finish", "arguments")]
+
+    return next((each.images_per_second for each in raced if loader(each.config) == loader(config)), None)
+
+
 class Result(Value):
     """The whole outcome of a search."""
 
@@ -243,13 +253,11 @@ class Result(Value):
         )
         if (best := self.winner) is None:
             return others
-        of_loader = ("loader", "keep", "arguments")
-        its = [best.config.get(name) for name in of_loader]
-        alone = [each for each in self.raced if [each.config.get(name) for name in of_loader] == its]
+        alone = raced_rate(self.raced, best.config)
         ours = Row(
             name="the winner",
             model=None if self.ceiling is None else self.ceiling.model_images_per_second,
-            loader=Estimate.of_one(alone[-1].images_per_second) if alone else None,
+            loader=None if alone is None else Estimate.of_one(alone),
             together=best.images_per_second,
             limit=best.limit,
         )

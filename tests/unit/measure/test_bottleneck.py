@@ -11,6 +11,7 @@ import pytest
 from autopipe.measure.bottleneck import Bottleneck, bottleneck, python_text
 from autopipe.measure.costs import Kind, bounds
 from autopipe.measure.facts import OpCost, ReadCosts
+from autopipe.measure.outcome import Resources
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
@@ -154,6 +155,16 @@ def test_the_share_that_was_read_side_by_side_decides() -> None:
     made = bounds(ceiling(model=500.0, read_bytes_per_second=1.0, bytes_per_image=1 / 400), THREADS)
     assert bottleneck(made, 490.0, model_share=0.8).kind is Kind.STORAGE_BANDWIDTH
     assert bottleneck(made, 490.0).kind is Kind.MODEL
+
+
+def test_what_makes_batches_waits_if_the_cores_are_idle() -> None:
+    def told(percent: float | None) -> str:
+        wrapped = bounds(ceiling(op_costs=()), THREADS)
+        return bottleneck(wrapped, 1000.0, used=Resources(cpu_percent=percent)).sentence
+
+    assert "which waits, with 0.2 of 2 cores in use" in told(20.0)
+    assert "beside the model, with 1.9 of 2 cores in use" in told(190.0)
+    assert "in use" not in told(None)
 
 
 def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:

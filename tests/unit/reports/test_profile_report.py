@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import itertools
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -15,12 +16,15 @@ from autopipe.api import loading
 from autopipe.artifact import artifact as files
 from autopipe.artifact import pick
 from autopipe.artifact.schema import Artifact, FileReference, Profile
+from autopipe.measure.bottleneck import bottleneck
+from autopipe.measure.costs import bounds
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import ladder, profile_report
 from autopipe.reports.drawing import NARROW, WIDE
 from autopipe.reports.page import Section
-from autopipe.search.result import Reason, Result, Stop
+from autopipe.search.result import Raced, Reason, Result, Stop
+from autopipe.values import Estimate
 from tests.fakes import findings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import HOSTILE
@@ -117,13 +121,27 @@ def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> No
                 assert drawn.label.startswith(f"{unit.capitalize()} of training")
 
 
-def test_the_ladder_names_the_narrowest_and_shows_both_baselines(profile: Profile) -> None:
+def test_the_ladder_names_the_limit_and_shows_both_baselines(profile: Profile) -> None:
     rows = section(profile, "ladder").table.rows
-    (narrowest,) = [row["name"] for row in rows if row["narrowest"]]
-    assert narrowest == "model alone"
+    (limits,) = [row["name"] for row in rows if row["limits"]]
+    assert limits == "model alone"
     assert [row["name"] for row in rows if row["in_training"]] == ["keras", "tfdata", "the winner"]
     spared = {row["name"] for row in rows if row["spared"]}
     assert "Decode on 4 cores" in spared  # the winner keeps samples in memory
+
+
+def test_the_limit_of_the_ladder_is_the_bottleneck_of_the_winner(profile: Profile) -> None:
+    ceiling, best = known(profile.result.ceiling), profile.winner
+    config, rate = pick.config_of(profile), best.images_per_second.value
+    for times, loader in itertools.product((1.0, 1.5, 4.0), (None, 1.02 * rate)):
+        alone = Estimate.of_one(times * rate)
+        changed = ceiling.model_copy(update={"model_images_per_second": alone})
+        found = bottleneck(bounds(changed, config), rate, 1 / times, loader)
+        raced = [Raced(config=best.config, images_per_second=loader)] if loader is not None else []
+        told = best.model_copy(update={"share_of_model": 1 / times, "limit_kind": found.kind, "limit": found.sentence})
+        rungs = ladder.rungs(_found(ceiling=changed, winner=told, raced=tuple(raced)).result)
+        limits = [each.images_per_second for each in rungs if each.limits]
+        assert limits == ([] if found.limit is None else [found.limit.images_per_second])
 
 
 def test_the_waterfalls_bars_add_up_to_what_an_image_costs_the_winner(profile: Profile) -> None:
@@ -132,7 +150,7 @@ def test_the_waterfalls_bars_add_up_to_what_an_image_costs_the_winner(profile: P
     assert f"{1e3 * paid:.3g} ms" in words(known(section(profile, "costs").draw)(WIDE).render())
 
 
-def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) -> None:
+def test_what_training_has_left_behind_is_not_the_limit(profile: Profile) -> None:
     ceiling = known(profile.result.ceiling)
     slow = known(ceiling.reads).model_copy(
         update={"latency_seconds": 10.0, "cpu_seconds": 0.0}
@@ -141,8 +159,8 @@ def test_what_training_has_left_behind_is_not_the_narrowest(profile: Profile) ->
     best = profile.winner.model_copy(update={"config": uncached.model_dump(mode="json")})
     shown = _found(ceiling=ceiling.model_copy(update={"reads": slow}), winner=best)
     rate = profile.winner.images_per_second.value
-    narrowest = [row for row in section(shown, "ladder").table.rows if row["narrowest"]]
-    assert all(1.1 * row["images_per_second"] >= rate for row in narrowest)
+    limits = [row for row in section(shown, "ladder").table.rows if row["limits"]]
+    assert all(1.1 * row["images_per_second"] >= rate for row in limits)
     assert any(row["images_per_second"] < 0.1 * rate for row in section(shown, "ladder").table.rows)
 
 
