@@ -11,16 +11,13 @@ from autopipe.search.measurer import MOST_OF_OTHERS
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session
 from autopipe.search.trials import BudgetPlanned, Point
-from autopipe.values import Estimate, rate_text
+from autopipe.values import Estimate
 
 _RACE_SHARE = {True: 0.3, False: 0.5}  # of the time that is left, for a race of loaders alone, and for one by trials
 _CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
-_FEWEST_TRIALS = 4  # of a confirmation run: two blocks of two
 _FEWEST_PROVED = 3  # configurations: ours, a rival, and one to be on the safe side
 _TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
 _TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
-_RACED_SECONDS = 15.0  # a race of loaders alone
-_RACED_TRIALS = 8  # and one by trials
 _READINGS = 3  # of the model alone at most, because a training was faster
 
 
@@ -54,15 +51,11 @@ def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
 
 def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | None:
     """Return a stop if the best, at `rate` images/s, leaves nothing to gain below the model alone."""
-    top = ceiling.model_images_per_second.value
-    if rate.value < share * top:
+    if rate.value < share * ceiling.model_images_per_second.value:
         return None
-    return Stop(
-        reason=Reason.CEILING,
-        message=f"The best reaches {rate_text(rate.value)} images/s, {min(1.0, rate.value / top):.0%} of the "
-        f"{rate_text(top)} that the model takes when data costs nothing: the model is the limit, and no loader can be "
-        "faster.",
-    )
+    # Without figures: the confirmation run measures them again.
+    message = "The best reaches the rate of the model alone: the model is the limit, and no loader can be faster."
+    return Stop(reason=Reason.CEILING, message=message)
 
 
 class Budget:
@@ -86,15 +79,15 @@ class Budget:
         # The first baseline has a process of its own, which starts as slowly.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
-        race = _RACED_SECONDS if session.races_loaders else _RACED_TRIALS * trial
-        self._race_ends = spent + _RACE_SHARE[session.races_loaders] * session.seconds_left()
+        race = _RACE_SHARE[session.races_loaders]
+        self._race_ends = spent + race * session.seconds_left()
         return BudgetPlanned(
             budget_seconds=budget,
             spent_seconds=spent,
             trial_seconds=trial,
             trials=int(left / trial),
             needed_seconds=spent + starting + 2 * trial + self._settings.end_seconds,
-            advised_seconds=spent + starting + race + self._trials_in_confirmation() * trial,
+            advised_seconds=spent + starting + self._trials_in_confirmation() * trial / (1.0 - race),
         )
 
     # ------------------------------------------------------------ the rules
@@ -138,7 +131,8 @@ class Budget:
         as what is paid once may still be less.
         """
         session, best = self._session, self._session.best()
-        if best is None or not session.ceilings or session.settings.epochs is not None:
+        reads_alone = session.facts.workload.reads_alone
+        if best is None or not session.ceilings or session.settings.epochs is not None or reads_alone:
             return None
         self.reads_again()
         if session.highest_ceiling().is_overtaken_by(best.estimate):
@@ -180,7 +174,7 @@ class Budget:
             return None
         trial, spent = session.trial_seconds(), session.seconds()
         most = min(most, session.seconds_left(proving=True))  # too little for a confirmation run does for trials
-        kept = 0.0 if most < _FEWEST_TRIALS * trial else min(self.confirmation_seconds(), most)
+        kept = 0.0 if most < 2 * confirmation.ENOUGH_BLOCKS * trial else min(self.confirmation_seconds(), most)
         needed = trial + kept + settings.end_seconds
         if spent + needed < settings.budget_seconds:
             return None

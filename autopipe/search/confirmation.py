@@ -217,9 +217,9 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 
 # -------------------- the run
 
-_ENOUGH_BLOCKS = 2  # with fewer nothing can be compared
+ENOUGH_BLOCKS = 2
+"""Blocks with fewer than which nothing can be compared."""
 _MAYBE = 0.03  # in log units: a configuration farther behind the best is not tried for being cheap
-_SHORTEST_SECONDS = 1e-3
 
 
 def _finalists(session: Session) -> list[Point]:
@@ -242,13 +242,23 @@ def _finalists(session: Session) -> list[Point]:
 
 
 def expected_seconds(session: Session) -> float:
-    """Return the expected time of the shortest confirmation run."""
-    return len(_finalists(session)) * session.settings.blocks[0] * session.trial_seconds()
+    """Return the expected time of the shortest confirmation run: a block of all finalists, and the others of a proof. A
+    baseline that has yet to run has a process of its own to start.
+    """
+    wanted, fewest, starting = _finalists(session), session.settings.blocks[0], 0.0
+    if session.points().keys().isdisjoint(session.names) and any(each.unable is None for each in session.baselines):
+        starting = session.starting_seconds + (1 + fewest) * session.trial_seconds()
+    later = _later_seconds(session, _pair(session, wanted), fewest - 1)
+    return starting + _block_seconds(session, wanted) + later
 
 
-def _block_seconds(session: Session) -> dict[str, float]:
-    """Return the time that the last trial of each configuration took, without the start of its process, by key."""
-    return {row.key: row.running_seconds for row in session.record.rows() if row.outcome is not None}
+def _pair(session: Session, entered: Sequence[Point]) -> list[Point]:
+    """Return the best of the finalists, and the baseline that a proof needs, if one has run: the fastest, if none is
+    required.
+    """
+    named = [each for each in entered if each.baseline is not None]
+    rival = max(named, key=lambda each: (each.required, each.estimate.value), default=None)
+    return [each for each in entered[:1] if each is not rival] + ([] if rival is None else [rival])
 
 
 def _to_beat(session: Session) -> list[str]:
@@ -297,7 +307,8 @@ def run(session: Session, entered: list[Point]) -> None:
         if not any(each.feasible for each in entered):
             return  # nothing is left to compare baselines with
         first = leader(entered, _measured_blocks(session, entered), session.pooled())
-        if first is not None and session.seconds_left(proving=True) > session.trial_seconds():
+        has_time = session.seconds_left(proving=True) > session.trial_seconds()
+        if first is not None and has_time and not session.facts.workload.reads_alone:
             alone = session.look_again(by_key[first].config.model_setup)
             if alone is not None:
                 session.record.keep_block_ceiling(number, alone)
@@ -313,10 +324,12 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     needed = unproved(entered, blocks, pooled, most)
     enough = math.exp(-CLEAR * repeatability(pooled)) * pooled.value(first)
     near = {each.key for each in entered if blocks[each.key] and pooled.value(each.key) >= enough}
-    running = [each for each in entered if each.key in needed or (done < fewest and each.key in near)]
-    if done >= most or not _has_time(session, running):
-        running = [each for each in running if each.key in needed] if done < most else []
-    return running if _has_time(session, running) else []
+    running = [each for each in entered if each.key in needed]
+    more = [each for each in entered if each.key in needed | near]
+    later = _later_seconds(session, running, fewest - done - 1)  # a proof comes before what else may be as good
+    if done < fewest and _has_time(session, more, later):
+        running = more
+    return running if done < most and _has_time(session, running) else []
 
 
 def _done(entered: Sequence[Point], blocks: Blocks, pooled: Pooled) -> int:
@@ -353,7 +366,7 @@ def _measured_blocks(session: Session, entered: Sequence[Point], *, raw: bool = 
 def judge(session: Session, entered: Sequence[Point]) -> Confirmation | None:
     """Return the verdict of the blocks so far, or None if there are too few."""
     scored, raw = _measured_blocks(session, entered), _measured_blocks(session, entered, raw=True)
-    if max((len(ran) for ran in scored.values()), default=0) < _ENOUGH_BLOCKS:
+    if max((len(ran) for ran in scored.values()), default=0) < ENOUGH_BLOCKS:
         return None
     points, pooled = session.points(), session.pooled()  # one may have broken a limit in the confirmation run
     in_the_end = [replace(each, feasible=points[each.key].feasible) for each in entered]
@@ -375,19 +388,20 @@ def entered(session: Session) -> list[Point]:
     return found if len(found) == len(wanted) else _proved_before(session) or found
 
 
-def _affordable(session: Session, entered: Sequence[Point]) -> list[Point]:
-    trials = session.seconds_left(proving=True) / max(session.trial_seconds(), _SHORTEST_SECONDS)
-    # Two blocks prove nothing, but are more than trials minutes apart.
-    room = max(trials / session.settings.blocks[0], min(2.0, trials / _ENOUGH_BLOCKS))
-    if room >= len(entered):
-        return list(entered)
-    points, count = session.points(), int(room)
-    required = session.required
-    named = [each for each in entered if each.baseline]
-    rival = max(named, key=lambda each: (each.key in required, points[each.key].estimate.value), default=None)
-    if count < 2 or rival is None or rival is entered[0]:
-        return list(entered[:count]) if count > 1 else []
-    return [*[each for each in entered if each is not rival][: count - 1], rival]
+def _affordable(session: Session, wanted: Sequence[Point]) -> list[Point]:
+    """Return the finalists that time is left for: the best and its rival in all blocks of a proof, and of the others as
+    many as a first block has room for.
+    """
+    left, pair = session.seconds_left(proving=True), _pair(session, wanted)
+    if (
+        ENOUGH_BLOCKS * _block_seconds(session, pair) > left
+    ):  # two prove nothing, but are more than trials minutes apart
+        return []
+    found, later = pair, _later_seconds(session, pair, session.settings.blocks[0] - 1)
+    for each in wanted:
+        if each not in found and _has_time(session, [*found, each], later):
+            found = [*found, each]
+    return [each for each in wanted if each in found]
 
 
 def _proved_before(session: Session) -> list[Point]:
@@ -407,7 +421,7 @@ def _proved_before(session: Session) -> list[Point]:
     best, measured = session.best(), _measured_blocks(session, entered)
     needed = session.required & points.keys()
     done = max((len(each) for each in measured.values()), default=0)
-    if done < _ENOUGH_BLOCKS or best is None or not needed | {best.key} <= measured.keys():
+    if done < ENOUGH_BLOCKS or best is None or not needed | {best.key} <= measured.keys():
         return []
     return entered
 
@@ -418,7 +432,23 @@ def _alone(session: Session, point: Point) -> dict[int, float]:
     return {block: each.model_images_per_second.value for block, each in measured.items() if each.setup == setup}
 
 
-def _has_time(session: Session, running: Sequence[Point]) -> bool:
-    """Return True if there is time for a block of these finalists."""
-    took = _block_seconds(session)
-    return sum(took.get(each.key, 0.0) for each in running) <= session.seconds_left(proving=True)
+def _has_time(session: Session, running: Sequence[Point], later: float = 0.0) -> bool:
+    """Return True if there is time for a block of these finalists, and `later` seconds are left."""
+    return _block_seconds(session, running) + later <= session.seconds_left(proving=True)
+
+
+def _block_seconds(session: Session, running: Sequence[Point]) -> float:
+    """Return the time of a block of these finalists, as their last trials took it. A process that starts in a block
+    does so in the next, too.
+    """
+    usual, took = session.trial_seconds(), dict[str, float]()
+    for row in session.record.rows():
+        if row.outcome is not None:  # a trial that was cut for being slow took less than a block does
+            took[row.key] = max(row.running_seconds, usual) if row.block is None else row.seconds
+    return sum(took.get(each.key, 0.0) for each in running)
+
+
+def _later_seconds(session: Session, needed: Sequence[Point], blocks: int) -> float:
+    """Return the time of so many blocks after the next one, each behind a look at the model alone."""
+    alone = session.trial_seconds() if session.ceilings else 0.0
+    return max(0, blocks) * (_block_seconds(session, needed) + alone)

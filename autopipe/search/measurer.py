@@ -17,11 +17,13 @@ from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.hardware import gpu
 from autopipe.measure.facts import CODE, Ceiling, Description
 from autopipe.measure.outcome import EpochTime, FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.stats import EQUAL
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.loaders.wrapped import Foreign
+from autopipe.search.result import WORTH
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
@@ -86,8 +88,7 @@ T = TypeVar("T")
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
-_GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
-_NARROWEST, _WIDEST = 0.02, 0.05  # half widths that are asked of a trial's interval on the stillest and any machine
+GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 _MOST_WORKERS = 64  # of a PyDataset whose reads wait
 MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
 _MOST_OF_EPOCHS = 3.0  # times the seconds that were asked for, with the first epoch and its compilation
@@ -240,7 +241,7 @@ class TrialMeasurer:
 
     def _until(self) -> float:
         budget = self._settings.budget_seconds
-        return math.inf if self._ends_at is None or budget is None else self._ends_at + _GRACE_SHARE * budget
+        return math.inf if self._ends_at is None or budget is None else self._ends_at + GRACE_SHARE * budget
 
     def measure(
         self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
@@ -287,10 +288,11 @@ class TrialMeasurer:
 def narrow_enough(model_alone: Estimate) -> float:
     """Return the relative half width at which a trial's interval is narrow enough on this machine.
 
-    The model alone does the same work at each step, so no trial can be measured more precisely than it varies.
+    The model alone does the same work at each step, so no trial can be measured more precisely than it varies. Less
+    than what is as good is of no use, and more than what is worth having tells nothing.
     """
     strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
-    return min(max(strays, _NARROWEST), _WIDEST)
+    return min(max(strays, 1.0 - EQUAL), WORTH - 1.0)
 
 
 _IN_MEMORY = (module.CACHED, module.FIT)  # forms that keep samples there

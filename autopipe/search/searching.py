@@ -24,7 +24,7 @@ from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.outcome import FailureKind, TrialFailure
+from autopipe.measure.outcome import FEWEST_VERIFIED, FailureKind, TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.protocol import Event as TrialEvent
@@ -36,7 +36,8 @@ from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
-from autopipe.search.measurer import Baseline, TrialMeasurer, succeeded
+from autopipe.search.measurer import GRACE_SHARE, Baseline, TrialMeasurer, succeeded
+from autopipe.search.session import SLACK
 from autopipe.search.settings import Settings, step_text
 from autopipe.search.trials import OnEvent, Waiting
 from autopipe.values import count_text
@@ -120,14 +121,12 @@ def workload_digest(described: Description) -> WorkloadDigest:
 # -------------------- searching
 
 _LONG_SECONDS = 60.0  # of a budget in which all baselines run
-_LOOKED_AT = 256  # samples of a wrapped dataset, after the search
 _DOUBLED_SECONDS, _DOUBLED_SHARE = 6.0, 0.05  # at most, and of the budget, for the model alone with twice the batch
 _DOUBLED_LEAST_SECONDS = 2.5  # less may not do: it compiles once more, and is measured for a second or two
 _LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
 _BEGINNING_SECONDS = 5.0  # to open both datasets
 _STARTING_SHARE = 0.25  # of the budget: if a process starts as slowly, baselines start theirs one by one
 _ENDING_SHARE = 0.1  # of the time in which a process starts and imports the workload: ending it takes so long at most
-_OVER = 0.08  # of the budget, by which what is measured after the search may exceed it
 _EPOCH_SECONDS, _EPOCH_SHARE = 4.0, 0.03  # at most, and of the budget, to time whole epochs of a configuration
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
@@ -232,7 +231,7 @@ def _searched(
         kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + later + ending)
         found = study.run(space, measurer, facts, kept, on_event)
         ends = clock() + budget - found.result.seconds - completed.end_seconds - ending
-        over = ends + _OVER * budget
+        over = ends + (SLACK + GRACE_SHARE) * budget
         if epochs:
             found = _with_epochs(found, measurer, epochs, lambda: over - clock())
     best = found.best_config
@@ -293,7 +292,7 @@ def _tell_of_changes(
     if not changed:
         return
     runner.until = time.monotonic() + min(2 * seconds + _BEGINNING_SECONDS, left)
-    looked = {"samples": _LOOKED_AT, "seconds": min(seconds, left / 2)}
+    looked = {"samples": FEWEST_VERIFIED, "seconds": min(seconds, left / 2)}
     answer = runner.verify([wrapped.as_it_is, best], looked) if left >= seconds else None
     if answer is None or (isinstance(answer, TrialFailure) and answer.kind is FailureKind.INTERRUPTED):
         text = f"The budget left no time to see whether the fastest arguments, {changed}, change the training."

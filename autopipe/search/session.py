@@ -16,6 +16,7 @@ import optuna
 
 from autopipe.errors import ConfigError
 from autopipe.measure import costs
+from autopipe.measure.bottleneck import leaves_cores_idle
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import EQUAL, log_variance, median
@@ -39,8 +40,9 @@ from autopipe.search.trials import (
 )
 
 _NEEDED_SECONDS = 60.0  # for a measurement without which there is no result
-_WAITS, _IDLE = 0.5, 0.5  # the least share of a training that waits, and the largest of the cores that it uses then
-_SLACK = 0.05  # of the budget, by which a confirmation may exceed it
+_WAITS = 0.5  # the least share of a training that waits
+SLACK = 0.05
+"""Of the budget, by which a confirmation may exceed it."""
 
 Measured = TypeVar("Measured")
 
@@ -98,7 +100,7 @@ class Session:
         dataset has none.
         """
         workload = self.facts.workload
-        return self.facts.accelerator and bool(self.ceilings) and (workload.wrapped is None or workload.model is None)
+        return self.facts.accelerator and bool(self.ceilings) and (workload.wrapped is None or workload.reads_alone)
 
     def waits(self) -> bool:
         """True if the best training waits and leaves most of the cores idle: its loader has room beside the model, so
@@ -108,8 +110,7 @@ class Session:
         if best is None or not self.ceilings:
             return False
         last = best.measurements[-1]
-        busy = last.resources.cpu_percent
-        return last.data_wait_share >= _WAITS and busy is not None and busy <= 100 * _IDLE * self.facts.cores
+        return last.data_wait_share >= _WAITS and bool(leaves_cores_idle(last.resources, self.facts.cores))
 
     @property
     def counts(self) -> list[Value]:
@@ -140,7 +141,7 @@ class Session:
         budget = self.settings.search_seconds
         if budget is None:
             return math.inf
-        return max(0.0, (1.0 + _SLACK * proving) * budget - self.seconds())
+        return max(0.0, (1.0 + SLACK * proving) * budget - self.seconds())
 
     def _limit(self, origin: AskedBy, key: str = "") -> float:
         """Tell the measurer the time limit of the next measurement, and return it in seconds.
@@ -312,16 +313,15 @@ class Session:
             all_of_them += [found] if known is None else []
             self.record.keep_ceilings(all_of_them)
             self.know_ceilings(all_of_them)
-            self.on_event(CeilingMeasured(ceiling=found))
+            self.tell(found)
         return reading
 
-    # ------------------------------------------------------------ trials
+    def tell(self, ceiling: Ceiling) -> None:
+        """Tell of a ceiling, but for that of a dataset without a model, whose steps take no time."""
+        if not self.facts.workload.reads_alone:
+            self.on_event(CeilingMeasured(ceiling=ceiling))
 
-    def raced_rate(self, config: PipelineConfig) -> float | None:
-        """Return what the loader of a configuration made without the model, in images/s, if that was measured."""
-        usual = config.model_copy(update=ModelSetup(finish=config.finish)._asdict())
-        known = self.raced.get(usual.key())
-        return None if known is None else known.images_per_second
+    # ------------------------------------------------------------ trials
 
     def raced_by_trial(self, config: PipelineConfig) -> float | None:
         """Run one trial of a race, unless it ran before; return what all measurements make, None if it failed."""
@@ -458,8 +458,8 @@ def devices_for(session: Session, wanted: float) -> int:
     best = usual.setup.devices
     counts = [each for each in session.counts if isinstance(each, int) and each > best]
 
-    def measured(count: int) -> float:
-        if session.seconds_left() < _RESTARTS["devices"] * session.starting_seconds:
+    def measured(count: int, and_back: int = 0) -> float:  # one more start, if it is not enough
+        if session.seconds_left() < (_RESTARTS["devices"] + and_back) * session.starting_seconds:
             session.left_out[f"devices {count}: {_NO_TIME}"] = 1
             return 0.0
         known[count] = session.known_alone(usual.setup._replace(devices=count)) or 0.0
@@ -478,7 +478,7 @@ def devices_for(session: Session, wanted: float) -> int:
     for count in sorted((each for each in counts if each < best and each not in known), reverse=True):
         enough, shared = EQUAL * min(wanted, known[best]), _SHARED if known[best] >= wanted else 1.0
         nearest = max(each for each in known if each < count)
-        if shared * known[nearest] / nearest * count < enough or measured(count) < enough:
+        if shared * known[nearest] / nearest * count < enough or measured(count, and_back=1) < enough:
             break
         best = count
     return best

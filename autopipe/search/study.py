@@ -32,7 +32,6 @@ from autopipe.search.settings import Settings
 from autopipe.search.trials import (
     AskedBy,
     Asker,
-    CeilingMeasured,
     OnEvent,
     Point,
     SearchStopped,
@@ -325,7 +324,7 @@ class _Search:
             found = first_ceiling(session)
             session.record.keep_ceilings(found)
         for ceiling in found:
-            session.on_event(CeilingMeasured(ceiling=ceiling))
+            session.tell(ceiling)
         session.know_ceilings(found)
         if (useful := session.facts.workers_at_once) is not None:
             fitted = (each.with_workers(useful) if each.with_workers else each for each in session.baselines)

@@ -21,7 +21,8 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import BLOCKS
-from autopipe.search.trials import ConfirmationStarted, Event, TrialFinished, TrialStarted
+from autopipe.search.trials import CeilingMeasured, ConfirmationStarted, Event, TrialFinished, TrialStarted
+from benchmarks.machines import drawn, tuned
 from tests.fakes.ceilings import reads
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import PARAMETERS, Theirs, foreign, loader_bound, run, some, space_of
@@ -214,8 +215,10 @@ def test_a_wrapped_dataset_without_a_model_is_raced_by_its_loaders_alone(space: 
     told = surface.facts()
     wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={}, with_workers=True)
     alone = told.workload.model_copy(update={"wrapped": wrapped, "model": model})
-    ended = run(space, surface, facts=dataclasses.replace(told, workload=alone))
+    events: list[Event] = []
+    ended = run(space, surface, facts=dataclasses.replace(told, workload=alone), told=events)
     assert (len(ended.result.raced) > 0) == (model is None)
+    assert any(isinstance(each, CeilingMeasured) for each in events) == (model is not None)
     assert some(ended.best_config).key() in measured(ended)
 
 
@@ -227,6 +230,14 @@ def test_a_race_that_the_time_has_cut_says_so(space: Space) -> None:
         for seconds in (20.0, 600.0)
     ]
     assert ["no other value was faster" in each for each in stops] == [False, True]
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("32/8", 5), ("32/8", 7), ("128/8", 20), ("128/8", 29), ("128/8", 36)])
+def test_where_a_process_is_slow_to_start_the_time_goes_to_the_proof(kind: str, seed: int) -> None:
+    found = tuned(drawn(kind, seed), 120.0)
+    assert found.proved
+    assert found.seconds <= 126.0
+    assert found.share >= 0.9
 
 
 def test_limits_hold_for_the_winner_and_not_for_baselines(space: Space) -> None:
