@@ -6,6 +6,7 @@ is made before it begins, none of Keras's hooks is called, and batches have the 
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Self
 from autopipe.errors import WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.pipeline import wrap
-from autopipe.pipeline.batching.datasets import has_batches, rebuilt
+from autopipe.pipeline.batching.datasets import Packed, has_batches, has_index, rebuilt
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader, end
 from autopipe.search.live import open_loader
@@ -33,10 +34,11 @@ def live(dataset: Any, *, steps: int | None = None, threads: bool = True, seed: 
     Args:
         dataset: an object of which `dataset[i]` is a batch: a `keras.utils.PyDataset`, a `MapDataset` of Grain that is
             batched, a class with `__len__` and `__getitem__`. Or a `DataLoader` of torch, whose `sampler`, `collate_fn`
-            and own random numbers say which samples make a batch; its `num_workers` do not count. Batches are x, (x, y)
-            or (x, y, sample_weight), each an array, or a tuple or a dictionary of arrays. Tensors of torch are
-            page-locked if there is a GPU. What the loop changes in the dataset between two epochs counts from the next
-            one on; it calls `on_epoch_end`, if that is to be called.
+            and own random numbers say which samples make a batch; its `num_workers` do not count. Batches that are x,
+            (x, y) or (x, y, sample_weight), each an array, or a tuple or a dictionary of arrays, share memory with the
+            workers; others, such as lists with texts, are pickled. Tensors of torch that are not are page-locked if
+            there is a GPU. What the loop changes in the dataset between two epochs counts from the next one on; it
+            calls `on_epoch_end`, if that is to be called.
         steps: batches of an epoch, if the dataset has no length. An epoch then goes on after the one before.
         threads: False, if `dataset[i]` must not run in several threads at once, as with an open file whose position
             moves: then there are processes only. For these, the dataset must pickle.
@@ -44,7 +46,7 @@ def live(dataset: Any, *, steps: int | None = None, threads: bool = True, seed: 
             batch.
 
     Raises:
-        WorkloadError: the dataset has no index, or its batches have another form.
+        WorkloadError: the dataset has no index, or raises.
         LoaderError: it cannot be sent to processes, and `threads` is False.
 
     Examples:
@@ -86,7 +88,7 @@ class Live:
         length = len(self._dataset) if self._steps is None else self._steps
         if self._loader is None or len(self._loader) != length:
             self.close()
-            data = wrap.WrappedData(wrap.Itself(self._dataset), {}, self._steps, seed=self._seed, in_loop=True)
+            data = self._data()
             workload = Workload(data=data, ops=(), batch_size=data.batch_size, seed=self._seed, shuffle=False)
             self._outline = data.outline
             settings = {"workers": machine.usable_cores(), "queue_size": _QUEUE}
@@ -95,6 +97,18 @@ class Live:
             self._loader = open_loader(workload, config, kinds=self._kinds)
             self._end = weakref.finalize(self, self._loader.close)
         return self._loader
+
+    def _data(self) -> wrap.WrappedData:
+        """Return the dataset for workers: its arrays, or batches that are packed if they are no tuples of arrays."""
+        make = functools.partial(wrap.WrappedData, choices={}, steps=self._steps, seed=self._seed, in_loop=True)
+        try:
+            self._packed = False
+            return make(wrap.Itself(self._dataset))
+        except WorkloadError as error:
+            if error.__cause__ is not None or not has_index(self._dataset):  # it raised itself
+                raise
+            self._packed = True
+            return make(wrap.Itself(Packed(self._dataset)))
 
     def __len__(self) -> int:
         """Return the batches of an epoch."""
@@ -107,7 +121,10 @@ class Live:
         self._epoch += 1
         try:
             for batch in batches:
-                yield rebuilt(self._outline, (part for part in batch if part is not None))
+                if self._packed:
+                    yield Packed.unpacked(batch[0])
+                else:
+                    yield rebuilt(self._outline, (part for part in batch if part is not None))
                 del batch  # the loop may be done with it: do not hold it while waiting for the next
         finally:
             end(batches)

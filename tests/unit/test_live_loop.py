@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -81,6 +81,43 @@ def test_the_batches_are_those_of_a_plain_loop(make: Callable[[], Any], *, threa
     with ap.live(make(), threads=threads) as batches:
         assert len(batches) == len(make())
         assert [digest(batches) for _ in range(2)] == [expected] * 2
+
+
+class Four(NamedTuple):
+    images: Any
+    parts: list[Any]
+    targets: dict[str, Any]
+    names: list[str]
+
+
+class Named(Plain):
+    """Batches as those that find objects: four parts, of lists that are not alike, with names of files."""
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = super().__getitem__(index)
+        rows = [row[: 1 + index % 3] for row in x]
+        return Four(x, rows, {"labels": y, "none": None}, [f"{index}.png"] * (1 + index))
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_batches_of_any_form_come_as_they_are(*, threads: bool) -> None:
+    dataset = Named()
+    with ap.live(dataset, threads=threads) as batches:
+        for _ in range(2):
+            for ours, theirs in zip(batches, by_hand(dataset), strict=True):
+                assert type(ours) is Four
+                np.testing.assert_equal(tuple(ours), tuple(theirs))
+
+
+def test_a_batch_that_cannot_be_made_is_named_whatever_its_form() -> None:
+    class Broken(Named):
+        def __getitem__(self, index: int) -> Any:
+            if index == 5:
+                raise KeyError("mine")
+            return super().__getitem__(index)
+
+    with pytest.raises(WorkloadError, match="mine"), ap.live(Broken()) as batches:
+        list(batches)
 
 
 @pytest.mark.parametrize("threads", [True, False])

@@ -14,12 +14,14 @@ import dis
 import importlib
 import io
 import itertools
+import pickle
 import sys
 import threading
 import types
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import cloudpickle
 import numpy as np
 
 from autopipe import errors, frameworks
@@ -144,6 +146,23 @@ def counts_on(dataset: Any) -> bool:
 def has_batches(dataset: Any) -> bool:
     """Return True if `dataset[i]` is a batch of an object that is no function."""
     return has_index(dataset) or counts_on(dataset)
+
+
+class Packed:
+    """Batches of any form, texts and nested lists too, each as the bytes of its pickle: one sample of any length."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        return np.frombuffer(cloudpickle.dumps(self.dataset[index]), np.uint8)[None]  # of classes of a script, too
+
+    @staticmethod
+    def unpacked(x: Any) -> Any:
+        return pickle.loads(x[0].data)  # noqa: S301  # from a worker of this process
 
 
 class Feeder:
@@ -307,8 +326,12 @@ class _Iterable(Feeder):
             and not takes_next(dataset)
             and (not self.goes_on or (steps is not None and counts_on(dataset)))
         )
+        self._shapes: Shapes | None = {None: (None, None)} if isinstance(dataset, Packed) else None
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
+
+    def shapes(self) -> Shapes | None:
+        return self._shapes
 
     def begin(self, form: Form) -> Iterable[Any]:
         """Return the batches from the start. An iterable that can be read only once is made again."""
