@@ -30,6 +30,7 @@ import difflib
 import functools
 import importlib
 import re
+import resource
 import sysconfig
 import traceback
 from collections.abc import Iterable
@@ -190,6 +191,27 @@ def users_lines_in(text: str) -> list[str]:
     frames = re.findall(r'File "(.+)", line (\d+), in (.+)\n\s+(.+)', text)
     own = [each for each in frames if not each[0].startswith(_NOT_OWN)][-1:]
     return [f"  {Path(file).name}, line {line}, in {name}: {code}" for file, line, name, code in own]
+
+
+_OF_WORKERS: Final = {  # words of what worker processes of other libraries fail with, and what to do
+    r"ancdata|Too many open files": "At most {files} files may be open at once (`ulimit -n`). Close those that are "
+    "opened for each sample. A tensor that a worker process of torch made holds one open for as long as it is kept: "
+    'keep copies (`.clone()`), or call torch.multiprocessing.set_sharing_strategy("file_system").',
+    r"[Pp]ickle|local object": "Workers that are not forked get the dataset, `collate_fn` and `worker_init_fn` "
+    "pickled: define them at the top of a file, as functions and classes, no lambdas, and open files in `__getitem__`.",
+    r"[Bb]us error|/dev/shm|shared memory": "Worker processes hand batches over in /dev/shm, which is full: fewer of "
+    "them, fewer batches ahead, or a larger one (`docker run --shm-size=8g`).",
+    r"bootstrapping phase|exited unexpectedly": "Each worker that is not forked imports the file: put what trains "
+    "there under `if __name__ == '__main__':`, and `ap.wrap` into a function, `def workload(): return ap.wrap(...)`. "
+    "If a worker is killed without a word, memory is short: use fewer.",
+}
+
+
+def hint_of_workers(error: BaseException) -> str | None:
+    """Return what to do about an error that worker processes, such as torch's, are known for; None for others."""
+    text = f"{type(error).__name__}: {error}"
+    said = next((hint for words, hint in _OF_WORKERS.items() if re.search(words, text)), None)
+    return said and said.replace("{files}", str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 
 
 # What was taken out: a command, an option (of one command only: "tune --set"; with one value only: "convert --to

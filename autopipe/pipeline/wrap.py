@@ -30,6 +30,7 @@ from autopipe.errors import (
     DataWarning,
     LoaderError,
     WorkloadError,
+    hint_of_workers,
     near,
     shortened,
 )
@@ -328,7 +329,8 @@ class WrappedData:
         except AutopipeError:
             raise
         except Exception as error:
-            raise WorkloadError(f"`{call}` raised {type(error).__name__}: {error}") from error
+            said = f"`{call}` raised {type(error).__name__}: {error}"
+            raise WorkloadError(said, hint=hint_of_workers(error)) from error
 
     def untouched(self) -> WrappedData:
         """Return the same, which makes a copy of the user's object, if that was given, so that no look changes it."""

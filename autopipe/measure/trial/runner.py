@@ -258,7 +258,7 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
             hint = hint or _OF_AN_OP
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
-        message = "\n".join([message, *users_lines(error)])
+        message, hint = "\n".join([message, *users_lines(error)]), errors.hint_of_workers(error)
         if _has_too_few_outputs(error):
             hint = "Give the model's last layer an output for each class, and number the classes from 0."
     if len(message) > _MESSAGE_LIMIT:

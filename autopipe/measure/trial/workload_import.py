@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError, DataWarning, WorkloadError, near, shortened, users_lines
+from autopipe.errors import AutopipeError, DataWarning, WorkloadError, hint_of_workers, near, shortened, users_lines
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.datasets import has_batches
 from autopipe.pipeline.wrap import wrap
@@ -294,7 +294,7 @@ def _users_code(what: str) -> Iterator[None]:
     except (AutopipeError, MemoryError):
         raise  # says it better
     except (Exception, SystemExit, _TrainingError) as error:
-        hint = "The last line above is where to look."
+        hint = hint_of_workers(error) or "The last line above is where to look."
         if isinstance(error, SystemExit | _TrainingError):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
         if isinstance(error, SystemExit) and error.code == 2:  # by argparse
