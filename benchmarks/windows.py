@@ -10,11 +10,6 @@ which unpacks the whole scene. `--only whole`: scenes without tiles, of which ea
 .nii.gz of 64 slices of 256x256, int16; people's rows unpack one for each slice, by nibabel if it is installed, else by
 gzip and NumPy. `--only deep`: grey PNG files of 16 bits with masks, 640x512, halved, cropped and flipped; beside it
 OpenCV in a pool of two threads, which make the next batches while one is taken. The load of the machine is printed.
-
-TorchGeo's and MONAI's loaders, with 2 workers, have rows if they are installed. Both put many things beside them, so:
-
-    uv venv /tmp/peers && uv pip install --python /tmp/peers torchgeo monai nibabel
-    PYTHONPATH=$(echo /tmp/peers/lib/python*/site-packages) python benchmarks/windows.py
 """
 
 from __future__ import annotations
@@ -46,7 +41,6 @@ SIDE, SIZE, BATCH, BANDS = 2048, 256, 8, 6
 PER_SCENE = (SIDE // SIZE) ** 2  # windows at random, as many as in the grid
 DEPTH = 64  # slices of a volume
 DEEP = (256, 320, 224)  # of images of 16 bits: height and width, and the side of a crop
-METRES = 10  # of a pixel of a scene
 SOME, FEW = 128, 16  # windows of an epoch of people's rows, and of those that unpack whole scenes
 Epoch = Callable[[int], Iterator[Any]]
 
@@ -71,11 +65,6 @@ def scenes(folder: Path, count: int, *, whole: bool = False) -> list[str]:
             compression="zlib",
             predictor=True,
             metadata=None,
-            extratags=[  # where it lies on the earth, one scene beside the other: TorchGeo looks for nothing else
-                (33550, "d", 3, (METRES, METRES, 0), True),
-                (33922, "d", 6, (0, 0, 0, 400_000 + 2 * number * SIDE * METRES, 5_000_000, 0), True),
-                (34735, "H", 16, (1, 1, 0, 3, 1024, 0, 1, 1, 1025, 0, 1, 1, 3072, 0, 1, 32633), True),
-            ],
             **({"rowsperstrip": SIDE} if whole else {"tile": (256, 256)}),
         )
     return sorted(map(str, folder.glob("*.tif")))
@@ -237,71 +226,6 @@ def opencv_loop(folder: Path) -> Epoch:
     return epoch
 
 
-def torchgeo(files: list[str], *, random: bool) -> dict[str, Epoch]:
-    """Return TorchGeo's own data set, sampler and torch's loader, if it is installed."""
-    if importlib.util.find_spec("torchgeo") is None:
-        return {}
-    from torch.utils.data import DataLoader
-    from torchgeo import datasets, samplers
-
-    class Scenes(datasets.RasterDataset):
-        filename_glob = "*.tif"
-        is_image = True
-
-    found = Scenes(str(Path(files[0]).parent))
-    size, units = SIZE, samplers.Units.PIXELS
-    chosen = (
-        samplers.RandomGeoSampler(found, size=size, length=SOME, units=units)
-        if random
-        else samplers.GridGeoSampler(found, size=size, stride=size, units=units)
-    )
-    loader = DataLoader(
-        found,
-        batch_size=BATCH,
-        sampler=chosen,
-        num_workers=2,
-        collate_fn=datasets.stack_samples,
-        multiprocessing_context="fork",
-        persistent_workers=True,
-    )
-    return {"TorchGeo, DataLoader, 2 workers": lambda epoch: (batch["image"] for batch in loader)}
-
-
-def monai(files: list[str]) -> dict[str, Epoch]:
-    """Return MONAI's transforms, which take all slices of a volume once it is unpacked, and its loader."""
-    if importlib.util.find_spec("monai") is None:
-        return {}
-    from monai.data import CacheDataset, DataLoader, Dataset
-    from monai.transforms import (
-        Compose,
-        EnsureChannelFirstd,
-        LoadImaged,
-        RandSpatialCropSamplesd,
-        ScaleIntensityRanged,
-        SqueezeDimd,
-    )
-
-    each = Compose([
-        LoadImaged("image"),
-        EnsureChannelFirstd("image"),
-        RandSpatialCropSamplesd("image", (-1, -1, 1), DEPTH, random_size=False),
-        SqueezeDimd("image", -1),
-        ScaleIntensityRanged("image", 3000, 4000, 0, 1),
-    ])  # fmt: skip
-    rows: dict[str, Epoch] = {}
-    for name, kind in (("MONAI, Dataset, 2 workers", Dataset), ("MONAI, CacheDataset, 2 workers", CacheDataset)):
-        loader = DataLoader(
-            kind([{"image": file} for file in files], each),
-            batch_size=1,
-            shuffle=True,
-            num_workers=2,
-            multiprocessing_context="fork",
-            persistent_workers=True,
-        )
-        rows[name] = lambda epoch, loader=loader: (batch["image"] for batch in loader)
-    return rows
-
-
 # -------------------- rows
 
 
@@ -403,7 +327,7 @@ def of_volumes(files: list[str], rounds: int) -> None:
             "autopipe, Threads(2), keep=memory": autopipe(stack, files, "memory", size=size),
             f"PyDataset, {name}, 2 threads": py_dataset(lambda epoch: slices(files, epoch)[:FEW], read),
         }
-        compare(f"slices of {len(files)} packed volumes", rows | monai(files), rounds)
+        compare(f"slices of {len(files)} packed volumes", rows, rounds)
 
 
 def one_case(files: list[str], kind: str, *, rounds: int) -> None:
@@ -424,7 +348,6 @@ def one_case(files: list[str], kind: str, *, rounds: int) -> None:
             "PyDataset, tifffile's asarray, 2 threads": py_dataset(few_of, by_tifffile),
             "tf.data, numpy_function, tifffile's asarray": tf_data(few_of, by_tifffile),
         }
-        rows |= torchgeo(files, random=random)
         if kind == "whole":  # each window unpacks all of its scene
             rows = {name: row for name, row in rows.items() if "tf.data" not in name}
         titles = {"grid": "grid", "random": "random positions", "whole": "random positions, scenes packed as a whole"}
