@@ -15,13 +15,14 @@ from optuna.study import StudyDirection
 
 from autopipe.errors import TrialError
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, to_config
+from autopipe.pipeline.config import ModelSetup, Params, to_config
 from autopipe.pipeline.space import Space
-from autopipe.search import storage
+from autopipe.search import record, storage
 from autopipe.search.record import Record, best_elsewhere, open_record
 from autopipe.search.trials import AskedBy, Asker
+from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import loader_bound, run
+from tests.unit.search.conftest import loader_bound, run, space_of
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "keep": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
@@ -166,3 +167,22 @@ def test_the_best_of_each_study_of_the_workload_is_found_and_of_no_other(space: 
     latest_first = list(dict.fromkeys([best["there"], best["here"]]))
     assert [config.key() for config in best_elsewhere(url, "w")] == latest_first
     assert [config.key() for config in best_elsewhere(url, "v")] == [best["other"]]
+
+
+def test_a_trial_is_asked_only_for_what_counts(space: Space) -> None:
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    for _ in range(20):
+        trial = study.ask()
+        params = record.suggest(space, trial)
+        assert holds(space, params)
+        assert trial.params == params
+
+
+def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) -> None:
+    knobs: Params = {"loader": "threads", "threads.workers": 99, "threads.queue_size": 8}
+    outside: Params = {**knobs, "finish": "host", "keep": "array"}
+    assert record.fitting(space, outside) == {"loader": "threads", "threads.queue_size": 8, "finish": "host"}
+    places = space_of({"loader": ["threads"], "keep": ["none", "memory:100%"]})
+    assert record.fitting(places, {"loader": "threads", "keep": "memory"})["keep"] == "memory:100%"
+    without = space.only("loader", ["threads"])
+    assert record.fitting(without, {"loader": "keras", "keras.workers": 1, "keep": "none"}) == {"keep": "none"}
