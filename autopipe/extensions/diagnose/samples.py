@@ -99,14 +99,16 @@ class Samples:
             )
 
     def other_validations(self) -> Iterator[str]:
-        """Tell of validations, all of whose batches were looked at, that have no sample in common."""
-        whole = [batches for batches in self._validations if batches and all(batches)]
-        seen = [{x for batch in batches for x, _ in batch} for batches in whole]
-        if len(seen) > 1 and all(map(set.isdisjoint, seen, seen[1:])):
+        """Tell of validations one after the other that have neither a sample nor the targets in common: changes at
+        random alone leave the targets as they are.
+        """
+        looked = [[*itertools.chain(*batches)] if batches and all(batches) else None for batches in self._validations]
+        pairs = [(one, other) for one, other in itertools.pairwise(looked) if one is not None and other is not None]
+        if pairs and all(_are_others(one, other) for one, other in pairs):
             yield (
-                f"Each of {len(seen)} validations had other samples than the one before, so that their figures tell as "
-                "much of the samples as of the model: with validation_steps= Keras goes on where it ended. Give it all "
-                "batches, or a `take` of them and no steps."
+                f"Each of {1 + len(pairs)} validations had other samples than the one before, so that their figures "
+                "tell as much of the samples as of the model: with validation_steps= Keras goes on where it ended. "
+                "Give it all batches, or a `take` of them and no steps."
             )
 
     def other_targets(self) -> Iterator[str]:
@@ -136,6 +138,11 @@ class Samples:
         usual = max(collections.Counter(targets[0]).values())
         if len(targets[0]) - usual >= UNLIKE and all(each == targets[0] for each in targets):
             yield f"y comes in the same order in each of {1 + len(others)} epochs: the samples are not shuffled."
+
+
+def _are_others(one: Sequence[Sample], other: Sequence[Sample]) -> bool:
+    (xs, ys), (other_xs, other_ys) = zip(*one, strict=True), zip(*other, strict=True)
+    return {*xs}.isdisjoint(other_xs) and collections.Counter(ys) != collections.Counter(other_ys)
 
 
 def _samples(batch: Any) -> tuple[Sample, ...]:

@@ -40,15 +40,14 @@ def test_validation_samples_that_are_trained_on_are_counted() -> None:
     assert said.startswith("8 of 16 validation samples")
 
 
-@pytest.mark.parametrize("step", [16, 15])
-def test_validations_that_share_no_sample_are_told(step: int) -> None:
-    found = Samples(clock=lambda: 0.0)
-    for begin in (0, step, 2 * step):
+@pytest.mark.parametrize(("step", "change", "said"), [(16, 0.0, True), (15, 0.0, False), (0, 1.0, False)])
+def test_validations_that_share_no_sample_are_told(step: int, change: float, said: bool) -> None:
+    found, targets = Samples(clock=lambda: 0.0), np.arange(len(X))
+    for number in range(3):
         found.validation_began()
-        assert len(list(found.validated([(X[begin : begin + 16], None)]))) == 1
-    assert [said.startswith("Each of 3 validations had other samples") for said in found.said()] == [True] * (
-        step == 16
-    )
+        rows = slice(number * step, number * step + 16)
+        assert len(list(found.validated([(X[rows] + number * change, targets[rows])]))) == 1
+    assert [each.startswith("Each of 3 validations had other samples") for each in found.said()] == [True] * said
 
 
 def test_a_single_equal_sample_is_no_leak() -> None:
