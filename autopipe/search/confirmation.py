@@ -393,9 +393,7 @@ def _affordable(session: Session, wanted: Sequence[Point]) -> list[Point]:
     many as a first block has room for.
     """
     left, pair = session.seconds_left(proving=True), _pair(session, wanted)
-    if (
-        ENOUGH_BLOCKS * _block_seconds(session, pair) > left
-    ):  # two prove nothing, but are more than trials minutes apart
+    if ENOUGH_BLOCKS * _block_seconds(session, pair) > left:  # two prove nothing, but say more than trials far apart
         return []
     found, later = pair, _later_seconds(session, pair, session.settings.blocks[0] - 1)
     for each in wanted:

@@ -32,9 +32,7 @@ class Code(Value):
     steps: int | None = None  # that `fit` was given for an epoch
     parameters: tuple[str, ...] = ()  # of the function that makes the dataset
     trains_when_imported: bool = False
-    above: int | None = (
-        None  # the line of what trains, if the code can stand before it, and the file be read until there
-    )
+    above: int | None = None  # the line of what trains, if the code may stand before it: a tune reads until there
     in_loop: bool = False  # whether `fit` is called again and again
     policy: str | None = None  # of Keras's dtypes, if it is not the usual one
 
