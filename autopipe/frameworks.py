@@ -478,6 +478,7 @@ _READS = (  # module, class whose subclasses are meant as well, and the method b
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "__next__"),
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
     ("grain", "DatasetIterator", "__next__"),
+    ("grain", "DataLoaderIterator", "__next__"),
 )
 _TRAINS = (  # module, class and function that only a training calls
     ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
@@ -545,9 +546,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     """Calls a function with a module right after its first import."""
 
     def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
-        self._name = name
-        self._then = then
-        self._looking = False
+        self._name, self._then, self._looking = name, then, False
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if fullname != self._name or self._looking:

@@ -23,7 +23,7 @@ import numpy as np
 from autopipe import frameworks
 from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
-from autopipe.pipeline.batching import pickling
+from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import copied, forks, has_batches, has_index, race_of_workers
 from autopipe.pipeline.wrap import WrappedData
 
@@ -36,6 +36,7 @@ _SAME: Final = 0.5  # of the samples of an epoch came in the one before, if rand
 _FEW: Final = 0.1  # of them are distinct: less, and random numbers make the samples, and not only changes
 ANOTHER_Y: Final = 0.01
 """The share of samples from which on another y, or samples that are in both of two parts, are no chance."""
+_COPIED: Final = 0.25  # of the samples of an epoch, from which on workers are to blame for copies
 _PROBED: Final = 6  # batches that are asked for, each before a first one is asked for again
 _SECONDS: Final = 10.0
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
@@ -80,6 +81,9 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     _prepared(data, dataset, found)
     if any(_is_filter(each) for each, _ in frameworks.dataset_ops(dataset)):
         found.notes += filter(None, [_thrown_away(dataset)])
+    if randomness.is_streamed(dataset):
+        every = list(itertools.chain(*first))
+        found.faults += filter(None, [copies(len(every), len(set(every)), getattr(dataset, "num_workers", 0))])
     if found.faults and data.by_index and whole and 0 < (count := sum(map(len, first))) < len(data):
         found.notes.append(f"an epoch gave {count:,} of {len(data):,} samples")
     if found.faults or not first or not second:
@@ -429,6 +433,25 @@ def _sizes(dataset: Any) -> dict[str, int]:
     return {key: len(value) for key, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, kinds)}
 
 
+def copies(seen: int, distinct: int, workers: int) -> str | None:
+    """Say so if samples of an IterableDataset come once from each of several workers."""
+    if workers < 2 or seen - distinct <= _COPIED * seen or distinct < UNLIKE:
+        return None
+    return (
+        f"{seen - distinct:,} of {seen:,} samples are copies of others in the same epoch: each of {workers} workers "
+        "reads the whole IterableDataset. Let each read a part of its own, by `torch.utils.data.get_worker_info()` in "
+        "`__iter__`"
+    )
+
+
+def shared_files(source: Any) -> str | None:
+    """Name the open files of a dataset that forked processes would share; None if there are none."""
+    if not (opened := [f"`{type(source).__name__}.{key}`" for key in pickling.open_files(source)]):
+        return None
+    said = f"{', '.join(opened)}: worker processes that are forked share an open file, and its position"
+    return f"{said}: open it in `__getitem__`, in each process once"
+
+
 def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
     if (race := race_of_workers(dataset)) is not None:
@@ -439,11 +462,8 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
         found.notes.append("samples come in no fixed order (`options.deterministic = False`): no two runs are alike")
     if (source := _samples_of(dataset)) is not None:
         name = type(source).__name__
-        if opened := [f"`{name}.{key}`" for key in pickling.open_files(source)]:
-            said = f"{', '.join(opened)}: worker processes that are forked share an open file, and its position"
-            remedy = "open it in `__getitem__`, in each process once"
-            forked = forks(dataset) or (randomness.is_indexed(dataset) and getattr(dataset, "num_workers", 0) > 0)
-            (found.faults if forked else found.notes).append(f"{said}: {remedy}")
+        if (shared := shared_files(source)) is not None:
+            (found.faults if forks(dataset) or stream.forks_workers(dataset) else found.notes).append(shared)
         if refused := [f"`{'.'.join(filter(None, (name, key)))}`" for key in pickling.unpicklable(source)]:
             found.notes.append(
                 f"{', '.join(refused)} cannot be pickled, so that worker processes cannot be given the dataset, only "

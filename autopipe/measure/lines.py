@@ -82,10 +82,11 @@ _SWITCH_SECONDS = 0.0002
 class LineWatch:
     """Looks at this process from `start` to `stop`, and from now on at those that it forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
+        """`whole`: look at all that the main thread does, and not only where it makes batches."""
         # Forked processes write here, one JSON object a line, until it is sealed.
         self._told = os.memfd_create("autopipe-lines", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self._tally = _Tally()
+        self._tally = _Tally(whole=whole)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="autopipe-lines", daemon=True)
         self._found: Lines | None = None
@@ -150,7 +151,8 @@ def _switching() -> Iterator[None]:
 class _Tally:
     """The places where the threads of this process stood."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
         self._places: dict[tuple[str, int, bool], NDArray[np.float64]] = {}  # file, line, beside: sums
         self._clocks: dict[int, tuple[int, float]] = {}  # of threads that make batches: its id, and its last reading
         self._last = time.perf_counter()
@@ -178,7 +180,7 @@ class _Tally:
         standing = [  # first, and quickly, as threads go on when this one has to give up Python's lock
             (ident, place)
             for ident in sys._current_frames()
-            if ident != own and (place := _standing(_stack(ident), is_main=ident == main)) is not None
+            if ident != own and (place := _standing(_stack(ident), is_main=ident == main, whole=self._whole))
         ]
         now = time.perf_counter()
         passed, self._last = now - self._last, now
@@ -252,9 +254,10 @@ def _stack(thread: int) -> list[types.FrameType]:
     return frames[:-1]
 
 
-def _standing(stack: Iterable[types.FrameType], *, is_main: bool) -> tuple[str, int, bool] | None:
+def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = False) -> tuple[str, int, bool] | None:
     """Return the file and the line of the innermost frame of the user's, and whether nothing that reads data has called
-    it. None if there is no such frame, or the main thread is not making a batch.
+    it, in another thread than the main one. None if there is no such frame, or the main thread is not making a batch
+    and is not looked at as a `whole`.
     """
     user: tuple[str, int] | None = None
     for frame in stack:
@@ -263,4 +266,4 @@ def _standing(stack: Iterable[types.FrameType], *, is_main: bool) -> tuple[str, 
             user = (file, frame.f_lineno or frame.f_code.co_firstlineno) if is_users(file) else None
         elif _is_reader(file):
             return *user, False
-    return None if user is None or is_main else (*user, True)
+    return None if user is None or (is_main and not whole) else (*user, not is_main)

@@ -238,8 +238,17 @@ def is_indexed(dataset: Any) -> bool:
     """Return True for a loader that gets samples of a dataset by lists of indices."""
     samples = getattr(dataset, "dataset", None)
     # torch's own inherits `__getitem__`, and a loader of it has a `batch_sampler`, too.
-    iterated = any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
-    return getattr(dataset, "batch_sampler", None) is not None and hasattr(samples, "__getitem__") and not iterated
+    return (
+        getattr(dataset, "batch_sampler", None) is not None
+        and hasattr(samples, "__getitem__")
+        and not is_streamed(dataset)
+    )
+
+
+def is_streamed(loader: Any) -> bool:
+    """Return True if a torch DataLoader, or its iterator, reads an IterableDataset, whose samples have no index."""
+    samples = getattr(loader, "dataset", getattr(loader, "_dataset", None))
+    return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
 
 
 def _processes(dataset: Any) -> int:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
+from autopipe import frameworks
 from autopipe.errors import LoaderError
+from autopipe.measure.outcome import Verification, VerifyOptions
+from autopipe.measure.verify import repeats
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from tests.fakes.commands import autopipe, succeeded
+from tests.fakes.reports import Told
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
@@ -60,6 +67,83 @@ def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
         first, second = ([int(y) for _, batch in loader.batches(epoch) for y in batch] for epoch in range(2))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
+
+
+class Stream(IterableDataset[Any]):
+    """Samples that each worker reads all of, or, `by_worker`, a part."""
+
+    def __init__(self, *, by_worker: bool) -> None:
+        self.by_worker = by_worker
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        parts = (info.id, info.num_workers) if info is not None and self.by_worker else (0, 1)
+        return iter(zip(torch.arange(64)[parts[0] :: parts[1]], torch.arange(64)[parts[0] :: parts[1]], strict=True))
+
+
+def looked_at(dataset: Any, **named: Any) -> Verification:
+    context = named.pop("context", "forkserver")
+    loader = functools.partial(DataLoader, dataset, 4, num_workers=2, multiprocessing_context=context, **named)
+    workload = wrap.wrap(lambda: loader())
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    return repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("by_worker", [True, False])
+def test_an_iterable_that_each_worker_reads_whole_is_a_fault(*, by_worker: bool) -> None:
+    found = looked_at(Stream(by_worker=by_worker))
+    assert ["each of 2 workers" in each for each in found.faults] == [True] * (not by_worker)
+
+
+class Archive(Dataset[Any]):
+    """Samples of an archive that is opened here; it pickles without."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = zipfile.ZipFile(path, "w")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": None}
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        return np.float32(index)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_an_open_file_is_shared_by_workers_that_are_forked(
+    context: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frameworks, "running_framework", lambda: None)  # other tests have run one
+    found = looked_at(Archive(tmp_path / "a.zip"), context=context)
+    assert ["`Archive.file`" in each for each in found.faults] == [True] * (context == "fork")
+
+
+LOOP = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+weights = torch.zeros(2, requires_grad=True)
+loader = DataLoader(TensorDataset(torch.zeros(32, 2)), batch_size=8, num_workers=2)
+for epoch in range(1000):
+    for (x,) in loader:  # read
+        (x @ weights).sum().backward()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_loop_whose_workers_begin_anew_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    done = succeeded(autopipe("diagnose", "--steps", "12", "loop.py", cwd=tmp_path, COLUMNS="1000"))
+    (line,) = (number for number, text in enumerate(LOOP.splitlines(), 1) if text.endswith("# read"))
+    assert f"loop.py:{line}" in done.stdout
+    assert "persistent_workers=True" in done.stdout
+    assert "nothing shuffles" in done.stdout
 
 
 TRAIN = """

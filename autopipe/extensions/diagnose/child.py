@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # nothing is imported that the script has not asked for
     from autopipe.extensions.diagnose.run import Onlooker
     from autopipe.extensions.diagnose.steps import Look
     from autopipe.extensions.diagnose.watched import Watched
+    from autopipe.measure.lines import LineWatch
 
 # Keras's own callbacks that compute only. What a subclass of one does, or a function that one is given, is not known.
 _COMPUTE = ("EarlyStopping", "History", "ProgbarLogger", "ReduceLROnPlateau", "SwapEMAWeights", "TerminateOnNaN")
@@ -51,6 +52,15 @@ _FORKED = (
 _THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
 
 
+_BY_HAND = (
+    "The script trains, but no `fit` and no loop over a dataset that is watched feeds it. Its thread spent the time "
+    "at: {}."
+)
+_WATCH_IT = (
+    "Of these, lines that make batches can go to workers. Where there is a loop over batches, "
+    "`for batch in ap.watch(batches)` tells how long it waits for them, and ap.live makes them meanwhile."
+)
+_SHOWN = 4  # lines in a message
 _TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
 
 
@@ -69,14 +79,20 @@ class _Watch:
         self._arguments = arguments
         self._binding = processes.Binding()
         self._decoded: Any = None  # a count of images; None while nothing can decode one
+        self._filtered: Any = None
         self._inside = False
         self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
+        self._lines: LineWatch | None = None  # of a training of which no data were seen to be read
+        self._steps, self._began = 0, 0.0
+        self._failed: Any = None  # the data of which a read raised
 
     @functools.cached_property
     def reads(self) -> Reads:
         """The loops of the script. Not made before there is one, as NumPy is imported with it."""
         from autopipe.extensions.diagnose.loop import Reads
 
+        if self._lines is not None:  # of what came before the first loop
+            self._lines.stop()
         reads = Reads(self._look(), self._looped, lambda: self.trained)
         self.watch_for_hang(reads)
         return reads
@@ -114,10 +130,57 @@ class _Watch:
         return Look(seconds=self._arguments.seconds, steps=self._arguments.steps)
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
-        return self.reads.read(function, data, *arguments)
+        try:
+            return self.reads.read(function, data, *arguments)
+        except StopIteration:
+            raise
+        except Exception:
+            self._failed = data
+            raise
 
     def trains(self) -> None:
         self.trained = True
+        if "reads" in vars(self):
+            self.reads.trained()
+        elif threading.current_thread() is threading.main_thread():
+            self._looks_at_lines()
+
+    def _looks_at_lines(self) -> None:
+        """Look at all lines of a training of which no data are seen to be read, and tell of them after enough steps."""
+        if self._lines is None:
+            from autopipe.measure.lines import LineWatch
+
+            self._lines, self._began = LineWatch(whole=True), time.monotonic()
+            self._lines.start()
+        self._steps += 1
+        if not self._arguments.keep_running and self._look().is_enough(self._steps, time.monotonic() - self._began):
+            self.end()
+            _end_here()
+
+    def end(self) -> None:
+        """Tell what was seen: the script has ended, or trains on data that are not seen."""
+        if "reads" in vars(self):
+            self.reads.end()
+        elif self._lines is not None and (lines := self._lines.stop()) is not None:
+            shown = [
+                f"{line.seconds / lines.seconds:.0%} {line.file}:{line.line} `{line.code}`"
+                for line in lines.lines[:_SHOWN]
+                if not line.beside
+            ]
+            self._write({"status": "failed", "message": _BY_HAND.format("; ".join(shown)), "hint": _WATCH_IT})
+
+    def explain(self, error: Exception) -> None:
+        """Say what is known of an error of the script beside its own message."""
+        from autopipe.errors import hint_of_workers
+
+        self._lines = None  # what it came to is said by the error
+        said = [hint_of_workers(error)]
+        if self._failed is not None:
+            from autopipe.extensions.diagnose.data import refused_files, shared
+
+            said += [refused_files(self._failed), *shared(self._failed)]
+        for message in filter(None, said):
+            self._write({"status": "hint", "message": message})
 
     def patch(self, keras: types.ModuleType) -> None:
         original = keras.Model.fit
@@ -147,7 +210,6 @@ class _Watch:
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
-        from autopipe.extensions.diagnose.data import refused_files
         from autopipe.extensions.diagnose.loop import kind_of_data
         from autopipe.extensions.diagnose.run import Onlooker
 
@@ -183,8 +245,7 @@ class _Watch:
         except AutopipeError as error:
             self._write({"status": "failed", "message": error.message, "hint": error.hint})
         except Exception:
-            if (refused := refused_files(bound.arguments.get("x"))) is not None:
-                self._write({"status": "hint", "message": refused})
+            self._failed = bound.arguments.get("x")
             for note in self._notes:
                 self._write({"status": "hint", "message": note})
             raise
@@ -276,6 +337,13 @@ class _Watch:
         if module.__name__ == "cv2":
             self.see_threads(module)
 
+    def see_filters(self, grain: Any) -> None:
+        """Count what filters of Grain throw away."""
+        from autopipe.extensions.diagnose.unpacked import Filtered
+
+        self._filtered = Filtered(processes.line_of)
+        self._filtered.look_at(grain)
+
     def see_reads(self, module: Any) -> None:
         """Note lines that unpack much more than they use. NumPy is there by then, which that needs."""
         from autopipe.extensions.diagnose.unpacked import Unpacked
@@ -299,13 +367,17 @@ class _Watch:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
         if self._code["code"]["in_loop"] and watched.seconds < _SHORT * self._arguments.seconds:
             warnings += (_IN_LOOP,)
+        if self._filtered is not None and watched.waits:
+            warnings += tuple(self._filtered.said())
         more = {"bound": self._binding.end(), "warnings": warnings}
         self._write(watched.model_dump(mode="json") | more | self._code)
         if not self._arguments.keep_running:
             raise _Enough
 
     def _looped(self, watched: Watched) -> None:
-        self._write(watched.model_dump(mode="json") | {"bound": self._binding.end()})
+        more = self._filtered.said() if self._filtered is not None and watched.waits else []
+        said = {"bound": self._binding.end(), "warnings": [*watched.warnings, *more]}
+        self._write(watched.model_dump(mode="json") | said)
         if not self._arguments.keep_running:
             _end_here()
 
@@ -386,6 +458,7 @@ def main() -> None:
     for module in ("h5py", "numpy", "rasterio", "zarr"):
         sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
     sys.meta_path.insert(0, frameworks.AfterImport("tensorflow", watch.see_maps))
+    sys.meta_path.insert(0, frameworks.AfterImport("grain", watch.see_filters))
     frameworks.watch_loops(watch.read, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
@@ -393,7 +466,7 @@ def main() -> None:
         runpy.run_path(arguments.script, run_name="__main__")
     except Exception as error:  # noqa: BLE001  the script may raise anything
         _show(error)
+        watch.explain(error)
         sys.exit(1)
     finally:
-        if "reads" in vars(watch):
-            watch.reads.end()
+        watch.end()

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.hardware import machine
 from autopipe.measure import epochs
+from autopipe.pipeline.batching import stream
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
@@ -30,6 +31,21 @@ from autopipe.workload.ops import progressive
 from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 
+# -------------------- a torch DataLoader
+
+
+def of_loader(data: Any, name: str, usual: Any = None) -> Any:
+    """Return an attribute of a torch DataLoader. Its iterator has the same, with an underscore."""
+    return getattr(data, name, getattr(data, f"_{name}", usual))
+
+
+def shared(data: Any) -> Iterator[str]:
+    """Say that forked workers of a DataLoader, or of a PyDataset, share open files, if so."""
+    if forks(data) or stream.forks_workers(data):
+        said = epochs.shared_files(of_loader(data, "dataset", data))
+        yield from [f"{said}."] * (said is not None)
+
+
 # -------------------- what of the data begins anew in each epoch
 
 _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
@@ -37,12 +53,12 @@ _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in f
 
 def begins_anew(data: Any) -> str | None:
     """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
-    if isinstance(data, sys.modules["keras"].utils.PyDataset) and forks(data):
+    if forks(data):
         return (
             "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
             "epochs, are the next step"
         )
-    if getattr(data, "num_workers", 0) and not getattr(data, "persistent_workers", True):
+    if of_loader(data, "num_workers") and not of_loader(data, "persistent_workers", True):
         return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
     if not hasattr(data, "element_spec"):
         return None
@@ -168,7 +184,7 @@ def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
         frame = data.gi_frame if inspect.isgenerator(data) else None
         inside = getattr(data, "__dict__", {}) if frame is None else frame.f_locals
         yield from [value for value in inside.values() if isinstance(value, list | tuple | np.ndarray)]
-        data = getattr(data, "dataset", None)
+        data = of_loader(data, "dataset")
 
 
 def _path(value: Any, place: int) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError
+from autopipe.extensions.diagnose.data import begins_anew, of_loader, shared
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import (
     LINES_SHARE,
@@ -31,7 +32,7 @@ from autopipe.extensions.diagnose.steps import (
     steady,
 )
 from autopipe.hardware import machine, processes
-from autopipe.measure import outcome
+from autopipe.measure import outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
 
 if TYPE_CHECKING:  # imported when there is something to tell
@@ -46,13 +47,16 @@ class Loop:
     """Times the steps of a loop: each begins when a batch is asked for, and ends when the next one is."""
 
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
-        self.clock, self.is_done = StepClock(), False
-        self._look, self._data, self._asked, self._place = look, kind_of_data(data), asked_of(data), place
+        self.clock, self.is_done, self.trains = StepClock(), False, False
+        self._look, self._kind, self._asked, self._place = look, kind_of_data(data), asked_of(data), place
+        self._workers = of_loader(data, "num_workers")
+        self._anew = begins_anew(data) if self._workers else None
+        self._copied = randomness.is_streamed(data)
         self._images: int | None = None  # of the step that goes on
         self._batch_size = 1
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
-        self._warnings, self._samples = warnings, Samples()
+        self._warnings, self._samples = (*warnings, *(shared(data) if self._workers else ())), Samples()
 
     def pass_began(self) -> None:
         self.clock.spent_on("between")
@@ -70,9 +74,9 @@ class Loop:
         if len(steps) == 1 and self.line_watch.is_new:
             self._sampler.start()
             self.line_watch.start()
-        elif self._look.is_enough(steps, seconds, LINES_SHARE):
+        elif self._look.is_enough(len(steps), seconds, LINES_SHARE):
             self.line_watch.stop()
-        return self._look.is_enough(steps, seconds)
+        return self._look.is_enough(len(steps), seconds)
 
     def came(self, batch: Any) -> None:
         """Note that the batch that was asked for is there."""
@@ -109,9 +113,10 @@ class Loop:
         figures = self.clock.figures(seen)
         alone = figures["images"] / max(1e-9, figures["seconds"] - figures["waiting_seconds"])
         return watched.Watched(
-            data=self._data,
+            data=self._kind,
             loop=self._place,
-            begins_anew=_ONE_BY_ONE if all(step.is_first for step in steps) else _AT_ENDS,
+            workers=self._workers,
+            begins_anew=self._anew or (_ONE_BY_ONE if all(step.is_first for step in steps) else _AT_ENDS),
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -120,6 +125,8 @@ class Loop:
             lines=lines,
             warnings=(
                 *self._samples.other_targets(),
+                *self._samples.copies(self._workers if self._copied else 0),
+                *(self._samples.same_order() if self.trains else ()),
                 *resources.warnings,
                 *doubts(seen),
                 *empty(steps),
@@ -253,9 +260,18 @@ class Reads:
         self._loops.clear()
 
     def end(self) -> None:
-        """Tell of the longest loop, unless one was told of: the script has ended."""
+        """Tell of the longest loop that trains, unless one was told of: the script has ended."""
         if not self._off and self._loops:
-            self._tell(max(self._loops.values(), key=lambda loop: loop.clock.seconds))
+            self._tell(max(self._loops.values(), key=lambda loop: (loop.trains, loop.clock.seconds)))
+
+    def trained(self) -> None:
+        """Note a step of a training in the loop that reads now."""
+        if self._now is not None:
+            self._now.trains = True
+
+    def _is_training(self, loop: Loop) -> bool:
+        """Return True if a loop trains. A gradient that JAX derived before any loop is some loop's."""
+        return loop.trains or (self._trains() and not any(each.trains for each in self._loops.values()))
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
         """Return `function(data, *arguments)`, with a step of the loop that asks for it."""
@@ -269,7 +285,7 @@ class Reads:
             loop.pause(paused=False)
         index = arguments[0] if arguments else None
         goes_on = self._last[0]() is data and (index is None or index > self._last[1])
-        if loop.asked() and self._trains():
+        if loop.asked() and self._is_training(loop):
             self._tell(loop)
         if before is not loop or not goes_on:
             loop.pass_began()
@@ -303,6 +319,9 @@ class Reads:
 _UNUSED = "Nobody reads workers={}, use_multiprocessing={} here: only `fit` does."
 
 
+_OF_GRAIN = ("DataLoader", "DataLoaderIterator", "DatasetIterator", "IterDataset", "MapDataset")
+
+
 def kind_of_data(x: Any) -> str:
     """Return the name of the data's kind, in the words of its library."""
     if isinstance(x, types.GeneratorType):
@@ -317,7 +336,7 @@ def kind_of_data(x: Any) -> str:
             return "keras.utils.PyDataset"
         if package == "torch" and kind.__name__ in ("DataLoader", "_BaseDataLoaderIter"):
             return "torch DataLoader"
-        if package == "grain" and kind.__name__ in ("DataLoader", "DatasetIterator", "IterDataset", "MapDataset"):
+        if package == "grain" and kind.__name__ in _OF_GRAIN:
             return f"grain {kind.__name__}"
     if hasattr(x, "__array__") or isinstance(x, list | tuple | dict):
         return "arrays"

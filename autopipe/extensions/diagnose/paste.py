@@ -68,7 +68,10 @@ def written(code: Code | None, kind: str | None, batch_size: int) -> str:
             more += f", parameters={values}".replace("'", '"')
         made = f"ap.wrap({data or 'make_dataset'}, model={model or 'build_model'}{more})"
     comments = "\n".join(f"# {note}" for note in notes)
-    return f"{comments}\nimport autopipe as ap\n\nworkload = {made}\n"
+    # Workers of a DataLoader that are not forked import the file, and must not begin others there.
+    as_function = kind == "torch DataLoader"
+    is_made = f"def workload():\n    return {made}" if as_function else f"workload = {made}"
+    return f"{comments}\nimport autopipe as ap\n\n{is_made}\n"
 
 
 def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int | None) -> Code:

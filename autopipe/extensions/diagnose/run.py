@@ -262,7 +262,7 @@ class Onlooker(keras.callbacks.Callback):
         """Return True after enough steps, unless the end of an epoch is near and none but the first was seen."""
         assert self._seen is not None  # `self.model` would put the weights of the step before back, on JAX
         steps = self._steps.steps
-        if not self._look.is_enough(steps, self._steps.seconds):
+        if not self._look.is_enough(len(steps), self._steps.seconds):
             return False
         per_epoch: float = ((self.params or {}).get("steps") or math.inf) / self._seen.steps_per_execution
         left = per_epoch - (len(steps) + 1 - self._epoch_from)
@@ -277,7 +277,7 @@ class Onlooker(keras.callbacks.Callback):
         assert self._lines is not None
         if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
             self._lines.start()
-        elif self._look.is_enough(self._steps.steps, self._steps.seconds, LINES_SHARE):
+        elif self._look.is_enough(len(self._steps.steps), self._steps.seconds, LINES_SHARE):
             self._lines.stop()
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -403,7 +403,7 @@ _ENDED = (
 
 
 def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tuple[str, ...]:
-    said = [*doubts(seen), *dropped(asked_of(source), seen)]
+    said = [*doubts(seen), *dropped(asked_of(source), seen), *of_data.shared(source)]
     found = [] if reader is None else [epochs.thrown_away(reader), epochs.one_by_one(reader)]
     said += [f"{each}." for each in found if each is not None]
     if frameworks.splits_anew(source):

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from autopipe.measure.epochs import ANOTHER_Y, UNLIKE, leaves
+from autopipe.measure.epochs import ANOTHER_Y, UNLIKE, copies, leaves
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x and of y."""
@@ -111,6 +111,12 @@ class Samples:
                 "Give it all batches, or a `take` of them and no steps."
             )
 
+    def copies(self, workers: int) -> Iterator[str]:
+        """Tell of samples that come once from each of several workers."""
+        every = [collections.Counter(itertools.chain(*batches)) for batches in self._firsts if len(batches) > 1]
+        seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
+        yield from [f"{said}." for said in [copies(seen, distinct, workers)] if said is not None]
+
     def other_targets(self) -> Iterator[str]:
         """Tell of samples that come again with another y."""
         known, changed, again = dict[bytes, bytes](), 0, 0
@@ -129,7 +135,8 @@ class Samples:
     def same_order(self) -> Iterator[str]:
         """Tell of epochs that begin with the same batches in the same order."""
         first, *others = [batches for batches in self._firsts if batches] or [[]]
-        if len(first) < 2 or not others or any(len(batches) != len(first) for batches in others):
+        others = [batches for batches in others if len(batches) == len(first)]  # the last epoch may just have begun
+        if len(first) < 2 or not others:
             return
         if all(batches == first for batches in others):
             yield f"Each of {1 + len(others)} epochs begins with the same batches in the same order: nothing shuffles."

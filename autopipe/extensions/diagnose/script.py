@@ -85,10 +85,10 @@ def run(  # noqa: PLR0913  as `diagnose`
         status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout))
         told.seek(0)
         lines = [(json.loads(line), line) for line in told]
-    if lines and lines[-1][0]["status"] == "failed":
-        raise NothingMeasuredError(lines[-1][0]["message"], hint=lines[-1][0]["hint"])
-    found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
     notes = {read["about"]: read["message"] for read, _ in lines if read["status"] == "note"}  # of several processes
+    if (failed := next((read for read, _ in lines if read["status"] == "failed"), None)) is not None:
+        raise NothingMeasuredError(" ".join([failed["message"], *notes.values()]), hint=failed["hint"])
+    found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
     found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values())}) for each in found]
     if not found:
         raise _nothing(script, status, [read["message"] for read, _ in lines if read["status"] == "hint"])

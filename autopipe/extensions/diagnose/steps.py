@@ -280,9 +280,9 @@ class Look:
     steps: int | None = None  # how many steps instead, after the first two; None: by `seconds`
     alone_seconds: float = 1.6  # how long the model runs alone, twice if it augments
 
-    def is_enough(self, steps: Sequence[Step], seconds: float, share: float = 1.0) -> bool:
+    def is_enough(self, steps: int, seconds: float, share: float = 1.0) -> bool:
         """Return True after enough steps, which took `seconds` with what lies between them."""
-        rest = len(steps) - WARM_UP_STEPS
+        rest = steps - WARM_UP_STEPS
         if self.steps is not None:
             return rest >= share * self.steps
         return rest >= share * _FEWEST_STEPS and seconds >= share * self.seconds

@@ -1,5 +1,6 @@
 """What is unpacked and not used: of compressed chunks of HDF5 files and Zarr arrays, of blocks of rasters that rasterio
-reads by windows, of members of .npz files, of files of gzip, such as volumes (.nii.gz), and whole images.
+reads by windows, of members of .npz files, of files of gzip, such as volumes (.nii.gz), and whole images; and samples
+that Grain's filters throw away.
 
 The reads of the libraries' own classes, and the images that OpenCV and Pillow decode, are counted by the line of the
 user's that asks for them.
@@ -228,6 +229,47 @@ class Decoded:
             if least >= _MORE and math.floor(most) < least:
                 found.append(f"{line} {_DROPPED.format(times=each)}")
         return found
+
+
+_FILTERED, _TELLING = 0.2, 64  # of the samples, from which on a filter is told of, and the fewest that tell
+_FILTER = (
+    "throws away {share:.0%} of the samples that reach it. If steps before it read or decode them, that is done in "
+    "vain: choose by path or label, before the first `map`."
+)
+
+
+class Filtered:
+    """Counts what filters of Grain throw away, in this process."""
+
+    def __init__(self, line_of: Callable[[types.FrameType], str]) -> None:
+        self._line_of, self._counts = line_of, dict[str, list[int]]()
+
+    def look_at(self, grain: Any) -> None:
+        for kind in (grain.MapDataset, grain.IterDataset):
+            kind.filter = self._counted(kind.filter)
+
+    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def counted(dataset: Any, transform: Any) -> Any:
+            counts = self._counts.setdefault(self._line_of(sys._getframe(1)), [0, 0])
+            keeps = getattr(transform, "filter", transform)
+
+            @functools.wraps(keeps)
+            def asked(sample: Any) -> Any:
+                kept = keeps(sample)
+                counts[bool(kept)] += 1
+                return kept
+
+            return method(dataset, asked)
+
+        return counted
+
+    def said(self) -> list[str]:
+        return [
+            f"{line} {_FILTER.format(share=dropped / (dropped + kept))}"
+            for line, (dropped, kept) in self._counts.items()
+            if dropped + kept >= _TELLING and dropped >= _FILTERED * (dropped + kept)
+        ]
 
 
 def _touched(index: Any, length: int, chunk: int) -> tuple[frozenset[int], int]:

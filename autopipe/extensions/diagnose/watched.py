@@ -100,6 +100,7 @@ class Watched(Value):
     data: str | None = None  # the kind of the training's data, such as "tf.data.Dataset"; None if unknown
     backend: str | None = None  # of Keras; None: a loop that was not Keras's
     loop: str | None = None  # where a loop of the user's own stands, whose steps these are; None: it is `fit`
+    workers: int | None = None  # processes that make the loop's batches, by its data; None: not known
     batch_size: int = pydantic.Field(ge=1)  # samples of a full batch
     steps: int = pydantic.Field(ge=1)  # how many were timed
     images: int = pydantic.Field(ge=1)  # samples in them
@@ -173,6 +174,11 @@ class Watched(Value):
         found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
         found[Verdict.PAUSES] = (self.epochs.first_batch_seconds + self.epochs.between_seconds) / whole
         return found
+
+    @property
+    def waits(self) -> bool:
+        """Whether waiting for data, or making them, takes a share of the time that matters."""
+        return self.parts[Verdict.DATA] + self.parts[Verdict.CORES] >= _NOTEWORTHY
 
     @property
     def opening_share(self) -> float:
@@ -308,6 +314,9 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
     tune = "`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`"
     if watched.loop is not None:
         tune = _READ_AHEAD.get(watched.data or "", "a loader that reads ahead (`ap.wrap`, `ap.build_loader`)")
+        tune = tune.format(workers=watched.workers, cores=f"{watched.cores:g}")
+        if watched.workers is not None and watched.workers >= watched.cores and not _only_waits(watched):
+            tune = _ENOUGH_WORKERS.format(workers=watched.workers, cores=f"{watched.cores:g}")
     said = _SENTENCES[verdict]
     if verdict is Verdict.OTHERS:
         parts = watched.parts
@@ -367,8 +376,13 @@ _READ_AHEAD = {
     "keras.utils.PyDataset": "workers: a loop that calls dataset[i] has none, whatever its workers= says. "
     "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
     "tf.data.Dataset": "the dataset itself: .prefetch(2) at its end, num_parallel_calls= in map",
-    "torch DataLoader": "its num_workers=",
+    "torch DataLoader": "its num_workers=, {workers} now, with persistent_workers=True; `ap.live` finds them meanwhile",
+    "grain DataLoader": "its worker_count=",
+    "grain DataLoaderIterator": "its worker_count=",
+    "grain DatasetIterator": ".to_iter_dataset(grain.ReadOptions(num_threads=16, prefetch_buffer_size=64)), or "
+    ".mp_prefetch() behind it",
 }
+_ENOUGH_WORKERS = "cheaper slow lines: {workers} workers are enough for {cores} cores"
 
 
 def _time(seconds: float) -> str:

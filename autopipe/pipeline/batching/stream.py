@@ -57,17 +57,22 @@ def require_safe_fork() -> None:
 
 def require_safe_workers(dataset: Any) -> None:
     """Raise LoaderError if a torch `DataLoader` would fork its workers after a framework has run here."""
-    if not any(kind.__module__.partition(".")[0] == "torch" for kind in type(dataset).__mro__):
-        return
-    workers = getattr(dataset, "num_workers", 0)
     started = getattr(dataset, "_iterator", None) is not None  # with persistent_workers, once
-    context = getattr(dataset, "multiprocessing_context", None)
-    if workers and not started and (context.get_start_method() if context else _start_method()) == "fork":
+    if forks_workers(dataset) and not started:
         _require_nothing_running(
-            f"A torch DataLoader with num_workers={workers}",
+            f"A torch DataLoader with num_workers={dataset.num_workers}",
             'Make it with multiprocessing_context="forkserver", whose workers begin anew (a script then trains under '
             '`if __name__ == "__main__":`), or with num_workers=0.',
         )
+
+
+def forks_workers(data: Any) -> bool:
+    """Return True if a torch `DataLoader`, or its iterator, has its batches made by processes that it forks."""
+    if not any(kind.__module__.partition(".")[0] == "torch" for kind in type(data).__mro__):
+        return False
+    processes, context = getattr(data, "_workers", ()), getattr(data, "multiprocessing_context", None)
+    method = processes[0]._start_method if processes else context.get_start_method() if context else None
+    return bool(processes or getattr(data, "num_workers", 0)) and (method or _start_method()) == "fork"
 
 
 def _start_method() -> str:

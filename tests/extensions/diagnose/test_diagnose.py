@@ -113,7 +113,29 @@ data = grain.MapDataset.source(list(range(64))).map(lambda number: (x[number], y
 for batch in data.batch(8).repeat().to_iter_dataset():  # read
     model.train_on_batch(*batch)
 """,
+    "grain DataLoaderIterator": """
+import grain
+
+class Source:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        return x[index], y[index]
+
+numbers = grain.samplers.IndexSampler(64, shuffle=True, seed=1)
+for batch in grain.DataLoader(data_source=Source(), sampler=numbers, operations=[grain.transforms.Batch(8)]):  # read
+    model.train_on_batch(*batch)
+""",
 }
+BY_HAND = """
+import jax
+
+weights, slope = jax.numpy.zeros((2,)), jax.grad(lambda weights, x: (x @ weights).mean())
+for _ in range(12):
+    rows = np.sort(np.random.default_rng(0).random((500_000, 2), "float32"), axis=0)  # slow
+    weights = weights - slope(weights, rows[:8])
+"""
 VALIDATES = f"""{DATASET}
 class Slow(Data):
     def __getitem__(self, index):
@@ -237,6 +259,22 @@ def test_a_loop_without_fit_is_told_of_by_its_line(data: str, tmp_path: Path) ->
     assert watched["batch_size"] == 8
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert any("workers=2" in warning for warning in watched["warnings"]) == ("PyDataset" in data)
+
+
+def test_a_training_whose_data_are_not_seen_is_told_of_by_the_lines_of_its_thread(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import numpy as np{BY_HAND}")
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    (line,) = (number for number, text in enumerate(BY_HAND.splitlines(), 1) if text.endswith("# slow"))
+    assert f"train.py:{line}" in " ".join(done.stderr.split())
+    assert "ap.watch" in done.stderr
+
+
+def test_what_is_known_of_an_error_of_workers_is_said(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise RuntimeError('received 0 items of ancdata')")
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    assert "ulimit -n" in done.stderr
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])

@@ -15,6 +15,7 @@ import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import ConfigError
 from autopipe.extensions.diagnose import loop, steps
+from autopipe.extensions.diagnose.data import begins_anew
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
 from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
@@ -282,6 +283,60 @@ def test_a_loop_without_a_training_waits_for_a_fit_and_is_told_at_the_end() -> N
     then_fits.epoch(Indexed())
     then_fits.reads.end()
     assert then_fits.told == []
+
+
+def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order() -> None:
+    script = Trains()
+    script.reads = Reads(Look(steps=6), script.told.append, lambda: True)
+    training, validation = Indexed(), Indexed()
+    for _ in range(3):
+        for index in range(3):
+            script.reads.read(Indexed.__getitem__, training, index)  # trains
+            script.reads.trained()
+        script.epoch(validation)
+    (told,) = script.told
+    lines = Path(__file__).read_text().splitlines()
+    assert lines[int((told.loop or "").rpartition(":")[2]) - 1].endswith("# trains")
+    assert any("nothing shuffles" in warning for warning in told.warnings)
+
+
+class Dataset:
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+
+def test_workers_of_a_data_loader_are_told_of(tmp_path: Path) -> None:
+    class Process:
+        _start_method = "fork"
+
+    class Iterator:  # as torch has it
+        _num_workers, _persistent_workers, _workers = 64, False, (Process,)
+        __module__ = "torch.utils.data.dataloader"
+
+        def __init__(self, file: Any) -> None:
+            self._dataset = Dataset(file)
+
+    with (tmp_path / "images").open("wb") as file:
+        data = Iterator(file)
+        seen = Loop(Look(), data, "train.py:7")
+    for _ in range(3):
+        seen.pass_began()
+        for _ in range(4):
+            seen.asked()
+            seen.came(BATCHES[0])
+    found = seen.ended()
+    assert found is not None
+    assert (found.workers, found.begins_anew) == (64, begins_anew(data))
+    assert "persistent_workers=True" in (found.begins_anew or "")
+    assert any("`Dataset.file`" in warning for warning in found.warnings)
+
+
+def test_more_workers_are_no_advice_where_there_are_as_many_as_cores(clock: Clock) -> None:
+    waits = looped(clock, 3.0, 1.0).model_copy(update={"data": "torch DataLoader", "cores": 2.0, "lines": None})
+    assert "num_workers=" in sentence(waits.model_copy(update={"workers": 0}))
+    said = sentence(waits.model_copy(update={"workers": 16}))
+    assert "16 workers" in said
+    assert "num_workers=" not in said
 
 
 def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:

@@ -102,3 +102,13 @@ def test_nested_inputs_count_as_one_x() -> None:
         first.trained(({"image": X, "age": Y}, {"mask": y}))
     (said,) = first.said()
     assert said.startswith("64 of 64 samples")
+
+
+@pytest.mark.parametrize(("workers", "told"), [(2, True), (1, False), (0, False)])
+def test_samples_that_each_worker_reads_are_told_of(workers: int, told: bool) -> None:
+    found = Samples(clock=lambda: 0.0)
+    for _ in range(2):
+        found.epoch_began()
+        for begin in (0, 0, 8, 8):
+            found.trained((X[begin : begin + 8], Y[begin : begin + 8]))
+    assert [f"each of {workers} workers" in said for said in found.copies(workers)] == [True] * told

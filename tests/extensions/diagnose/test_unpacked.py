@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import zarr
 
-from autopipe.extensions.diagnose.unpacked import Decoded, Unpacked
+from autopipe.extensions.diagnose.unpacked import Decoded, Filtered, Unpacked
 
 COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
 
@@ -211,3 +211,21 @@ def test_a_volume_that_nibabel_unpacks_for_each_slice_is_told_of(told: list[str]
         nibabel.load(tmp_path / "scan.nii.gz").get_fdata()[:, :, at]
     (message,) = told
     assert "`scan.nii.gz` to 2 MB" in message
+
+
+def test_samples_that_a_filter_of_grain_throws_away_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    grain = pytest.importorskip("grain")
+    for kind in (grain.MapDataset, grain.IterDataset):
+        monkeypatch.setattr(kind, "filter", kind.filter)  # it is given back
+
+    class Even(grain.transforms.Filter):
+        def filter(self, element: int) -> bool:
+            return element % 2 == 0
+
+    seen = Filtered(lambda frame: f"line {frame.f_lineno}")
+    seen.look_at(grain)
+    numbers = grain.MapDataset.source(list(range(100)))
+    even = numbers.filter(Even()).to_iter_dataset()
+    assert list(even.filter(lambda number: number < 90)) == list(range(0, 90, 2))
+    (said,) = seen.said()  # the second keeps nine of ten
+    assert "50% of the samples" in said
