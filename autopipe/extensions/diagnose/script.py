@@ -89,9 +89,10 @@ def run(  # noqa: PLR0913  as `diagnose`
     if (failed := next((read for read, _ in lines if read["status"] == "failed"), None)) is not None:
         raise NothingMeasuredError(" ".join([failed["message"], *notes.values()]), hint=failed["hint"])
     found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
-    found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values())}) for each in found]
+    hints = [read["message"] for read, _ in lines if read["status"] == "hint"]  # on what the script raised
+    found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values(), *hints)}) for each in found]
     if not found:
-        raise _nothing(script, status, [read["message"] for read, _ in lines if read["status"] == "hint"])
+        raise _nothing(script, status, hints)
     return found, status
 
 

@@ -270,6 +270,32 @@ def test_a_training_whose_data_are_not_seen_is_told_of_by_the_lines_of_its_threa
     assert "ap.watch" in done.stderr
 
 
+def test_a_file_that_ends_a_loop_is_named_beside_what_was_seen_of_it(tmp_path: Path) -> None:
+    script = f"""{HEAD.replace("*augmentation, ", "")}
+import cv2
+
+class Files(keras.utils.PyDataset):
+    paths = None
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return x[:8] + cv2.imread(self.paths[index]).mean(), y[:8]
+
+data = Files()
+data.paths = [f"{{number}}.png" for number in range(8)]
+for path in data.paths[:7]:
+    cv2.imwrite(path, np.zeros((4, 4, 3), "uint8"))
+open("7.png", "w").close()
+for index in range(8):
+    model.train_on_batch(*data[index])
+"""
+    (tmp_path / "train.py").write_text(script)
+    (watched,) = seen(run(tmp_path, "--json", "train.py"))
+    assert any("1 of 8 image files" in each and "7.png" in each for each in watched["warnings"])
+
+
 def test_what_is_known_of_an_error_of_workers_is_said(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise RuntimeError('received 0 items of ancdata')")
     done = run(tmp_path, "train.py")
