@@ -2,8 +2,9 @@
 
 A thread looks every 5 ms where all threads of the process stand (`sys._current_frames`), and so does one in each
 process that is forked meanwhile. A thread makes batches if something that reads data for Keras has called a frame of
-the user's; its line is that of the innermost such frame. Processes that were not forked are not seen, nor is code that
-is no Python. A look needs Python's lock: what an operator does while it holds it counts for the next call.
+the user's; its line is that of the innermost such frame. If that something calls a library's own dataset, and this no
+code of the user's, the line is of the dataset's file. Processes that were not forked are not seen, nor is code that is
+no Python. A look needs Python's lock: what an operator does while it holds it counts for the next call.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ class _Tally:
         """Return the lines, with their times since the last call."""
         found = [
             Line(
-                file=str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}"),
+                file=file.partition(_PACKAGES)[2] or str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}"),
                 line=line,
                 code=linecache.getline(file, line).strip(),
                 beside=beside,
@@ -217,7 +218,10 @@ _READERS: Final = (  # read data for Keras, and call the user's code
     f"{_OWN}/extensions/diagnose/loop.py",  # for a loop of the user's own
 )
 _LIBRARIES: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
-_OTHERS: Final = ("-packages/", "__autograph_generated", f"{_OWN}/", *_LIBRARIES)
+_PACKAGES: Final = "-packages/"
+_OF_DATASETS: Final = ("__getitem__", "__getitems__", "__next__", "__iter__")  # that readers call
+_WATCHERS: Final = (f"{_OWN}/frameworks.py", f"{_OWN}/extensions/diagnose/")  # stand between a reader and what it calls
+_OTHERS: Final = (_PACKAGES, "__autograph_generated", f"{_OWN}/", *_LIBRARIES)
 
 
 @functools.cache
@@ -230,6 +234,13 @@ def is_users(file: str) -> bool:
     """Return True for a file of the user's: neither of Python, nor of a package, nor of autopipe."""
     is_file = not file.startswith("<") or file.startswith("<ipython")
     return is_file and not any(part in file for part in _OTHERS)
+
+
+def _is_librarys(code: types.CodeType) -> bool:
+    """Return True for the code of a dataset that a package has, such as ImageDataGenerator's."""
+    file = code.co_filename
+    is_package = _PACKAGES in file and f"{_PACKAGES}numpy/" not in file and not file.startswith(_OWN)
+    return is_package and code.co_name in _OF_DATASETS and not _is_reader(file)
 
 
 def users_frame(frame: types.FrameType | None) -> types.FrameType | None:
@@ -256,14 +267,23 @@ def _stack(thread: int) -> list[types.FrameType]:
 
 def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = False) -> tuple[str, int, bool] | None:
     """Return the file and the line of the innermost frame of the user's, and whether nothing that reads data has called
-    it, in another thread than the main one. None if there is no such frame, or the main thread is not making a batch
-    and is not looked at as a `whole`.
+    it, in another thread than the main one. If there is none, but a library's own dataset has been called, that is the
+    innermost line of the dataset's file. None if the main thread is not making a batch and is not looked at as a
+    `whole`.
     """
     user: tuple[str, int] | None = None
+    called: types.FrameType | None = None  # by the frame that is looked at
+    inside: dict[str, int] = {}  # files in which nothing of the user's has been called, and their innermost lines
     for frame in stack:
-        file = frame.f_code.co_filename
-        if user is None:
-            user = (file, frame.f_lineno or frame.f_code.co_firstlineno) if is_users(file) else None
+        file, line = frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno
+        if user is None and is_users(file):
+            user = file, line
         elif _is_reader(file):
-            return *user, False
+            if user is not None:
+                return *user, False
+            if called is not None and _is_librarys(called.f_code):
+                return called.f_code.co_filename, inside[called.f_code.co_filename], False
+        if not file.startswith(_WATCHERS):
+            called = frame
+        inside.setdefault(file, line)
     return None if user is None or (is_main and not whole) else (*user, not is_main)
