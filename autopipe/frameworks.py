@@ -480,19 +480,19 @@ _READS = (  # module, class whose subclasses are meant as well, and the method b
     ("grain", "DatasetIterator", "__next__"),
     ("grain", "DataLoaderIterator", "__next__"),
 )
-_TRAINS = (  # module, class and function that only a training calls
+_STEPS = (  # module, class and function that only a training calls, in each step
     ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
     ("tensorflow.python.eager.backprop", "GradientTape", "gradient"),
-    ("jax", "", "grad"),
-    ("jax", "", "value_and_grad"),
     ("torch", "Tensor", "backward"),
 )
+_TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # the same, once, perhaps before its loop
 _LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
 
 
-def watch_loops(read: Callable[..., Any], trains: Callable[[], None]) -> None:
+def watch_loops(read: Callable[..., Any], stepped: Callable[[], None], trains: Callable[[], None]) -> None:
     """From the import of a framework on, have `read(function, data, *arguments)` called where a loop that is not the
-    framework's own takes a batch by `function(data, *arguments)`, and `trains()` where a training step is made.
+    framework's own takes a batch by `function(data, *arguments)`, `stepped()` where a training step is made, and
+    `trains()` where one is prepared.
     """
 
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -508,15 +508,16 @@ def watch_loops(read: Callable[..., Any], trains: Callable[[], None]) -> None:
 
         return taken
 
-    def training(function: Callable[..., Any]) -> Callable[..., Any]:
+    def telling(told: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def stepped(*arguments: Any, **named: Any) -> Any:
-            trains()
+        def called(*arguments: Any, **named: Any) -> Any:
+            told()
             return function(*arguments, **named)
 
-        return stepped
+        return called
 
-    for wrapper, places in ((reading, _READS), (training, _TRAINS)):
+    tells_steps, tells_trainings = functools.partial(telling, stepped), functools.partial(telling, trains)
+    for wrapper, places in ((reading, _READS), (tells_steps, _STEPS), (tells_trainings, _TRAINS)):
         for module, kind, name in places:
             put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
             sys.meta_path.insert(0, AfterImport(module, put_in))

@@ -268,6 +268,49 @@ for _ in range(200):
         ["case.py:", "only `fit` does", "% of the time waits for data", "workers=2, use_multiprocessing=True"],
         end="",
     ),
+    "a loop of JAX behind a look at a batch": Case(
+        "diagnose",
+        """
+import threading
+
+import jax
+
+
+class Slow(Data):
+    def changed(self, images):
+        threading.Event().wait(0.05)  # a disk
+        return images
+
+dataset = Slow()
+weights = np.ones(dataset[0][0].shape[-1:])
+step = jax.jit(jax.grad(lambda weights, x: ((x.mean((1, 2)) @ weights) ** 2).mean()))
+while True:
+    for index in range(len(dataset)):
+        step(weights, dataset[index][0])  # read
+""",
+        ["case.py:", "% of the time waits for data", "threading.Event().wait(0.05)  # a disk"],
+        end="",
+    ),
+    "a loop of JAX over reads of its own": Case(
+        "diagnose",
+        """
+import threading
+
+import jax
+
+
+def load():
+    threading.Event().wait(0.05)  # a disk
+    return x[:8]
+
+step = jax.jit(jax.grad(lambda weights, x: ((x.mean((1, 2)) @ weights) ** 2).mean()))
+while True:
+    step(np.ones(3), load())
+""",
+        ["threading.Event().wait(0.05)  # a disk", "ap.watch"],
+        status=3,
+        end="",
+    ),
     "a strategy, mixed precision and no end": Case(
         "diagnose",
         TF

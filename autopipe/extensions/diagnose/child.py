@@ -138,12 +138,25 @@ class _Watch:
             self._failed = data
             raise
 
-    def trains(self) -> None:
-        self.trained = True
+    def stepped(self) -> None:
         if "reads" in vars(self):
             self.reads.trained()
-        elif threading.current_thread() is threading.main_thread():
-            self._looks_at_lines()
+        self.trains()
+
+    def trains(self) -> None:
+        self.trained = True
+        if "reads" in vars(self) or threading.current_thread() is not threading.main_thread():
+            return
+        if self._lines is None and not self._arguments.keep_running:
+            threading.Thread(target=self._end_unseen, name="autopipe-end", daemon=True).start()
+        self._looks_at_lines()
+
+    def _end_unseen(self) -> None:
+        """End the script from a thread if no read of data is seen: the steps of JAX cannot be counted."""
+        time.sleep(self._arguments.seconds + PATIENCE_SECONDS)
+        if "reads" not in vars(self):
+            self.end()
+            _end_here()
 
     def _looks_at_lines(self) -> None:
         """Look at all lines of a training of which no data are seen to be read, and tell of them after enough steps."""
@@ -459,7 +472,7 @@ def main() -> None:
         sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
     sys.meta_path.insert(0, frameworks.AfterImport("tensorflow", watch.see_maps))
     sys.meta_path.insert(0, frameworks.AfterImport("grain", watch.see_filters))
-    frameworks.watch_loops(watch.read, watch.trains)
+    frameworks.watch_loops(watch.read, watch.stepped, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
     try:
