@@ -86,8 +86,9 @@ def run(  # noqa: PLR0913  as `diagnose`
         told.seek(0)
         lines = [(json.loads(line), line) for line in told]
     notes = {read["about"]: read["message"] for read, _ in lines if read["status"] == "note"}  # of several processes
-    if (failed := next((read for read, _ in lines if read["status"] == "failed"), None)) is not None:
-        raise NothingMeasuredError(" ".join([failed["message"], *notes.values()]), hint=failed["hint"])
+    last = next((read for read, _ in reversed(lines) if read["status"] in {"failed", "watched"}), None)
+    if last is not None and last["status"] == "failed":
+        raise NothingMeasuredError(" ".join([last["message"], *notes.values()]), hint=last["hint"])
     found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
     hints = [read["message"] for read, _ in lines if read["status"] == "hint"]  # on what the script raised
     found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values(), *hints)}) for each in found]
