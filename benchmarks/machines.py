@@ -316,9 +316,7 @@ class Played:
             self.now = min(self._allowed, self.now + _NOT_DONE)
             return _failed(config, FailureKind.HUNG if self._allowed == math.inf else FailureKind.INTERRUPTED)
         else:
-            # One process for all, begun beside ours; each piece of code has the model compiled for its data.
-            starts = 0.0 if self._theirs else machine.importing / 2
-            self._building = 0.0 if code in self._theirs else starts + machine.compiling
+            self._building = 0.0 if code in self._theirs else machine.importing / 2 + machine.compiling
             ready = self._spend(self._building + 1.0)
             self._theirs.add(code)
         if not ready:

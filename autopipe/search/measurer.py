@@ -94,9 +94,6 @@ MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the res
 _MOST_OF_EPOCHS = 3.0  # times the seconds that were asked for, with the first epoch and its compilation
 
 
-_PLAIN = "plain"  # the process of all plain code
-
-
 def _of_workers(count: int) -> str:
     return f"Keras PyDataset, {count} workers"
 
@@ -114,8 +111,9 @@ _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; othe
 
 
 class TrialMeasurer:
-    """Measures by trials in a child process. Plain code has another one, without autopipe's settings, and so has the
-    user's own pipeline. `close` ends those processes; `runner` belongs to the caller.
+    """Measures by trials in a child process. Each piece of foreign code has a process of its own.
+
+    `close` ends those processes; `runner` belongs to the caller.
     """
 
     def __init__(
@@ -139,6 +137,7 @@ class TrialMeasurer:
         self._foreign = foreign
         self._elsewhere = elsewhere
         self._runners: dict[str | None, TrialRunner] = {}
+        self._rates: dict[str, float] = {}  # images/s of foreign code that ran, by its name
         self._model_rate: float | None = None
         self._half_width: float | None = None
         self._ends_at: float | None = None
@@ -155,7 +154,7 @@ class TrialMeasurer:
             if against is not None:
                 unable = TrialFailure(kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message=against)
             if unable is None or code in _ALWAYS_NAMED:
-                fit = _py_dataset if code == KERAS_WORKERS else None
+                fit = self._py_dataset if code == KERAS_WORKERS else None
                 usual.append(Baseline(name=name, config=_of_code(code), unable=unable, with_workers=fit))
         if (own := settings.baseline) is not None:
             usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
@@ -172,8 +171,16 @@ class TrialMeasurer:
         against = self._description.against
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
+    def _py_dataset(self, useful: int) -> Baseline:
+        """Return the PyDataset with the useful number of threads, and end the process of the one with one per core."""
+        workers = max(WORKERS, min(_MOST_WORKERS, useful))
+        form = module.of_workers(workers)
+        if form != KERAS_WORKERS and (begun := self._runners.pop(KERAS_WORKERS, None)) is not None:
+            begun.close()
+        return Baseline(name=_of_workers(workers), config=_of_code(form))
+
     def start_all(self, seconds: float = math.inf) -> None:
-        """Start the processes of foreign code side by side, and wait until all are ready, but no longer than that.
+        """Start the processes of foreign code in parallel, and wait until all are ready, but no longer than that.
 
         A trial would start its own process, but importing a framework takes seconds.
         """
@@ -201,10 +208,9 @@ class TrialMeasurer:
 
     def _runner_of(self, code: str | None) -> TrialRunner:
         assert self._foreign is not None  # else such a baseline was not named
-        process = code if code is None or ":" in code else _PLAIN
-        if process not in self._runners:
-            self._runners[process] = self._foreign(code)
-        return self._runners[process]
+        if code not in self._runners:
+            self._runners[code] = self._foreign(code)
+        return self._runners[code]
 
     def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
         """Measure the model alone in each setup, and once the loader's ops.
@@ -258,7 +264,19 @@ class TrialMeasurer:
             options["trace"] = self._settings.trace
         if config.loader.is_foreign:
             options["model_images_per_second"] = self._model_rate
-        return self._in_turn(self._runner_for(config), config, options)
+        answer = self._in_turn(self._runner_for(config), config, options)
+        if config.loader.is_foreign and isinstance(answer, Measurement):
+            self._rates[str(config.loader.model_dump()["code"])] = answer.images_per_second.value
+            self._free_accelerator()
+        return answer
+
+    def _free_accelerator(self) -> None:
+        """End processes of foreign code that keep a part of an accelerator, but those that a proof runs by turns: a new
+        process takes as long as several blocks.
+        """
+        others = sorted(self._rates.keys() - {self._settings.baseline}, key=lambda code: -self._rates[code])
+        for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
+            self._runners[code].close()
 
     def epoch(
         self, config: PipelineConfig, seconds: float, images_per_second: float, *, most: float = math.inf
@@ -296,12 +314,6 @@ def narrow_enough(model_alone: Estimate) -> float:
 
 
 _IN_MEMORY = (module.CACHED, module.FIT)  # forms that keep samples there
-
-
-def _py_dataset(useful: int) -> Baseline:
-    """Return the PyDataset with the useful number of threads."""
-    workers = max(WORKERS, min(_MOST_WORKERS, useful))
-    return Baseline(name=_of_workers(workers), config=_of_code(module.of_workers(workers)))
 
 
 def _of_code(code: str) -> PipelineConfig:

@@ -13,7 +13,6 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.search import measurer as measurer_module
 from autopipe.search.measurer import TrialMeasurer, succeeded
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
@@ -143,30 +142,49 @@ def test_a_wrapped_dataset_is_compared_with_itself_and_if_it_keeps_freed_memory_
     assert len(alone.asked) == 1
 
 
-def test_plain_code_shares_a_process_beside_that_of_the_users_own_and_both_end_with_the_search() -> None:
-    mine, plain = Runner("bench.py:mine"), Runner("fit")
-    made = measurer(None, mine, plain, against=without("directory", "keras-workers"), baseline=mine.code)
-    made.start_all()
-    assert mine.begun
-    assert plain.begun
+def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -> None:
+    keras = Runner("keras")
+    made = measurer(None, keras, against=without("directory", "keras-workers"))
+    *_, baseline = made.baselines()
+    made.measure(baseline.config)
+    assert [each["code"] for each in keras.asked] == ["keras"]
+    made.close()
+    assert keras.closed
+
+
+@pytest.mark.parametrize(("accelerators", "kept"), [(1, {"tf.data", "keras", "bench.py:mine"}), (0, None)])
+def test_on_an_accelerator_only_the_processes_of_baselines_that_a_proof_runs_go_on(
+    accelerators: int, kept: set[str] | None
+) -> None:
+    rates = {"bench.py:mine": 10.0, "fit": 50.0, "tf.data": 400.0, "keras": 100.0, "directory": 60.0}
+    runners = [Runner(code) for code in rates]
+    for runner in runners:
+        runner.rate = rates[str(runner.code)]
+    mine = "bench.py:mine"
+    against = without("tf.data-cache", "keras-workers")
+    made = measurer(None, *runners, against=against, accelerators=accelerators, baseline=mine)
     for baseline in made.baselines():
         made.measure(baseline.config)
-    assert [each["code"] for each in mine.asked] == ["bench.py:mine"]
-    assert [each["code"] for each in plain.asked] == ["fit", "tf.data", "tf.data-cache", "keras"]
-    made.close()
-    assert mine.closed
-    assert plain.closed
+    made.measure(THREADS)
+    assert {runner.code for runner in runners if not runner.closed} == (kept or rates.keys())
 
 
-@pytest.mark.parametrize(("useful", "workers"), [(1, 2), (40, 40), (200, 64)])
+@pytest.mark.parametrize(("useful", "workers"), [(1, None), (40, 40), (200, 64)])
 def test_a_py_dataset_has_as_many_workers_as_are_of_use_and_its_name_says_how_many(
-    monkeypatch: pytest.MonkeyPatch, useful: int, workers: int
+    monkeypatch: pytest.MonkeyPatch, useful: int, workers: int | None
 ) -> None:
-    for where in (module, measurer_module):
-        monkeypatch.setattr(where, "WORKERS", 2)
-    (fitted,) = [each.with_workers(useful) for each in measurer().baselines() if each.with_workers is not None]
-    code = "keras-workers" if workers == 2 else f"keras-workers={workers}"
-    assert (fitted.name, fitted.config.loader.model_dump()["code"]) == (f"Keras PyDataset, {workers} workers", code)
+    monkeypatch.setattr(module, "WORKERS", 2)
+    runners = [Runner(code) for code in ("keras-workers", "tf.data", "keras", f"keras-workers={workers}")]
+    made = measurer(None, *runners, against=without("fit", "tf.data-cache", "directory"))
+    made.start_all()
+    assert all(runner.begun for runner in runners[:3])  # side by side
+    (fitted,) = [each.with_workers(useful) for each in made.baselines() if each.with_workers is not None]
+    code = "keras-workers" if workers is None else f"keras-workers={workers}"
+    assert (fitted.name, fitted.config.loader.model_dump()["code"]) == (
+        f"Keras PyDataset, {workers or 2} workers",
+        code,
+    )
+    assert runners[0].closed == (workers is not None)
 
 
 @pytest.mark.parametrize(("strays", "asked"), [(0.001, 0.02), (0.035, 0.035), (0.3, 0.05)])
