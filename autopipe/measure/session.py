@@ -83,9 +83,8 @@ class Session:
     ) -> None:
         """Measure the workload's configurations; or foreign `code`, called `name`, in a process without our settings.
 
-        `code` is a form of plain code, as `autopipe eject` writes it, beside which other forms can be measured, or a
-        function of the user's. In another `mode` the samples are evaluated or predicted, in order and without chance,
-        as by a trainer.
+        `code` is a form of plain code, as `autopipe eject` writes it, or a function of the user's. In another `mode`
+        the samples are evaluated or predicted, in order and without chance, as by a trainer.
         """
         if code is None and not isinstance(workload.data, WrappedData):  # which may have to run as it is
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
@@ -104,10 +103,7 @@ class Session:
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._loader: LoaderCeiling | None = None
         self._nvml = Nvml()
-        self._codes: dict[str, ForeignCode] = {}  # by form; the user's own function under ""
-        if code is not None:
-            form = code if isinstance(code, str) else ""
-            self._codes[form] = ForeignCode(self._workload, self._plan, code, name, mode)
+        self._foreign = None if code is None else ForeignCode(self._workload, self._plan, code, name, mode)
 
     def describe(self, report: Report) -> Description:
         report.phase(Phase.BUILD)
@@ -171,8 +167,8 @@ class Session:
         steps = [min(count, max(_FEWEST_STEPS, round(share * count))) for count in whole]
         report.phase(Phase.MEASURE)
         watch = EpochWatch(wanted.seconds, report)
-        if config.loader.is_foreign:
-            self._code_of(config).train_epochs(bench, watch, steps, validation, cut=steps != whole)
+        if self._foreign is not None:
+            self._foreign.train_epochs(bench, watch, steps, validation, cut=steps != whole)
         else:
             steps[0] = self._train_epochs(config, wanted, watch, steps, report)
         return watch.epoch_time(steps, whole)
@@ -228,8 +224,8 @@ class Session:
 
     def close(self) -> None:
         self._parts.close()
-        for each in self._codes.values():
-            each.close()
+        if self._foreign is not None:
+            self._foreign.close()
         self._bench.cache_clear()
         self._nvml.close()
         keras.backend.clear_session(free_memory=True)
@@ -239,23 +235,16 @@ class Session:
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
         bench = self._bench(config.devices, config.channels)
         report.phase(Phase.WARM_UP)
-        if config.loader.is_foreign:
-            code = self._code_of(config)
-            code.compile(bench)
+        if self._foreign is not None:
+            self._foreign.compile(bench)
             report.phase(Phase.OPEN)
-            return code.feed(config, wanted, bench, self._page_cache(wanted.page_cache).regime)
+            return self._foreign.feed(config, wanted, bench, self._page_cache(wanted.page_cache).regime)
         alone = bench.alone(config.model_setup, report).model_images_per_second.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
         part = self._part(config, pages, wanted.folder, alone, report)
         return loader_feed(config, wanted, bench, part, pages.regime)
-
-    def _code_of(self, config: PipelineConfig) -> ForeignCode:
-        form = "" if "" in self._codes else str(config.loader.model_dump()["code"])
-        if form not in self._codes:
-            self._codes[form] = ForeignCode(self._workload, self._plan, form, form, self._mode)
-        return self._codes[form]
 
     def _part(
         self, config: PipelineConfig, pages: PageCache, folder: str | None, trains: float, report: Report
