@@ -78,6 +78,15 @@ moved = ap.Workload(
 TF = """
 import tensorflow as tf
 """
+SLOW = """
+import threading
+
+
+class Slow(Data):
+    def changed(self, images):
+        threading.Event().wait(0.05)  # a disk
+        return images
+"""
 CASES = {
     "a lock that was held when workers were forked": Case(
         "diagnose",
@@ -140,15 +149,7 @@ dataset = Short(workers=2, use_multiprocessing=True)
     ),
     "a slow validation behind a fast training": Case(
         "diagnose",
-        """
-import threading
-
-
-class Slow(Data):
-    def changed(self, images):
-        threading.Event().wait(0.2)  # a disk
-        return images
-""",
+        SLOW.replace("0.05", "0.2"),
         ["of an epoch is validation, which waits for its data", "threading.Event().wait(0.2)  # a disk"],
         ["% of the time waits for data"],
         end="build_model().fit(x, y, batch_size=8, epochs=200, validation_data=Slow(), verbose=0)",
@@ -251,15 +252,8 @@ dataset = Endless()
     ),
     "a loop of one's own over a dataset with workers": Case(
         "diagnose",
-        """
-import threading
-
-
-class Slow(Data):
-    def changed(self, images):
-        threading.Event().wait(0.05)  # a disk
-        return images
-
+        SLOW
+        + """
 model, dataset = build_model(), Slow(workers=2, use_multiprocessing=True)
 for _ in range(200):
     for index in range(len(dataset)):
@@ -270,16 +264,9 @@ for _ in range(200):
     ),
     "a loop of JAX behind a look at a batch": Case(
         "diagnose",
-        """
-import threading
-
+        SLOW
+        + """
 import jax
-
-
-class Slow(Data):
-    def changed(self, images):
-        threading.Event().wait(0.05)  # a disk
-        return images
 
 dataset = Slow()
 weights = np.ones(dataset[0][0].shape[-1:])
