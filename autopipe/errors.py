@@ -208,7 +208,7 @@ _OF_WORKERS: Final = {  # words of what worker processes of other libraries fail
 
 
 def hint_of_workers(error: BaseException) -> str | None:
-    """Return what to do about an error that worker processes, such as torch's, are known for; None for others."""
+    """Return a hint for an error that is known of worker processes, such as torch's; None for any other error."""
     text = f"{type(error).__name__}: {error}"
     said = next((hint for words, hint in _OF_WORKERS.items() if re.search(words, text)), None)
     return said and said.replace("{files}", str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))

@@ -571,7 +571,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
 
 def after_import(name: str, then: Callable[[types.ModuleType], None]) -> Callable[[], None]:
-    """Call `then` with a module once it is imported, which may have been. Return what ends the waiting for that."""
+    """Call `then` with a module after its import, or at once if it is there. Return a function that stops that."""
     module = sys.modules.get(name)
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         then(module)

@@ -422,8 +422,8 @@ _ONCE: Final = (
 
 
 def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], None]:
-    """From now on, call `told` where a function of a `tf.data.Dataset` draws numbers of Python or NumPy while it is
-    traced. Return what ends that.
+    """From now on, call `told` when tf.data traces a function that draws random numbers of Python or NumPy. Return a
+    function that stops that.
     """
     kind, undo = tensorflow.data.Dataset, contextlib.ExitStack()
 

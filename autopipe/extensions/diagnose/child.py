@@ -420,8 +420,8 @@ _PEEKED = 2  # batches that Keras takes of a generator before anything else
 
 
 def _batches(data: Any) -> float:
-    """Return how many batches Keras gets of a tf.data.Dataset or a PyDataset: infinity if it has no end; nan if that is
-    not known.
+    """Return the number of batches of a tf.data.Dataset or a PyDataset: infinity for data without an end, nan if the
+    data do not tell.
     """
     counts = getattr(data, "cardinality", None)
     if callable(counts):

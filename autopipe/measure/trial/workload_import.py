@@ -176,7 +176,7 @@ def _no_training() -> Iterator[None]:
 
 
 def _before(training: _TrainingError, module: types.ModuleType, path: Path) -> str:
-    """Return what helps if a file trains before it has what is wanted of it."""
+    """Return the hint for a file that trains before it defines the name that is wanted."""
     hint = f"Put that before {training.line_in(path)}, as far as which the file is read; or put what trains under "
     hint += "`if __name__ == '__main__':`."
     can_be_read_again = hasattr(training.data, "element_spec") or has_batches(training.data)
