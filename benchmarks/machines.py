@@ -41,6 +41,7 @@ from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import feasible, library, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import BASELINES, Baseline
+from autopipe.search.searching import STARTING_SHARE
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
@@ -214,12 +215,13 @@ class Machine:
 class Played:
     """The measurer of a machine, with a clock of its own."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, budget: float) -> None:
         self.machine = machine
         self.now = machine.importing + machine.compiling  # until the workload is described
         self._rng = np.random.default_rng(machine.seed)
         self._process: tuple[int, str] = (1, "last")
         self._compiled = {ModelSetup()}
+        self._side_by_side = self.now <= STARTING_SHARE * budget  # processes of plain code start
         self._theirs: set[str] = set()
         self._allowed = math.inf
         self._building = 0.0  # the start of a process and compilation, of the last trial
@@ -316,7 +318,8 @@ class Played:
             self.now = min(self._allowed, self.now + _NOT_DONE)
             return _failed(config, FailureKind.HUNG if self._allowed == math.inf else FailureKind.INTERRUPTED)
         else:
-            self._building = 0.0 if code in self._theirs else machine.importing / 2 + machine.compiling
+            starts = 0.0 if self._theirs and self._side_by_side else machine.importing / 2
+            self._building = 0.0 if code in self._theirs else starts + machine.compiling
             ready = self._spend(self._building + 1.0)
             self._theirs.add(code)
         if not ready:
@@ -453,7 +456,7 @@ class Tune:
 
 
 def tuned(machine: Machine, budget: float) -> Tune:
-    played = Played(machine)
+    played = Played(machine, budget)
     settings = Settings(
         budget_seconds=budget,
         trials=200,

@@ -125,7 +125,8 @@ _DOUBLED_SECONDS, _DOUBLED_SHARE = 6.0, 0.05  # at most, and of the budget, for 
 _DOUBLED_LEAST_SECONDS = 2.5  # less may not do: it compiles once more, and is measured for a second or two
 _LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
 _BEGINNING_SECONDS = 5.0  # to open both datasets
-_STARTING_SHARE = 0.25  # of the budget: if a process starts as slowly, baselines start theirs one by one
+STARTING_SHARE = 0.25
+"""Of the budget: if a process takes longer to start, baselines start theirs one by one, and not side by side."""
 _ENDING_SHARE = 0.1  # of the time in which a process starts and imports the workload: ending it takes so long at most
 _EPOCH_SECONDS, _EPOCH_SHARE = 4.0, 0.03  # at most, and of the budget, to time whole epochs of a configuration
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
@@ -224,7 +225,7 @@ def _searched(
     with contextlib.closing(measurer):
         clock, began = settings.clock, settings.clock() if settings.began is None else settings.began
         starting, budget = clock() - began, math.inf if settings.budget_seconds is None else settings.budget_seconds
-        if budget >= _LONG_SECONDS and starting <= _STARTING_SHARE * budget:
+        if budget >= _LONG_SECONDS and starting <= STARTING_SHARE * budget:
             measurer.start_all(budget / 2 - starting)
         look, epochs = _look_seconds(completed, described), _epoch_seconds(completed, described)
         later, ending = 2 * look + (1 + _RIVALS_EPOCHS) * epochs, _ENDING_SHARE * starting
