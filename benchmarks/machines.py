@@ -215,7 +215,7 @@ class Machine:
 class Played:
     """The measurer of a machine, with a clock of its own."""
 
-    def __init__(self, machine: Machine, budget: float) -> None:
+    def __init__(self, machine: Machine, budget: float = math.inf) -> None:
         self.machine = machine
         self.now = machine.importing + machine.compiling  # until the workload is described
         self._rng = np.random.default_rng(machine.seed)
