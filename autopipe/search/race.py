@@ -26,6 +26,7 @@ Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 
 _WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
 _READS: Final = "read_ahead"
+_WAITING: Final = 1.5  # times what a worker a core makes: workers that share the cores' work do not come to it
 _FAR: Final = {"kind": 0.5, "workers": 0.8}  # of the best: a kind that makes less does not race again, or by workers
 
 
@@ -169,19 +170,31 @@ class Race:
 
     def _workers(self, best: PipelineConfig, few_of: Sequence[str] | None = None) -> None:
         """Compare numbers of workers: a quarter and half of the cores, all but one, and all, of the kinds in `few_of`
-        (None: of all); and more of each kind, as long as they gain.
+        (None: of all); and more of each kind, as long as they gain. Where it is not known whether reads wait, more come
+        first, and few do not run if those gain as only waiting lets them.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
-            fastest = max(
-                (each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1]
-            )
-            for name in self._knobs(fastest[0], _WORKERS) if self._is_near(kind, "workers") else ():
+            for name in self._knobs(self._fastest_of(kind), _WORKERS) if self._is_near(kind, "workers") else ():
                 numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
-                wanted = (self.cores // 4, self.cores // 2, self.cores - 1, self.cores)
-                picked = {max((each for each in numbers if each <= count), default=0) for count in wanted} - {0}
-                if few_of is None or kind in few_of:
-                    self._round([each for count in sorted(picked) for each in self._with(fastest[0], name, count)])
-                self._climb(fastest[0], name, _doubled(numbers, self.cores))
+                if self.reads is None:
+                    self._more_workers(kind, name, numbers)
+                if (few_of is None or kind in few_of) and not self._waits(kind, name):
+                    wanted = (self.cores // 4, self.cores // 2, self.cores - 1, self.cores)
+                    picked = {max((each for each in numbers if each <= count), default=0) for count in wanted} - {0}
+                    fastest = self._fastest_of(kind)
+                    self._round([each for count in sorted(picked) for each in self._with(fastest, name, count)])
+                self._more_workers(kind, name, numbers)
+
+    def _more_workers(self, kind: str, name: str, numbers: Sequence[int]) -> None:
+        fastest = self._fastest_of(kind)
+        self._climb(fastest, name, _doubled(numbers, max(self.cores, _number(from_config(fastest)[name]))))
+
+    def _waits(self, kind: str, name: str) -> bool:
+        """True if the fastest of a kind has more workers than cores, and nothing with fewer comes near it."""
+        ran = [each for each in self.table.values() if each[0].loader.kind == kind]
+        count, top = max(((_number(from_config(config)[name]), rate) for config, rate in ran), key=lambda each: each[1])
+        fewer = [rate for config, rate in ran if _number(from_config(config)[name]) < count]
+        return count > self.cores and _WAITING * max(fewer, default=0.0) <= top
 
     def fewer(self) -> None:
         """Halve the workers of the best as long as what is left makes enough."""
@@ -266,6 +279,9 @@ class Race:
 
     def _top(self) -> float:
         return max((rate for _, rate in self.table.values()), default=0.0)
+
+    def _fastest_of(self, kind: str) -> PipelineConfig:
+        return max((each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1])[0]
 
     def _is_near(self, kind: str, setting: str = "kind") -> bool:
         """True if a kind of loader has not run, or is not far slower than the best."""

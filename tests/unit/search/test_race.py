@@ -126,6 +126,22 @@ def test_where_reads_wait_the_race_begins_with_as_many_as_were_measured_to_be_of
     assert from_config(ran[0])["threads.read_ahead"] == 128
 
 
+def test_where_nobody_knows_whether_reads_wait_more_workers_come_before_fewer() -> None:
+    def slow_reads(config: PipelineConfig) -> float:
+        return 40.0 * workers(config)
+
+    only = library.load("default", {"cores": 16, "gpus": 1}).only("loader", ["threads"])
+    found, ran = race(slow_reads, only)
+    found.of_workers()
+    assert sorted(map(workers, ran)) == list(map(workers, ran))
+    assert workers(ran[0]) == 16
+    assert workers(ran[-1]) >= 64
+    found, ran = race(lambda config: 40.0 * min(workers(config), 16), only)
+    found.of_workers()
+    assert [workers(each) for each in ran[:2]] == [16, 32]  # no gain: fewer may do
+    assert {4, 8} <= set(map(workers, ran[2:]))
+
+
 def test_among_equals_the_cheapest_is_the_best() -> None:
     found, _ = race(lambda config: 1000.0)
     found.of_loaders()
