@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import gc
 import itertools
 import linecache
 import operator
@@ -149,6 +150,22 @@ def _switching() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep garbage from being collected in the block.
+
+    `sys._current_frames` holds a lock of the interpreter as it makes objects, for which the end of a `threading.local`
+    waits, too: collected there, one stops the process for ever (github.com/python/cpython/issues/106883).
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 class _Tally:
     """The places where the threads of this process stood."""
 
@@ -178,11 +195,12 @@ class _Tally:
     def look(self, *, counted: bool = True) -> None:
         """Add the time since the last look, if it is `counted`, to the places where threads stand now."""
         own, main = threading.get_ident(), threading.main_thread().ident
-        standing = [  # first, and quickly, as threads go on when this one has to give up Python's lock
-            (ident, place)
-            for ident in sys._current_frames()
-            if ident != own and (place := _standing(_stack(ident), is_main=ident == main, whole=self._whole))
-        ]
+        with _no_collection():
+            standing = [  # first, and quickly, as threads go on when this one has to give up Python's lock
+                (ident, place)
+                for ident in sys._current_frames()
+                if ident != own and (place := _standing(_stack(ident), is_main=ident == main, whole=self._whole))
+            ]
         now = time.perf_counter()
         passed, self._last = now - self._last, now
         ran = self._ran([ident for ident, _ in standing])

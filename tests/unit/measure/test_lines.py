@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from autopipe.measure.lines import Line, Lines, LineWatch
 from autopipe.reports.tables import slow_lines
@@ -88,3 +92,21 @@ def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users
         assert found is not None
         first = found.lines[0]
         assert (first.file, first.line, first.code)[: len(place)] == place
+
+
+def test_no_garbage_is_collected_while_python_lists_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds a lock meanwhile, for which the end of a `threading.local` would wait for ever."""
+    listed, looked, collects = sys._current_frames, threading.Event(), set[bool]()
+
+    def listing() -> Any:
+        collects.add(gc.isenabled())
+        looked.set()
+        return listed()
+
+    monkeypatch.setattr(sys, "_current_frames", listing)
+    watch = LineWatch()
+    watch.start()
+    assert looked.wait(60)
+    watch.stop()
+    assert collects == {False}
+    assert gc.isenabled()
