@@ -179,7 +179,7 @@ def open_record(
         name: the study's.
         sampler: chooses its next trials.
         digests: must be the same as when the study began: texts, or JSON of named values.
-        fresh: delete a study of that name first.
+        fresh: delete a study of that name first, as one of something else is that holds no trial.
         on_lost: gets the reason if the storage fails later on; the study then goes on in memory.
 
     Raises:
@@ -192,16 +192,20 @@ def open_record(
         record.study.set_user_attr("digests", wanted)
         return record
     with storage.opened(storage_url) as kept:
-        there = _opened(kept, name, fresh=fresh)
+        there = _opened(kept, name, wanted, fresh=fresh)
         _require_same(there, wanted)
         record.keep_in(kept, there, on_lost)
     return record
 
 
-def _opened(kept: RDBStorage, name: str, *, fresh: bool) -> optuna.Study:
-    if fresh and name in optuna.get_all_study_names(kept):
-        optuna.delete_study(study_name=name, storage=kept)
-    return optuna.create_study(storage=kept, study_name=name, direction="maximize", load_if_exists=True)
+def _opened(kept: RDBStorage, name: str, wanted: dict[str, str], *, fresh: bool) -> optuna.Study:
+    """Return the study of that name. It begins anew if it must, or if it is of something else and holds no trial."""
+    study = optuna.create_study(storage=kept, study_name=name, direction="maximize", load_if_exists=True)
+    is_other = study.user_attrs.get("digests", wanted) != wanted
+    if not fresh and not (is_other and not study.get_trials(deepcopy=False)):
+        return study
+    optuna.delete_study(study_name=name, storage=kept)
+    return optuna.create_study(storage=kept, study_name=name, direction="maximize")
 
 
 def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:

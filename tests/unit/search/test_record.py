@@ -95,6 +95,14 @@ def test_a_study_of_something_else_is_refused_with_both_sides_unless_it_begins_a
     assert opened(url, fresh=True, **here).rows() == []
 
 
+def test_a_study_of_something_else_that_holds_no_trial_begins_anew(space: Space, url: str) -> None:
+    opened(url, workload="a model that could not be built").keep_ceilings(list(Surface().ceilings([ModelSetup()])))
+    mended = opened(url, workload="mended")
+    assert mended.ceilings() == []
+    run_one(mended, space)
+    assert len(opened(url, workload="mended").rows()) == 1
+
+
 def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     before = optuna.logging.get_verbosity()
     opened(None)
