@@ -255,7 +255,9 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     fits = judged.verdict is drift.Verdict.FITS
     said = "yes" if fits else f"no: {'; '.join(judged.reasons)}"
     gains = [
-        f"{each.name} failed" if (times := result.times_faster(each)) is None else f"{wording.times(times)} {each.name}"
+        f"{each.name}: {wording.unmeasured(each.failure)}"
+        if (times := result.times_faster(each)) is None
+        else f"{wording.times(times)} {each.name}"
         for each in result.baselines
     ]
     return labelled(

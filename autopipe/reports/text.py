@@ -12,7 +12,7 @@ from rich.text import Text
 from autopipe.artifact import pick
 from autopipe.hardware.machine import size_text
 from autopipe.measure import costs as cost_model
-from autopipe.measure.outcome import FailureKind, TrialFailure
+from autopipe.measure.outcome import TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
 from autopipe.reports.terminal import figures, labelled
@@ -80,10 +80,10 @@ def _rates(result: Result, best: Winner) -> Table:
 
 def _missing(failure: TrialFailure | None) -> str:
     if failure is None:
-        return "not measured"
+        return wording.unmeasured(failure)
     reason = failure.message.splitlines()[0]
     said = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
-    return f"{'left out' if failure.kind is FailureKind.NOT_PLAIN else 'it failed'}: {said}"
+    return f"{wording.unmeasured(failure)}: {said}"
 
 
 def _against(result: Result, best: Winner, baseline: Baseline) -> str:

@@ -12,7 +12,7 @@ from autopipe.artifact import pick
 from autopipe.hardware.machine import size_text
 from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
-from autopipe.measure.outcome import Resources, TrialFailure
+from autopipe.measure.outcome import FailureKind, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search.settings import Request, step_text
 from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
@@ -34,6 +34,13 @@ def failed(failure: TrialFailure) -> str:
         message = f"{message[: _LONGEST_MESSAGE - 1]}…"
     kind, phase = (str(word).replace("_", " ") for word in (failure.kind, failure.phase))
     return f"{kind} in {phase}: {message}"
+
+
+def unmeasured(failure: TrialFailure | None) -> str:
+    """Say of a baseline without a rate what became of it, as a predicate of "it"."""
+    if failure is None:
+        return "not measured"
+    return "left out" if failure.kind is FailureKind.NOT_PLAIN else "it failed"
 
 
 def setup(setup: ModelSetup) -> str:

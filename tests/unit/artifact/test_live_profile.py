@@ -17,11 +17,12 @@ from autopipe.artifact.schema import Artifact, Live
 from autopipe.errors import ArtifactError
 from autopipe.measure import fingerprint
 from autopipe.measure.fingerprint import Hardware
+from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.reports import profile_report, tables
-from autopipe.search.result import Change, Learnt
+from autopipe.search.result import Baseline, Change, Learnt
 from autopipe.values import Estimate
-from tests.fakes.profiles import NOON, hardware, of_this_machine, profile
+from tests.fakes.profiles import NOON, baseline, hardware, of_this_machine, profile
 
 RATE = Estimate(value=500.0, low=490.0, high=510.0)
 AFTER = ap.PipelineConfig(loader=ap.Threads(workers=7))
@@ -94,6 +95,19 @@ def test_show_tells_what_was_changed_and_what_that_brought() -> None:
     assert "live, of a training (used on this machine)" in said
     assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.5x" in said
     assert "no room" in said
+
+
+def test_show_says_of_each_baseline_without_a_rate_what_the_tune_said() -> None:
+    def without_a_rate(name: str, kind: FailureKind | None) -> Baseline:
+        failure = None if kind is None else TrialFailure(kind=kind, phase=Phase.BUILD, message="it says why")
+        return baseline(name, 1.0).model_copy(update={"images_per_second": None, "failure": failure})
+
+    kinds = {"first": None, "second": FailureKind.NOT_PLAIN, "third": FailureKind.CRASHED}
+    known = Artifact(profiles=(profile(baselines=tuple(map(without_a_rate, kinds, kinds.values()))),))
+    console = Console(file=io.StringIO(), width=200)
+    console.print(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON))
+    said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert "first: not measured, second: left out, third: it failed" in said
 
 
 def test_the_report_tells_what_a_training_has_changed() -> None:
