@@ -57,7 +57,8 @@ def parts_of(element: Any) -> tuple[Any, ...]:
         raise WorkloadError(
             "A wrapped dataset must give batches x, (x, y) or (x, y, sample_weight), of an array each, or of tuples or "
             f"dictionaries of arrays, but gave {_outline(element)}.",
-            hint=f"Batch it in its function.{listed} Tuples and dictionaries within others cannot be wrapped.",
+            hint="If that is one sample, batch it; or pass ap.Workload(data=...) a source whose `read(i)` returns it."
+            f"{listed} Tuples and dictionaries within others cannot be wrapped.",
         )
     return slots
 

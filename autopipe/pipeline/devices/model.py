@@ -193,6 +193,8 @@ def _batched(shape: _Shape) -> _Shape:
 
 
 def _shape_hint(expected: _Shape, actual: _Shape) -> str:
+    if _fits(expected, (None, *actual)):
+        return "That is one sample in place of a batch: `dataset[i]` must return a whole batch."
     if len(actual) == 4:
         first_to_last = (actual[0], *actual[2:], actual[1])
         last_to_first = (actual[0], actual[3], *actual[1:3])

@@ -309,7 +309,8 @@ def call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, obj
     arguments = ", ".join(f"{name}={value!r}" for name, value in config.loader.parameters.items())
     if data.is_itself:
         raise PlainCodeError(
-            f"the dataset itself was wrapped, and no function that makes a `{own}`", hint=f"Make it with {arguments}."
+            f"the dataset itself was wrapped, and no function that makes a `{own}`",
+            hint=f"Make it with {arguments}." if arguments else "Its own code is the best that was measured: keep it.",
         )
     steps = "" if data.wanted_steps is None else f", steps_per_epoch={data.wanted_steps}"
     notes = [

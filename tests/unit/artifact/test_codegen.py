@@ -158,6 +158,24 @@ def test_a_dataset_of_ones_own_has_no_other_form_and_the_hint_names_what_there_i
         eject_usual(wrap.wrap(batches, model=None, parameters={"calls": [1, 2]}), to)
 
 
+@pytest.mark.parametrize(
+    ("best", "hint"), [({"workers": 4}, r"Make it with workers=4\."), ({}, "Its own code is the best")]
+)
+def test_of_a_dataset_that_was_wrapped_itself_its_best_arguments_are_told(best: dict[str, int], hint: str) -> None:
+    workload = wrap.wrap(Rows(), model=None)
+    tuned = config(loader=Wrapped.model_validate(best), finish="host", device_prefetch=0)
+    with pytest.raises(ConfigError, match=f"`Rows`.*{hint}"):
+        eject(stored(workload, tuned))
+
+
+class Rows:
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        return np.full((2, 4), index)
+
+
 def test_a_dataset_whose_function_no_file_holds_is_refused_without_a_hint_to_other_pipelines() -> None:
     workload = wrap.wrap(lambda calls=1: batches(calls), model=None, parameters={"calls": [1, 2]})
     tuned = config(loader=Wrapped.model_validate({"calls": 2}), finish="host", device_prefetch=0)

@@ -87,6 +87,11 @@ def test_another_image_size_is_named_with_both_shapes() -> None:
         ap.Trainer(classifier(), loader((8, 6, 6, 3)))
 
 
+def test_a_sample_in_place_of_a_batch_is_named_as_such() -> None:
+    with pytest.raises(ModelError, match="one sample in place of a batch"):
+        ap.Trainer(classifier(), loader((4, 4, 3)))
+
+
 def test_another_channel_order_is_named_as_such() -> None:
     first = loader()
     first.finish = Finish(channels_first=True)
