@@ -41,6 +41,11 @@ def located(path: str | os.PathLike[str] | None = None) -> Path:
     if path is None:
         written, here = Path("tuned", NAME), Path(NAME)
         return here if here.is_file() and not written.is_file() else written
+    if not isinstance(path, str | os.PathLike):
+        raise ArtifactError(
+            f"`path` must be the path of an artifact, or of its folder, but got {shortened(path)}.",
+            hint='Of what ap.tune returns, tuned.save("autopipe.json") writes the artifact.',
+        )
     file = Path(path)
     return file / NAME if file.is_dir() else file
 

@@ -128,6 +128,12 @@ def test_a_missing_file_is_named_with_the_near_one_or_the_one_of_a_tune(tmp_path
         files.read(tmp_path / "autopip.json")
 
 
+def test_what_is_no_path_is_refused_with_what_gives_one() -> None:
+    with pytest.raises(ArtifactError, match=r"must be the path of an artifact.*but got") as error:
+        files.located(profile())  # type: ignore[arg-type]  # of callers without types, who pass the object itself
+    assert "tuned.save(" in str(error.value.hint)
+
+
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "autopipe.json")
     with pytest.raises(ArtifactError, match="There is no artifact"):
