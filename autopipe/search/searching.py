@@ -43,7 +43,7 @@ from autopipe.search.trials import OnEvent, Waiting
 from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.mode import Mode
-from autopipe.workload.workload import Workload
+from autopipe.workload.workload import Workload, under_policy_of_here
 
 _DEVICE_SHARE = 0.75
 """Of an accelerator's memory, what a training takes at most: that is JAX's default."""
@@ -341,7 +341,7 @@ def runner_for(
     gpu.require_known()
     settings = settings or Settings()
     launch = Launch(
-        workload=workload,
+        workload=under_policy_of_here(workload) if isinstance(workload, Workload) else workload,
         folder=folder,
         environment=(*_shared_accelerator(), (gpu.VARIABLE, str(settings.virtual_devices))),
         # A workload object imports modules beside the script, wherever the script is run from.

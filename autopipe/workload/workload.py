@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import importlib
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -100,6 +103,23 @@ class Workload:
                 hint="Say how many neighbours are a block: shuffle=ap.Blocks(size=256).",
             )
         return starts, self.shuffle.mixed
+
+
+def under_policy_of_here(workload: Workload) -> Workload:
+    """Return the workload for another process, with a model that is built there under this process's dtype policy of
+    Keras: `keras.mixed_precision.set_global_policy` in a notebook or a main guard runs here alone.
+    """
+    keras, model = sys.modules.get("keras"), workload.model
+    if keras is None or not callable(model) or isinstance(model, keras.Model):
+        return workload
+    policy = keras.config.dtype_policy().name
+    usual = policy == "float32"
+    return workload if usual else dataclasses.replace(workload, model=functools.partial(_under_policy, policy, model))
+
+
+def _under_policy(policy: str, model: Callable[[], Any]) -> Any:
+    importlib.import_module("keras").config.set_dtype_policy(policy)
+    return model()
 
 
 def _begun(data: Any, ops: tuple[Any, ...]) -> tuple[Any, ...]:

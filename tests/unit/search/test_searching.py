@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import cloudpickle
+import keras
+import numpy as np
 import pytest
 
 from autopipe.api import tuning
@@ -45,7 +48,9 @@ from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, Waiting
 from autopipe.values import Estimate, JsonObject
+from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.mode import Mode
+from autopipe.workload.workload import Workload
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
@@ -445,3 +450,19 @@ def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
     assert made.measured_at == result.ended_at
     nothing = result.model_copy(update={"winner": None})
     assert codegen.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_trials_build_a_model_under_the_dtype_policy_of_the_process_that_tunes(policy: str) -> None:
+    def build() -> Any:
+        return keras.layers.Dense(1)
+
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy(policy)
+        workload = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2, model=build)
+        sent = cloudpickle.dumps(searching.runner_for(workload).launch.workload)
+        keras.config.set_dtype_policy("float32")  # as a new process has it
+        assert cloudpickle.loads(sent).model().dtype_policy.name == policy
+    finally:
+        keras.config.set_dtype_policy(before)
