@@ -465,7 +465,8 @@ def copied(dataset: Any) -> Any:
     """Return a copy that can be asked for batches in the place of a user's dataset, which asking may change.
 
     Beside it is shared what cannot be copied and has no place in a sequence, such as a lock, a file or the handle of a
-    library, and what memory has no room for. Raise WorkloadError if something else cannot be copied.
+    library, and what memory has no room for. A generator that a method of the dataset made begins anew, as that of
+    Keras's ImageDataGenerator. Raise WorkloadError if something else cannot be copied.
     """
     room = machine.detect_memory().available_bytes // 2
     try:
@@ -479,11 +480,22 @@ def copied(dataset: Any) -> Any:
         try:
             vars(made)[name] = copy.deepcopy(value, known)
         except Exception as error:
-            if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
+            if (method := _maker(dataset, value)) is not None:
+                vars(made)[name] = method(made)
+            elif isinstance(value, Iterator) and not isinstance(value, io.IOBase):
                 raise _not_copied(f"{type(dataset).__name__}.{name}", error) from error
     for each in {id(each): each for each in known.values()}.values():
         _without_end(each)
     return made
+
+
+def _maker(dataset: Any, value: Any) -> Callable[[Any], Any] | None:
+    """Return the method of a dataset, without arguments, that made a generator; None if none did."""
+    code = getattr(value, "gi_code", None)
+    if code is None or code.co_argcount != 1:
+        return None
+    method = getattr(type(dataset), code.co_name, None)
+    return method if getattr(method, "__code__", None) is code else None
 
 
 def _without_end(made: Any) -> None:

@@ -28,6 +28,7 @@ from autopipe.measure import fingerprint, verify
 from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import stream
+from autopipe.pipeline.batching.datasets import copied
 from autopipe.pipeline.config import STORAGES, from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -166,6 +167,25 @@ def test_a_dataset_whose_place_cannot_be_copied_is_not_asked() -> None:
     assert "ap.wrap(make_dataset" in str(told.value.hint)
     assert next(dataset.held) == 0
     assert len(ap.wrap(lambda: dataset, model=None).data) == 10
+
+
+class Numbered(Changing):
+    """Holds a generator that its own method made, as the iterators of ImageDataGenerator do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = self.numbers()
+
+    def numbers(self) -> Iterator[int]:
+        yield from range(len(self.images))
+
+
+def test_a_generator_of_its_own_method_begins_anew_in_what_is_asked() -> None:
+    dataset = Numbered()
+    ap.wrap(dataset, model=None)
+    assert next(dataset.held) == 0
+    assert next(copied(dataset).held) == 0
+    assert next(dataset.held) == 1
 
 
 class Counted(keras.utils.PyDataset):
