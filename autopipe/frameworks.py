@@ -248,7 +248,12 @@ def texts(dataset: Any) -> Iterator[Any]:
                 yield tensor.numpy()
 
 
-_LISTS = ("_ShuffleDataset", "_TensorSliceDataset", "ZipDataset", "_ZipDataset", "_RangeDataset", "RangeDataset")
+_LISTS = {"TensorSlice", "Range", "Zip", "Shuffle", "Cache", "Repeat", "Take", "Skip", "Shard", "Prefetch", "Options"}
+
+
+def _is_listed(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` gives what it was made from, such as paths."""
+    return all(type(each).__name__.strip("_").removesuffix("Dataset") in _LISTS for each, _ in dataset_ops(dataset))
 
 
 def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
@@ -262,9 +267,9 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
             shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
             known = all(shape.is_fully_defined() and width for shape, width in shapes)
             each_bytes = sum(shape.num_elements() * width for shape, width in shapes) if known else None
-            count = int(_attribute("tensorflow", each, "_buffer_size"))
-            is_listed = all(type(one).__name__ in _LISTS for one, _ in dataset_ops(each))
-            if each_bytes is not None or not is_listed:
+            count, held = int(_attribute("tensorflow", each, "_buffer_size")), int(each.cardinality())
+            count = count if held < 0 else min(count, held)
+            if each_bytes is not None or not _is_listed(each):
                 found.append((count, None if each_bytes is None else count * each_bytes))
     return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
 
@@ -387,6 +392,28 @@ def loses_cache(dataset: Any) -> bool:
     short = [whole for each, whole in takes if 0 <= int(each.cardinality()) < int(whole.cardinality())]
     caches = (later for whole in short for each, later in dataset_ops(whole) if type(each).__name__ == "CacheDataset")
     return any({"RepeatDataset", "ShuffleDataset"}.isdisjoint(later) for later in caches)
+
+
+def cached(dataset: Any) -> Iterator[str]:
+    """Yield "lists" for a `cache` of a `tf.data.Dataset` that holds only what it was made from, such as paths, and
+    "changes" for one that holds what a `map` before it makes with random numbers.
+    """
+    for each, _ in dataset_ops(dataset):
+        if type(each).__name__ == "CacheDataset":
+            yield from ["lists"] * _is_listed(each)
+            functions = (getattr(one, "_map_func", None) for one, _ in dataset_ops(each))
+            yield from ["changes"] * any(_draws(function) for function in functions if function is not None)
+
+
+def _draws(function: Any) -> bool:
+    """Return True if a function of a dataset draws random numbers by ops of TensorFlow, or by a layer of Keras, which
+    goes on from a seed in a variable.
+    """
+    graph = _attribute("tensorflow", function, "function").graph.as_graph_def()
+    nodes = itertools.chain(graph.node, *(each.node_def for each in graph.library.function))
+    ops = {node.op for node in nodes}
+    by_layer = any(op.startswith("Assign") for op in ops) and any(op.startswith("StatelessRandom") for op in ops)
+    return by_layer or any(op.startswith(("Random", "TruncatedNormal", "RngReadAndSkip")) for op in ops)
 
 
 def watch_queues(watch: Callable[[], contextlib.AbstractContextManager[None]]) -> Callable[[], None]:

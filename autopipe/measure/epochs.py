@@ -48,6 +48,12 @@ LOST_CACHE: Final = (
     "take(...) first, then cache()"
 )
 
+CACHED: Final = {
+    "lists": "`cache()` stands before anything is read or decoded, and keeps only what is in memory anyway, such as "
+    "paths: it belongs behind the `map` that reads, if memory has room",
+    "changes": "every epoch has the same random changes, which `cache()` keeps with the samples: put it before them",
+}
+
 
 def samples(batch: Iterable[Any]) -> tuple[Sample, ...]:
     """Return the digests of each sample of a batch (x, y, weights)."""
@@ -90,9 +96,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
         return found
     as_read = first
     if whole and caches(dataset) and _is_kept(data, first, second):
-        found.faults.append(
-            "every epoch has the same random changes, which `cache()` keeps with the samples: put it before them"
-        )
+        found.faults.append(CACHED["changes"])
         return found
     if _new(first, second) and hasattr(dataset, "element_spec"):
         first, second = _without_changes(data, dataset, first, second)
@@ -210,7 +214,7 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
     if len(first) < 2:  # a single batch has no order
         return
     frame = getattr(dataset, "gi_frame", None)  # of a generator, which may read a dataset that has the hook
-    own = {_hook(each) for each in (dataset, *(frame.f_locals.values() if frame else ()))}
+    own = {hook(each) for each in (dataset, *(frame.f_locals.values() if frame else ()))}
     if sorted(first) == sorted(second):
         order = "in the same order" if list(first) == list(second) else "in another order"
         found.notes.append(
@@ -245,7 +249,7 @@ def _hardly_mixed(first: Epoch, second: Epoch, found: Findings) -> None:
         )
 
 
-def _hook(dataset: Any) -> str:
+def hook(dataset: Any) -> str:
     """Return the name of a dataset's own `on_epoch_end`; empty if it has none."""
     kind = type(dataset)
     usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
@@ -313,7 +317,11 @@ def one_by_one(iterator: Any) -> str | None:
     whole = sum(float(node.processing_time) for node in nodes)
     least = max(_ALONE_SHARE * whole, 1)
     costly = any(
-        node.name == "Map" and node.processing_time >= max(least, _MADE_NANOSECONDS * node.num_elements)
+        (
+            node.name == "Map"
+            or any(each.name == "parallelism" and not each.tunable and each.value <= 1 for each in node.parameters)
+        )
+        and node.processing_time >= max(least, _MADE_NANOSECONDS * node.num_elements)
         for node in nodes
     )
     said = "`map` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE makes several at once"
@@ -458,6 +466,8 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
         found.faults.append(race.rstrip("."))
     if frameworks.loses_cache(dataset):
         found.notes.append(LOST_CACHE)
+    for kind in dict.fromkeys(frameworks.cached(dataset)):
+        (found.faults if kind == "changes" else found.notes).append(CACHED[kind])
     if hasattr(dataset, "options") and getattr(dataset.options(), "deterministic", None) is False:
         found.notes.append("samples come in no fixed order (`options.deterministic = False`): no two runs are alike")
     if (source := _samples_of(dataset)) is not None:

@@ -104,8 +104,11 @@ def test_texts_that_a_dataset_is_made_from_are_found_behind_its_transformations(
 def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
     paths = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2]))
     assert frameworks.shuffle_buffer(paths.shuffle(2).map(lambda path, number: path)) is None
-    assert frameworks.shuffle_buffer(paths.map(lambda path, number: path).shuffle(3)) == (3, None)
+    assert frameworks.shuffle_buffer(paths.map(lambda path, number: path).shuffle(3)) == (2, None)  # all there are
+    assert frameworks.shuffle_buffer(paths.cache().repeat().shuffle(2)) is None
     assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5)) == (5, 5 * X[0].nbytes)
+    every = len(X)
+    assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(9 * every)) == (every, X.nbytes)
 
 
 def test_layers_are_found_in_layers() -> None:
@@ -334,6 +337,29 @@ def test_a_dataset_tells_what_it_is_made_from_and_whether_it_is_a_part_that_chan
         assert frameworks.splits_anew(made) is anew
         assert not frameworks.splits_anew(shuffled.repeat().take(8))
     assert not frameworks.splits_anew(Sequence())
+
+
+def _flipped(x: Any) -> Any:
+    return tf.image.random_flip_left_right(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "kinds"),
+    [
+        (lambda data: data.shuffle(4).cache().map(_flipped), ["lists"]),
+        (lambda data: data.map(_flipped).batch(2).cache().prefetch(1), ["changes"]),
+        (lambda data: data.map(tf.function(_flipped)).cache(), ["changes"]),
+        (lambda data: data.batch(2).map(keras.layers.RandomFlip()).cache(), ["changes"]),
+        (lambda data: data.map(tf.negative).cache().map(_flipped), []),
+        (lambda data: data.map(keras.layers.Rescaling(2)).cache(), []),
+        (lambda data: data.map(lambda x: tf.image.stateless_random_flip_left_right(x, (1, 2))).cache(), []),
+    ],
+)
+def test_a_cache_of_lists_or_of_random_changes_is_seen(change: Any, kinds: list[str]) -> None:
+    assert (
+        list(frameworks.cached(change(tf.data.Dataset.from_tensor_slices(np.zeros((4, 6, 6, 3), np.float32))))) == kinds
+    )
+    assert not list(frameworks.cached(Sequence()))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
+from autopipe.errors import AutopipeError
+from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.hardware import machine
 from autopipe.measure import epochs
 from autopipe.pipeline.batching import stream
@@ -28,6 +31,7 @@ from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
 from autopipe.workload.ops import progressive
+from autopipe.workload.ops.decode import image_size
 from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 
@@ -51,8 +55,10 @@ def shared(data: Any) -> Iterator[str]:
 _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
 
 
-def begins_anew(data: Any) -> str | None:
+def begins_anew(data: Any, seen: Epochs | None = None) -> str | None:
     """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
+    if seen is not None and seen.between_seconds > seen.first_batch_seconds and (name := epochs.hook(data)):
+        return f"`{name}` runs while nothing trains. Let it order indices or paths, and read in `__getitem__`"
     if forks(data):
         return (
             "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
@@ -142,6 +148,42 @@ def image_files(data: Any) -> tuple[Progressive, str] | None:
     return found, os.path.commonpath(parents)
 
 
+_LARGE, _SIZES = 4, 32  # times the pixels of a batch's image, and the files that are looked at
+_LARGER = (
+    "Its image files have {width:,} x {height:,} pixels, as the median, of which a batch holds {wide:,} x {high:,}: "
+    "{times:.0f} times fewer. If that is by resizing, and no part cut out, write files of about that size once"
+)
+_SCALED = (
+    ", or decode JPEG at a smaller scale: cv2.IMREAD_REDUCED_COLOR_{scale}, `Image.draft` of Pillow, "
+    "tf.io.decode_jpeg(ratio={scale}); ap.Decode() does that before ap.Resize"
+)
+
+
+def larger(data: Any, batch: Any) -> Iterator[str]:
+    """Say that the image files that the data name have many times the pixels of a batch's images, if so."""
+    shapes = [getattr(leaf, "shape", ()) for leaf in sys.modules["keras"].tree.flatten(batch)]
+    images = [sorted(shape[1:])[1:] for shape in shapes if len(shape) == 4]  # without the channels
+    paths = _paths(data)
+    sizes = sorted(filter(None, map(_size, (paths[at] for at in spread(len(paths), _SIZES)))), key=math.prod)
+    if not images or not sizes:
+        return
+    (short, long), median = max(images, key=math.prod), sizes[len(sizes) // 2]
+    times = math.prod(median) / max(1, short * long)
+    if times < _LARGE:
+        return
+    scale = next((each for each in (8, 4, 2) if min(median) >= each * short and max(median) >= each * long), None)
+    is_jpeg = any(path.lower().endswith((".jpg", ".jpeg")) for path in paths)
+    wide, high = (long, short) if median[1] >= median[0] else (short, long)
+    said = _LARGER.format(width=median[1], height=median[0], wide=wide, high=high, times=times)
+    yield said + (_SCALED.format(scale=scale) if scale is not None and is_jpeg else "") + "."
+
+
+def _size(path: str) -> tuple[int, int] | None:
+    with contextlib.suppress(AutopipeError):
+        return image_size(read_file(os.fsencode(path)))
+    return None
+
+
 def refused_files(data: Any) -> str | None:
     """Name the image files of a training's data that cannot be decoded; None if there are none, or no files."""
     until, seen, refused = time.monotonic() + _REFUSED_SECONDS, 0, list[str]()
@@ -181,10 +223,27 @@ def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
         yield data_source.files(data)
     yield from frameworks.texts(data)
     for _ in range(_DEPTH):
-        frame = data.gi_frame if inspect.isgenerator(data) else None
-        inside = getattr(data, "__dict__", {}) if frame is None else frame.f_locals
-        yield from [value for value in inside.values() if isinstance(value, list | tuple | np.ndarray)]
+        for value in _held(data):
+            columns = [value[name] for name in value.columns] if hasattr(value, "columns") else [value]
+            yield from (each.tolist() for each in columns if hasattr(each, "iloc"))  # of pandas
+            yield from (each for each in columns if isinstance(each, list | tuple | np.ndarray))
         data = of_loader(data, "dataset")
+
+
+def _held(data: Any) -> Iterator[Any]:
+    """Yield what a dataset or a generator holds, and the globals that its code names."""
+    frame = data.gi_frame if inspect.isgenerator(data) else None
+    yield from list((getattr(data, "__dict__", {}) if frame is None else frame.f_locals).values())
+    read: Any = getattr(type(data), "__getitem__", None) if frame is None else None
+    code = getattr(read, "__code__", None) if frame is None else frame.f_code
+    if code is not None:
+        known = read.__globals__ if frame is None else frame.f_globals
+        yield from [known[name] for name in _names(code) if name in known]
+
+
+def _names(code: types.CodeType) -> dict[str, None]:
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))  # such as of comprehensions
+    return dict.fromkeys(itertools.chain(code.co_names, *map(_names, inner)))
 
 
 def _path(value: Any, place: int) -> str:

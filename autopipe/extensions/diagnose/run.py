@@ -327,7 +327,7 @@ class Onlooker(keras.callbacks.Callback):
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
             autotune=None if reader is None else of_data.autotuned(reader),
-            begins_anew=of_data.begins_anew(source),
+            begins_anew=of_data.begins_anew(source, figures["epochs"]),
             resources=resources,
             lines=lines,
             warnings=(
@@ -335,6 +335,7 @@ class Onlooker(keras.callbacks.Callback):
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
+                *(of_data.larger(source, self._batch) if waits and trainer is None else ()),
                 *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),
                 *empty(self._steps.steps),
                 *grows(usage, self._epochs_from),
@@ -412,8 +413,8 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tup
             "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
             "before the split."
         )
-    if frameworks.loses_cache(source):
-        said.append(f"{epochs.LOST_CACHE}.")
+    said += [f"{epochs.LOST_CACHE}."] * frameworks.loses_cache(source)
+    said += [f"{epochs.CACHED[kind]}." for kind in dict.fromkeys(frameworks.cached(source))]
     if model.run_eagerly and keras.backend.backend() != "torch":
         said.append(
             "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "

@@ -26,6 +26,7 @@ from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate, Value
 from autopipe.workload.ops.progressive import Progressive
 
+_GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
 _NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
 # Of the cores: what the training uses, what others use, and what all use together, that makes figures doubtful.
 # A training that sleeps or waits for files uses less.
@@ -172,7 +173,9 @@ class Watched(Value):
         found[Verdict.DATA] += self.epochs.queue_seconds / whole
         found[Verdict.CALLBACKS] += self.epochs.callbacks_seconds / whole
         found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
-        found[Verdict.PAUSES] = (self.epochs.first_batch_seconds + self.epochs.between_seconds) / whole
+        found[Verdict.PAUSES] = self.epochs.between_seconds / whole
+        goes_on = self.begins_anew is None and self.data in _GO_ON
+        found[Verdict.DATA if goes_on else Verdict.PAUSES] += self.epochs.first_batch_seconds / whole
         return found
 
     @property
@@ -280,7 +283,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     ]
     found += [("AUTOTUNE", watched.autotune)] if watched.autotune else []
     found += [("loop", watched.loop)] if watched.loop else []
-    limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN)
+    limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN, Verdict.PAUSES)
     found += _page_rows(watched.pages) if watched.pages is not None and watched.verdict is not Verdict.OTHERS else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))

@@ -40,6 +40,24 @@ def generated(paths: list[str]) -> Iterator[str]:
     yield from paths
 
 
+def generated_from_globals(paths: list[str]) -> Iterator[Any]:
+    globals()["LISTED"] = paths
+    return reading()
+
+
+def reading() -> Iterator[Any]:
+    while True:
+        yield [cv2.imread(path) for path in LISTED]
+
+
+def in_a_table(paths: list[str]) -> Any:
+    pandas = pytest.importorskip("pandas")
+    return types.SimpleNamespace(table=pandas.DataFrame({"label": [0] * len(paths), "file": paths}))
+
+
+LISTED: list[str] = []
+
+
 def in_torch(paths: list[str]) -> Any:
     samples = types.SimpleNamespace(samples=[(path, 3) for path in paths], classes=["cat", "dog"])
     return types.SimpleNamespace(batch_size=2, dataset=types.SimpleNamespace(dataset=samples, indices=[0, 1]))
@@ -51,6 +69,8 @@ def in_torch(paths: list[str]) -> Any:
         of_tensorflow,
         listed_by_tensorflow,
         generated,
+        generated_from_globals,
+        in_a_table,
         in_torch,
         lambda paths: types.SimpleNamespace(numbers=[1, 2], files=[Path(path) for path in paths]),  # a PyDataset
         lambda paths: types.SimpleNamespace(table=np.array(paths, object), labels=np.zeros(6)),
@@ -94,3 +114,19 @@ def test_files_that_cannot_be_decoded_are_named(photos: list[str], data: Callabl
     assert said is not None
     assert said.startswith("2 of 6 ")
     assert [photo in said for photo in photos] == [False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("high", "wide", "said"),
+    [(5, 6, "20 times"), (12, 8, "6 times"), (4, 3, "50 times"), (15, 20, None), (11, 14, None)],
+)
+def test_files_with_many_times_the_pixels_of_a_batch_are_told_of(
+    photos: list[str], high: int, wide: int, said: str | None
+) -> None:
+    pytest.importorskip("keras")
+    data, batch = types.SimpleNamespace(files=photos), (np.zeros((4, high, wide, 3), np.float32), np.zeros(4))
+    told = list(of_data.larger(data, batch))
+    assert [str(said) in each for each in told] == [True] * (said is not None)
+    assert all("30 x 20" in each and f"{max(high, wide)} x {min(high, wide)}" in each for each in told)
+    assert all(("IMREAD_REDUCED_COLOR_4" in each) == (high < 12) for each in told)
+    assert not list(of_data.larger(data, (np.zeros((4, 7)), np.zeros(4))))

@@ -84,6 +84,19 @@ SEEN: dict[str, tuple[Watched, Verdict]] = {
     "a slow validation that computes": (epochs(validation_seconds=30.0), Verdict.VALIDATION),
     "a short validation": (epochs(validation_seconds=0.5), Verdict.MODEL),
     "pauses": (epochs(first_batch_seconds=7.0, between_seconds=3.0), Verdict.PAUSES),
+    "a PyDataset's first batches, which nothing begins anew for": (
+        watched(data="keras.utils.PyDataset", epochs=Epochs(count=2, steps_seconds=1.0, first_batch_seconds=7.0)),
+        Verdict.DATA,
+    ),
+    "what a dataset does between epochs, with its line": (
+        by_lines(0.3, 20.0, 10.0).model_copy(
+            update={
+                "epochs": Epochs(count=2, steps_seconds=1.0, between_seconds=30.0),
+                "begins_anew": "`Data.on_epoch_end` runs while nothing trains",
+            }
+        ),
+        Verdict.PAUSES,
+    ),
     "callbacks at the end of an epoch": (epochs(callbacks_seconds=10.0), Verdict.CALLBACKS),
     "Keras waits between epochs": (epochs(queue_seconds=10.0), Verdict.DATA),
     "Keras waits between epochs, whose workers begin anew": (

@@ -518,9 +518,10 @@ def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
     [
         (lambda: files().map(lambda number, png: decoded(number + stateful(), png)), True),
         (lambda: files().map(decoded, 2), False),
+        (lambda: files().map(decoded, 1), True),
         (lambda: files().map(lambda number, png: number + stateful()), False),  # costs nothing
     ],
-    ids=["one", "several", "cheap"],
+    ids=["one", "several", "one by number", "cheap"],
 )
 def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
     iterator = iter(dataset())
