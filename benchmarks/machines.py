@@ -54,6 +54,7 @@ _TRIAL, _PROOF = (0.8, 2.0), 1.5  # seconds that a trial measures, at least and 
 _SHARP = 12.0  # closeness of a training to the slower of loader and model: a queue hides the other
 _NATIVE_CROSSTALK = 0.00002  # b of the law, for calls that make a whole batch
 _CACHED = 25e-6  # core-seconds to copy a kept sample
+_FORKED = 0.25  # of the first start: a process that is forked has the framework, and imports the workload
 _NOT_DONE = 1200.0  # seconds after which a trial that hangs is ended, whatever it was allowed
 
 
@@ -318,7 +319,7 @@ class Played:
             self.now = min(self._allowed, self.now + _NOT_DONE)
             return _failed(config, FailureKind.HUNG if self._allowed == math.inf else FailureKind.INTERRUPTED)
         else:
-            starts = 0.0 if self._theirs and self._side_by_side else machine.importing / 2
+            starts = 0.0 if self._theirs and self._side_by_side else _FORKED * machine.importing
             self._building = 0.0 if code in self._theirs else starts + machine.compiling
             ready = self._spend(self._building + 1.0)
             self._theirs.add(code)
@@ -339,7 +340,7 @@ class Played:
         self._building = 0.0
         if process != self._process:
             self._process, self._compiled = process, set()
-            self._building = machine.importing + machine.compiling * (1 + 0.1 * (setup.devices - 1))
+            self._building = _FORKED * machine.importing + machine.compiling * (1 + 0.1 * (setup.devices - 1))
         elif setup not in self._compiled:
             self._building = machine.compiling / 2
         self._compiled.add(setup)

@@ -27,6 +27,7 @@ from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import FEWEST_PAIRS
+from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report, tables
@@ -174,7 +175,8 @@ def run(
     guess = _nearest(stored, there, asked)
     repeats = when.drifted or (when.always and not when.dry_run and not _asks_for_more(guess.request, settings))
     with (
-        searching.runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent) as runner,
+        ForkServer() as server,
+        searching.runner_for(stored.workload, settings, watcher.on_trial, stored.path.parent, server) as runner,
         Processes(runner) as processes,
     ):
         if repeats:

@@ -13,6 +13,7 @@ from autopipe.api import request
 from autopipe.artifact import codegen, factory, reference, schema
 from autopipe.hardware import machine
 from autopipe.measure.trial import workload_import
+from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.reports import notebook, profile_report
 from autopipe.search import searching
 from autopipe.search.conclusion import nothing_measured
@@ -112,7 +113,7 @@ def run(
     here = machine.detect()
     space = searching.read_space(settings, here)
     watcher.on_machine(here)
-    with searching.runner_for(workload, settings, watcher.on_trial, folder) as runner:
+    with ForkServer() as server, searching.runner_for(workload, settings, watcher.on_trial, folder, server) as runner:
         described = searching.description(runner)
         site = searching.Site(machine=here, described=described, space=space, folder=folder)
         watcher.tell_of_bound(here, described)

@@ -76,7 +76,7 @@ class Budget:
         rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
         step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
         trial = session.trial_seconds() or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
-        # The first baseline has a process of its own, which starts as slowly.
+        # The first baseline has a process of its own, which takes no longer to start.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
         race = _RACE_SHARE[session.races_loaders]

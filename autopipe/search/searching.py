@@ -27,6 +27,7 @@ from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import FEWEST_VERIFIED, FailureKind, TrialFailure
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
@@ -334,9 +335,11 @@ def runner_for(
     settings: Settings | None = None,
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
     folder: Path | None = None,
+    server: ForkServer | None = None,
 ) -> TrialRunner:
     """Make the runner of a workload's trials; nothing starts yet. Converted samples go to `folder`, None for the
-    temporary folder. Raises ConfigError if `KERAS_BACKEND` names no backend of Keras.
+    temporary folder. A `server` is worth it where more processes follow. Raises ConfigError if `KERAS_BACKEND` names no
+    backend of Keras.
     """
     gpu.require_known()
     settings = settings or Settings()
@@ -348,6 +351,7 @@ def runner_for(
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
         mode=settings.mode,
+        server=server,
     )
     return TrialRunner(launch, on_event=on_trial)
 

@@ -29,6 +29,7 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.measure.rows import by_batch_size
 from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.forkserver import Forked, ForkServer
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Deadlines, TrialRunner
 from autopipe.pipeline.config import LoaderConfig
@@ -52,13 +53,26 @@ workload = Workload(data=Made(8, lambda index: (index, index)), ops=[], batch_si
 """
 
 
+@pytest.fixture(scope="module", params=["started", pytest.param("forked", marks=pytest.mark.slow)])
+def server(request: pytest.FixtureRequest) -> Iterator[ForkServer | None]:
+    """None, so that processes are started; or a server that has begun, so that it forks the first one, too."""
+    with ForkServer() as server:
+        if request.param == "forked":
+            server.begin(child._environment(Launch(workload="train.py:workload"), {}))
+        yield server if request.param == "forked" else None
+
+
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(server: ForkServer | None, tmp_path: Path) -> Launch:
     """A workload file, and a session that misbehaves on request."""
     (tmp_path / "train.py").write_text(TRAIN)
     fakes = Path(__file__).parents[1] / "fakes"
     return Launch(
-        workload="train.py:workload", session="trial_sessions:FakeSession", directory=tmp_path, sys_path=(str(fakes),)
+        workload="train.py:workload",
+        session="trial_sessions:FakeSession",
+        directory=tmp_path,
+        sys_path=(str(fakes),),
+        server=server,
     )
 
 
@@ -126,10 +140,10 @@ def slow(case: tuple[Any, ...]) -> Any:
     ],
 )
 def test_a_trial_that_fails_is_a_failure_with_its_kind_and_reason(
-    request: pytest.FixtureRequest, fault: str, kind: FailureKind, said: str, logged: str
+    launch: Launch, fault: str, kind: FailureKind, said: str, logged: str
 ) -> None:
-    runner: TrialRunner = request.getfixturevalue("impatient" if kind is FailureKind.HUNG else "runner")
-    failure = failed(runner.measure(CONFIG, {"fault": fault}), kind)
+    for runner in started(launch, IMPATIENT if kind is FailureKind.HUNG else Deadlines()):
+        failure = failed(runner.measure(CONFIG, {"fault": fault}), kind)
     assert said in failure.message
     assert logged in failure.log_tail
     assert (failure.config is not None, failure.config_key) == (True, CONFIG.key())
@@ -230,7 +244,8 @@ def test_a_child_that_cannot_begin_is_a_failure(
     launch: Launch, tmp_path: Path, changes: dict[str, object], kind: FailureKind, phase: Phase, said: list[str]
 ) -> None:
     (tmp_path / "raises.py").write_text("import sys\n\nraise RuntimeError('no photos')\n")
-    with TrialRunner(dataclasses.replace(launch, **changes)) as runner:  # type: ignore[arg-type]  # of each field's own type
+    apart = dataclasses.replace(launch, server=launch.server if "environment" not in changes else None)
+    with TrialRunner(dataclasses.replace(apart, **changes)) as runner:  # type: ignore[arg-type]  # of each field's own type
         failure = failed(runner.start() or runner.measure(CONFIG), kind, phase)
     for words in said:
         assert words in f"{failure.message} {failure.hint}"
@@ -441,15 +456,21 @@ def test_a_child_that_still_loads_is_ended_and_not_waited_for(launch: Launch, tm
 
 
 STUDY = """
-from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.child import Launch, _environment
+from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 
+server = ForkServer() if {forked} else None
+
 def show(event):
     print(event.event, getattr(event, "text", getattr(event, "phase", "")), runner.pid, flush=True)
 
-launch = Launch(workload="train.py:workload", session="trial_sessions:FakeSession", sys_path={sys_path!r})
+session, sys_path = "trial_sessions:FakeSession", {sys_path!r}
+launch = Launch(workload="train.py:workload", session=session, sys_path=sys_path, server=server)
+if server is not None:
+    server.begin(_environment(launch, {{}}))
 with TrialRunner(launch, on_event=show) as runner:
     options = {{"fault": "{fault}", "path": "grandchild", "then": "hang"}}
     runner.measure(PipelineConfig(loader=Threads(workers=1)), options)
@@ -468,7 +489,9 @@ with TrialRunner(launch, on_event=show) as runner:
 def test_when_the_study_is_killed_its_trial_goes_too(
     launch: Launch, tmp_path: Path, fault: str, last: str, count: int
 ) -> None:
-    (tmp_path / "study.py").write_text(STUDY.format(fault=fault, sys_path=launch.sys_path))
+    (tmp_path / "study.py").write_text(
+        STUDY.format(fault=fault, sys_path=launch.sys_path, forked=launch.server is not None)
+    )
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     command, variables = [sys.executable, "study.py"], environment(TMPDIR=str(temporary))
@@ -484,6 +507,35 @@ def test_when_the_study_is_killed_its_trial_goes_too(
     assert left == []
     child.collect(temporary)  # as the next start does
     assert list(temporary.glob(f"{child.PREFIX}*")) == []
+
+
+@pytest.mark.parametrize("server", ["started"], indirect=True)
+def test_a_server_forks_all_processes_but_the_first_and_where_it_dies_they_are_started(launch: Launch) -> None:
+    with ForkServer() as server:
+        launch = dataclasses.replace(launch, server=server)
+        with TrialRunner(launch) as first, TrialRunner(launch) as second, TrialRunner(launch) as third:
+            found = [pids(runner, CONFIG)[0] for runner in (first, second)]
+            parents = [psutil.Process(pid).ppid() for pid in found]
+            assert parents[0] == os.getpid()
+            assert psutil.Process(parents[1]).ppid() == os.getpid()
+            os.kill(parents[1], signal.SIGKILL)
+            assert psutil.wait_procs([psutil.Process(parents[1])], GONE_SECONDS)[1] == []
+            for runner in (second, third):
+                assert psutil.Process(pids(runner, CONFIG)[0]).ppid() == os.getpid()
+
+
+@pytest.mark.parametrize("status", [b"", b"7", b"-9"])
+def test_a_forked_process_ends_as_its_server_says_or_with_it(status: bytes) -> None:
+    read, write = os.pipe()
+    os.write(write, b"12345 4 5")
+    forked = Forked(read)
+    assert (forked.pid, forked.files, forked.poll()) == (12345, [4, 5], None)
+    with pytest.raises(subprocess.TimeoutExpired):
+        forked.wait(0.0)
+    os.write(write, status)
+    os.close(write)
+    assert forked.wait(GONE_SECONDS) == forked.poll() == int(status or -9)
+    forked.terminate()  # it is gone: nobody else who has its number is told to end
 
 
 MAPPED = """

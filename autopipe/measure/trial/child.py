@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import IO
 
@@ -31,6 +31,7 @@ import pydantic
 from autopipe.errors import TrialError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure.trial import protocol
+from autopipe.measure.trial.forkserver import Forked, ForkServer
 from autopipe.measure.trial.protocol import Channel
 from autopipe.workload.data import records
 from autopipe.workload.workload import Workload
@@ -149,6 +150,7 @@ class Launch(protocol.Terms):
     directory: Path | None = None  # the working directory; None for the parent's own
     folder: Path | None = None  # on the disk that samples converted for trials are written to; None: the temporary one
     environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
+    server: ForkServer | None = None  # that forks all processes but the first
 
 
 class Child:
@@ -169,17 +171,9 @@ class Child:
         self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
+        self._process: subprocess.Popen[bytes] | Forked
         with theirs:
-            self._process = subprocess.Popen(
-                [*processes.started(_RUNNER), f"--fd={theirs.fileno()}", f"--parent={os.getpid()}"],
-                stdin=subprocess.DEVNULL,
-                stdout=self.log.fd,
-                stderr=self.log.fd,
-                cwd=launch.directory,
-                env=_environment(launch, str(self._scratch.path)),
-                pass_fds=inherited,
-                start_new_session=True,
-            )
+            self._process, inherited = self._forked(inherited) or self._started(inherited)
         self._channel = Channel(ours)
         source = (
             protocol.Pickled(fd=inherited[1])
@@ -189,6 +183,36 @@ class Child:
             else launch.workload
         )
         self.load = protocol.Load(workload=source, terms=launch)
+
+    def _started(self, files: list[int]) -> tuple[subprocess.Popen[bytes], list[int]]:
+        """Start the process, and return it with the numbers that the files have there."""
+        server = self._launch.server
+        process = subprocess.Popen(
+            [*processes.started(_RUNNER), f"--fd={files[0]}", f"--parent={os.getpid()}"],
+            stdin=subprocess.DEVNULL,
+            stdout=self.log.fd,
+            stderr=self.log.fd,
+            cwd=self._launch.directory,
+            env=_environment(self._launch, self._own),
+            pass_fds=files,
+            start_new_session=True,
+        )
+        if server is not None and not server.has_begun:
+            server.begin(_environment(self._launch, {}))
+        return process, files
+
+    def _forked(self, files: list[int]) -> tuple[Forked, list[int]] | None:
+        """Fork the process from that of the server; None if there is none yet."""
+        launch = self._launch
+        if launch.server is None:
+            return None
+        found = launch.server.fork(self._own, launch.directory, self.log.fd, files)
+        return None if found is None else (found, found.files)
+
+    @property
+    def _own(self) -> dict[str, str]:
+        """The variables of this process alone."""
+        return {"TMPDIR": str(self._scratch.path)}
 
     @property
     def pid(self) -> int:
@@ -280,9 +304,9 @@ def _pickled(workload: Workload) -> IO[bytes]:
     return file
 
 
-def _environment(launch: Launch, temporary: str) -> dict[str, str]:
+def _environment(launch: Launch, more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the child: unbuffered output, and the fault handler."""
-    own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", "TMPDIR": temporary}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", **more}
     return {**os.environ, **own, **_bytecode(), **dict(launch.environment)}
 
 

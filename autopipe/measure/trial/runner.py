@@ -341,14 +341,18 @@ def main() -> NoReturn:
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     arguments = parser.parse_args()
     sys.argv[1:] = []  # the user's script may look at them
-
     os.set_inheritable(arguments.fd, False)
-    channel = Channel(socket.socket(fileno=arguments.fd))
+    serve(arguments.fd, arguments.parent)
+
+
+def serve(channel_fd: int, parent: int) -> NoReturn:
+    """Serve over a channel until it is closed, or the `parent` of this process has gone."""
+    channel = Channel(socket.socket(fileno=channel_fd))
     inbox: _Inbox = queue.SimpleQueue()
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGTERM, _on_sigterm)
-    threading.Thread(target=_listen, args=(channel, inbox, arguments.parent), daemon=True).start()
+    threading.Thread(target=_listen, args=(channel, inbox, parent), daemon=True).start()
     try:
         _Server(channel).serve(inbox)
     except (Exception, _Terminated):  # noqa: BLE001 - whatever it is, the group must go too

@@ -277,6 +277,8 @@ class TrialRunner:
     def begin(self) -> None:
         """Start the child, which loads the workload in the background; the next request waits for that."""
         if self._child is None:
+            if self.launch.server is not None:
+                self.launch.server.wait(self._deadlines.start_seconds)
             with processes.uninterrupted():
                 self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
             self._child.send(self._child.load)

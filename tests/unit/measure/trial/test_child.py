@@ -199,7 +199,7 @@ def test_children_share_bytecode_where_none_is_kept(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: importlib.util.spec_from_file_location(name, source))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    found = child._environment(Launch(workload="train.py:workload"), str(tmp_path))
+    found = child._environment(Launch(workload="train.py:workload"), {})
     assert found["PYTHONDONTWRITEBYTECODE"] == ("1" if kept else "")
     assert found.get("PYTHONPYCACHEPREFIX") == (None if kept else str(tmp_path / "autopipe" / "bytecode"))
 
