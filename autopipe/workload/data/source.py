@@ -213,8 +213,7 @@ def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
         endings = {Path(path).suffix.lower() for path in files(source)}
         if found := sorted(endings & {*_UNKNOWN_TO_TENSORFLOW}):
             raise PlainCodeError(
-                f"its samples are {' and '.join(found)} files, which TensorFlow's `decode_jpeg` does not read; "
-                "the form keras does"
+                f"its samples are {' and '.join(found)} files, which TensorFlow's `decode_jpeg` does not read"
             )
     own = _beside_read(source, "plain")
     if callable(own) and (given := own(spec, library)) is not None:

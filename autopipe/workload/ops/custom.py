@@ -158,7 +158,8 @@ def _array(value: Any) -> NDArray[Any]:
     if isinstance(value, tuple | dict):
         raise OpError(
             f"`Map` must return one array for x and one for y, but its function returned {shortened(value)}.",
-            hint="Numbers that belong together go into one array.",
+            hint="Numbers that belong together go into one array; parts by name come from a source whose `read(i)` "
+            "returns a dictionary.",
         )
     return np.asarray(value)
 
