@@ -375,6 +375,24 @@ for _ in range(1000):
         end="",
         backend="tensorflow",
     ),
+    "large files, of which only the paths are cached": Case(
+        "diagnose",
+        TF
+        + """
+paths = [f"{number}.png" for number in range(32)]
+for path in paths:
+    cv2.imwrite(path, np.zeros((600, 800, 3), "uint8"))
+
+def load(path, label):
+    return tf.image.resize(tf.io.decode_png(tf.io.read_file(path)), (8, 8)), label
+
+data = tf.data.Dataset.from_tensor_slices((paths, [0, 1] * 16)).cache().map(load).batch(8)
+build_model().fit(data, epochs=200, verbose=0)
+""",
+        ["800 x 600 pixels", "8 x 8", "`cache()` stands before anything is read"],
+        end="",
+        backend="tensorflow",
+    ),
     "large batches between processes": Case(
         "diagnose",
         """

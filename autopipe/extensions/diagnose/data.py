@@ -234,7 +234,7 @@ def _held(data: Any) -> Iterator[Any]:
     """Yield what a dataset or a generator holds, and the globals that its code names."""
     frame = data.gi_frame if inspect.isgenerator(data) else None
     yield from list((getattr(data, "__dict__", {}) if frame is None else frame.f_locals).values())
-    read: Any = getattr(type(data), "__getitem__", None) if frame is None else None
+    read: Any = inspect.unwrap(getattr(type(data), "__getitem__", len))  # which is watched
     code = getattr(read, "__code__", None) if frame is None else frame.f_code
     if code is not None:
         known = read.__globals__ if frame is None else frame.f_globals

@@ -308,6 +308,7 @@ class Onlooker(keras.callbacks.Callback):
         step_seconds = figures["seconds"] / len(seen)
         waits = figures["waiting_seconds"] + figures["between_seconds"] > _WAITS * figures["seconds"]
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
+        keeps = epochs.caches(source) and "lists" not in frameworks.cached(source)  # what is decoded once
         reader = self._reader if hasattr(source, "element_spec") and trainer is None else None
         images, folder = of_data.image_files(source) or (None, None)
         found = watched.Watched(
@@ -335,7 +336,7 @@ class Onlooker(keras.callbacks.Callback):
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
-                *(of_data.larger(source, self._batch) if waits and trainer is None else ()),
+                *(of_data.larger(source, self._batch) if waits and trainer is None and not keeps else ()),
                 *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),
                 *empty(self._steps.steps),
                 *grows(usage, self._epochs_from),
@@ -414,7 +415,8 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tup
             "before the split."
         )
     said += [f"{epochs.LOST_CACHE}."] * frameworks.loses_cache(source)
-    said += [f"{epochs.CACHED[kind]}." for kind in dict.fromkeys(frameworks.cached(source))]
+    kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(frameworks.cached(source)))
+    said += [f"{each[0].upper()}{each[1:]}." for each in kinds]
     if model.run_eagerly and keras.backend.backend() != "torch":
         said.append(
             "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,6 +51,19 @@ def reading() -> Iterator[Any]:
         yield [cv2.imread(path) for path in LISTED]
 
 
+class Read:
+    """Its methods are watched."""
+
+    @functools.wraps(lambda self, index: cv2.imread(LISTED[index]))
+    def __getitem__(self, *arguments: Any) -> None:
+        raise NotImplementedError
+
+
+def read_from_globals(paths: list[str]) -> Any:
+    globals()["LISTED"] = paths
+    return Read()
+
+
 def in_a_table(paths: list[str]) -> Any:
     pandas = pytest.importorskip("pandas")
     return types.SimpleNamespace(table=pandas.DataFrame({"label": [0] * len(paths), "file": paths}))
@@ -70,6 +84,7 @@ def in_torch(paths: list[str]) -> Any:
         listed_by_tensorflow,
         generated,
         generated_from_globals,
+        read_from_globals,
         in_a_table,
         in_torch,
         lambda paths: types.SimpleNamespace(numbers=[1, 2], files=[Path(path) for path in paths]),  # a PyDataset
