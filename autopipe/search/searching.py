@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import json
 import math
 import os
 import socket
@@ -398,7 +399,7 @@ def bounds(facts: Facts) -> dict[str, int]:
 
 def workload_key(described: Description) -> str:
     """Return the key by which two studies have the same workload."""
-    return f"{described.ops}/{described.batch_size}/{described.model or ''}"
+    return json.dumps({"ops": described.ops, "batch_size": described.batch_size, "model": described.model})
 
 
 def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:

@@ -287,9 +287,13 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
             "simulated step: '15ms' there, '15ms/400' here",
         ),
         ({"page_cache": "cold"}, "page cache: nothing there, 'cold' here."),
+        (
+            {"site": {"described": DESCRIBED.model_copy(update={"model": "n"})}},
+            "workload: model 'm' there, 'n' here.",
+        ),
         ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
     ],
-    ids=["mode", "step", "step of a batch", "page cache", "what measures nothing else"],
+    ids=["mode", "step", "step of a batch", "page cache", "model", "what measures nothing else"],
 )
 def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     url: str, search: Search, change: dict[str, Any], said: str | None
