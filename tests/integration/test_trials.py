@@ -527,7 +527,7 @@ def test_a_server_forks_all_processes_but_the_first_and_where_it_dies_they_are_s
 @pytest.mark.parametrize("status", [b"", b"7", b"-9"])
 def test_a_forked_process_ends_as_its_server_says_or_with_it(status: bytes) -> None:
     read, write = os.pipe()
-    os.write(write, b"12345 4 5")
+    os.write(write, b"12345 4 5\n")
     forked = Forked(read)
     assert (forked.pid, forked.files, forked.poll()) == (12345, [4, 5], None)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -536,6 +536,15 @@ def test_a_forked_process_ends_as_its_server_says_or_with_it(status: bytes) -> N
     os.close(write)
     assert forked.wait(GONE_SECONDS) == forked.poll() == int(status or -9)
     forked.terminate()  # it is gone: nobody else who has its number is told to end
+
+
+def test_a_forked_process_may_have_ended_before_its_number_is_read() -> None:
+    read, write = os.pipe()
+    os.write(write, b"12345 4\n")
+    os.write(write, b"1")
+    os.close(write)
+    forked = Forked(read)
+    assert (forked.pid, forked.files, forked.poll()) == (12345, [4], 1)
 
 
 MAPPED = """

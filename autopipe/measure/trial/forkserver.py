@@ -34,15 +34,15 @@ class Forked:
     """A process that a server forked, with the methods of `subprocess.Popen` that a trial needs."""
 
     def __init__(self, status: int) -> None:
-        """Take over the pipe on which the server writes the process's id and, later, its status. Raises OSError if the
-        server does not answer.
+        """Read the process's id from this pipe, on which the server writes it and, later, the status. Raises OSError if
+        the server does not answer.
         """
         self._status = status
         self.returncode: int | None = None
-        if not select.select([status], [], [], _ANSWER_SECONDS)[0] or not (line := os.read(status, _MOST_BYTES)):
-            os.close(status)
+        if not select.select([status], [], [], _ANSWER_SECONDS)[0] or not (said := os.read(status, _MOST_BYTES)):
             raise OSError("The server of processes does not answer.")
-        self.pid, self.files = _numbers(line)
+        begun, _, self._ended = said.partition(b"\n")  # it may have ended already
+        self.pid, *self.files = map(int, begun.split())
 
     def poll(self) -> int | None:
         return self._after(0.0)
@@ -62,16 +62,11 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
     def _after(self, seconds: float) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], max(0.0, seconds))[0]:
-            line = os.read(self._status, _MOST_BYTES)
-            self.returncode = int(line) if line else _LOST
+        if self.returncode is None and (self._ended or select.select([self._status], [], [], max(0.0, seconds))[0]):
+            said = self._ended or os.read(self._status, _MOST_BYTES)
+            self.returncode = int(said) if said else _LOST
             os.close(self._status)
         return self.returncode
-
-
-def _numbers(line: bytes) -> tuple[int, list[int]]:
-    pid, *files = map(int, line.split())
-    return pid, files
 
 
 class ForkServer:
@@ -124,10 +119,13 @@ class ForkServer:
         order = {"environment": dict(environment), "directory": None if directory is None else str(directory)}
         status, theirs = os.pipe()
         try:
-            socket.send_fds(self._connection, [json.dumps(order).encode()], [theirs, log, *files])
-            os.close(theirs)
+            try:
+                socket.send_fds(self._connection, [json.dumps(order).encode()], [theirs, log, *files])
+            finally:
+                os.close(theirs)
             return Forked(status)
         except OSError:
+            os.close(status)
             self.close()
             return None
 
@@ -171,17 +169,17 @@ def _serve(connection: socket.socket) -> NoReturn:
             for each in others:
                 os.close(each)
             with contextlib.suppress(OSError):
-                os.write(status, " ".join(map(str, (pid, *others[1:]))).encode())
+                os.write(status, f"{pid} {' '.join(map(str, others[1:]))}\n".encode())
 
 
 def _reap(ends: dict[int, int]) -> None:
-    while ends:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
+    """Write the status of each process that has ended, before its number becomes free."""
+    while ends and (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+        status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         with contextlib.suppress(OSError):
-            os.write(ends[pid], str(os.waitstatus_to_exitcode(status)).encode())
-        os.close(ends.pop(pid))
+            os.write(ends[ended.si_pid], str(status).encode())
+        os.close(ends.pop(ended.si_pid))
+        os.waitpid(ended.si_pid, 0)
 
 
 def _become(order: dict[str, Any], server: int, log: int, channel: int, *_: int) -> NoReturn:
