@@ -231,14 +231,29 @@ _AROUND = re.compile(
     rf"{_GRAPH}|Detected at node |\s+File \"|<stack traces unavailable>|\s*\[\[|\d+ root error|.*most recent call last"
 )
 
-_TOO_FEW_OUTPUTS = re.compile(r"Received a label value of \S+ which is outside the valid range")  # TensorFlow's loss
+# What a loss says of a model whose outputs do not fit y, in Keras's words and TensorFlow's, and what to do.
+_OUTPUTS = (
+    (
+        re.compile(r"Received a label value of \S+ which is outside the valid range"),
+        "Give the model's last layer an output for each class, and number the classes from 0.",
+    ),
+    (
+        re.compile(r"y_true and y_pred have different structures"),
+        "Give the model an output for each part of a batch's y, by the same names, or y as one array.",
+    ),
+    (
+        re.compile(r"`target` and `output` must have the same"),
+        "Let y, the model's last layer and its loss fit: sparse_categorical_crossentropy takes numbers of classes, "
+        "categorical_crossentropy takes one-hots.",
+    ),
+)
 
 _KIND_HINTS = {
     FailureKind.UNSUPPORTED: "Leave this choice out of the search space.",
     FailureKind.IMPORT: "Import the workload's module by hand to see the whole traceback.",
     FailureKind.BUILD: "Call the workload's `model` by hand and train it on one batch.",
     FailureKind.BAD_DATA: "Mend or remove the sample that is named, or set on_bad_sample='skip' in a workload's file. "
-    "`{verify}` lists all samples that cannot be used.",
+    "{verify} lists all samples that cannot be used.",
     FailureKind.OUT_OF_MEMORY: MEMORY_HINT,
     FailureKind.CRASHED: "The end of the trial's log shows where.",
 }
@@ -259,11 +274,13 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
         message, hint = "\n".join([message, *users_lines(error)]), errors.hint_of_workers(error)
-        if _has_too_few_outputs(error):
-            hint = "Give the model's last layer an output for each class, and number the classes from 0."
+        hint = _hint_of_outputs(error) or hint
     if len(message) > _MESSAGE_LIMIT:
         message = f"{message[: _MESSAGE_LIMIT - 1]}…"
-    verify = "ap.verify_files(workload)" if workload is None else again.autopipe("verify", "--files", workload)
+    if workload is None:  # an object, that of a command such as `tune --images` included
+        verify = "`ap.verify_files(workload)`, or `autopipe verify --files` with the same arguments,"
+    else:
+        verify = f"`{again.autopipe('verify', '--files', workload)}`"
     hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
     return TrialFailure(kind=kind, phase=phase, message=message, hint=hint)
 
@@ -294,7 +311,7 @@ def kind_of(error: BaseException, phase: Phase) -> FailureKind:
             return FailureKind.BUILD
         case errors.DataError() | errors.OpError():
             return FailureKind.BAD_DATA
-    if _has_too_few_outputs(error):  # an error that shows at the first batch with such a label
+    if _hint_of_outputs(error) is not None:  # an error that shows at the first batch with such a label
         return FailureKind.BUILD
     match phase:
         case Phase.START | Phase.IMPORT:
@@ -304,8 +321,8 @@ def kind_of(error: BaseException, phase: Phase) -> FailureKind:
     return FailureKind.BAD_DATA if isinstance(error, errors.WorkloadError) else FailureKind.CRASHED
 
 
-def _has_too_few_outputs(error: BaseException) -> bool:
-    return _TOO_FEW_OUTPUTS.search(str(error)) is not None
+def _hint_of_outputs(error: BaseException) -> str | None:
+    return next((hint for said, hint in _OUTPUTS if said.search(str(error))), None)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
