@@ -383,13 +383,9 @@ def loses_cache(dataset: Any) -> bool:
 
     A shuffle may read on to the cache's end; of a dataset of unknown length nothing is said.
     """
-    takes = (
-        (each, whole)
-        for each, _ in dataset_ops(dataset)
-        if type(each).__name__ == "_TakeDataset"
-        for whole in each._inputs()
-    )
-    short = [whole for each, whole in takes if 0 <= int(each.cardinality()) < int(whole.cardinality())]
+    takes = [each for each, _ in dataset_ops(dataset) if type(each).__name__ == "_TakeDataset"]
+    pairs = ((each, whole) for each in takes for whole in each._inputs())
+    short = [whole for each, whole in pairs if 0 <= int(each.cardinality()) < int(whole.cardinality())]
     caches = (later for whole in short for each, later in dataset_ops(whole) if type(each).__name__ == "CacheDataset")
     return any({"RepeatDataset", "ShuffleDataset"}.isdisjoint(later) for later in caches)
 
@@ -401,17 +397,14 @@ def cached(dataset: Any) -> Iterator[str]:
     for each, _ in dataset_ops(dataset):
         if type(each).__name__ == "CacheDataset":
             yield from ["lists"] * _is_listed(each)
-            functions = (getattr(one, "_map_func", None) for one, _ in dataset_ops(each))
-            yield from ["changes"] * any(_draws(function) for function in functions if function is not None)
+            functions = filter(None, (getattr(one, "_map_func", None) for one, _ in dataset_ops(each)))
+            yield from ["changes"] * any(map(_draws, functions))
 
 
 def _draws(function: Any) -> bool:
-    """Return True if a function of a dataset draws random numbers by ops of TensorFlow, or by a layer of Keras, which
-    goes on from a seed in a variable.
-    """
+    """Return True if a function of a dataset draws random numbers, by TensorFlow's ops or from a Keras layer's seed."""
     graph = _attribute("tensorflow", function, "function").graph.as_graph_def()
-    nodes = itertools.chain(graph.node, *(each.node_def for each in graph.library.function))
-    ops = {node.op for node in nodes}
+    ops = {node.op for node in itertools.chain(graph.node, *(each.node_def for each in graph.library.function))}
     by_layer = any(op.startswith("Assign") for op in ops) and any(op.startswith("StatelessRandom") for op in ops)
     return by_layer or any(op.startswith(("Random", "TruncatedNormal", "RngReadAndSkip")) for op in ops)
 
