@@ -45,6 +45,7 @@ from autopipe.pipeline.batching.datasets import (
     feeder,
     first_batch,
     has_batches,
+    like_one_image,
     parts_of,
     race_of_workers,
     rebuilt,
@@ -288,8 +289,9 @@ class WrappedData:
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
-        if not in_loop and (warning := race_of_workers(dataset.dataset)):
-            warnings.warn(warning, DataWarning, stacklevel=3)
+        for warning in () if in_loop else (race_of_workers(dataset.dataset), like_one_image(self._batch)):
+            if warning is not None:
+                warnings.warn(warning, DataWarning, stacklevel=3)
 
     def _add_knobs(self, dataset: Any) -> None:
         """Have Keras's own knobs of a PyDataset tried, those that were named or, if nothing was, all."""

@@ -43,6 +43,7 @@ def _outline(element: Any) -> str:
     return shortened(element) if shape is None else f"array {tuple(shape)}"
 
 
+_LEAST_SIDE = 16  # pixels of what may be an image
 _SHOWN = 4  # parts of a tuple or list, in a message
 
 
@@ -555,6 +556,19 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
     name = type(dataset.dataset).__name__
     looked_at = [like.checked(batch, f"{name}[{number}]") for number, batch in zip(at, read, strict=True)]
     return arrays, like, len(looked_at[-1][0]), outline_of(given[0])
+
+
+def like_one_image(batch: Batch) -> str | None:
+    """Say that a batch looks like one image, in place of several, if so: its rows are taken for samples."""
+    x, y = batch[:2]
+    if x is None or x.ndim != _AXES_OF_IMAGES - 1 or x.shape[2] not in (1, 3, 4) or min(x.shape[:2]) < _LEAST_SIDE:
+        return None
+    if x.dtype != np.uint8 and (y is None or y.shape[:2] != x.shape[:2]):  # bytes, or a mask beside it
+        return None
+    return (
+        f"The dataset gives x of the shape {x.shape}, which looks like one image: its {x.shape[0]} rows are taken for "
+        "samples, and counted as images. If it is one image, let the dataset give batches, such as by `.batch(32)`."
+    )
 
 
 def _common(arrays: Sequence[Any]) -> list[int | None]:

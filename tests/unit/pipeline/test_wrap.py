@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -870,3 +871,27 @@ def test_counting_that_takes_long_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.warns(DataWarning, match=r"its batches are counted.*steps=") as told:
         assert isinstance(_wrapped(lambda calls=1: generated(3)).data, WrappedData)
     assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "is_image"),
+    [
+        (np.zeros((64, 48, 3), np.uint8), None, True),
+        (np.zeros((64, 48, 3), np.float32), np.zeros((64, 48), np.uint8), True),
+        (np.zeros((64, 48, 3), np.float32), np.zeros(64), False),  # a series of three values each
+        (np.zeros((8, 64, 48, 3), np.uint8), None, False),
+        (np.zeros((8, 28, 28), np.uint8), np.zeros(8), False),
+    ],
+)
+def test_a_sample_in_place_of_a_batch_is_told_of(x: Any, y: Any, *, is_image: bool) -> None:
+    class Given:
+        def __len__(self) -> int:
+            return 2
+
+        def __getitem__(self, index: int) -> Any:
+            return x if y is None else (x, y)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ap.wrap(Given())
+    assert any("looks like one image" in str(each.message) for each in told) == is_image
