@@ -312,20 +312,32 @@ def thrown_away(iterator: Any) -> str | None:
 
 
 def one_by_one(iterator: Any) -> str | None:
-    """Say that a costly `map` of a running iterator of tf.data makes one element after the other; None if none does."""
-    nodes = nodes_of(iterator).values()
-    whole = sum(float(node.processing_time) for node in nodes)
-    least = max(_ALONE_SHARE * whole, 1)
-    costly = any(
-        (
-            node.name == "Map"
-            or any(each.name == "parallelism" and not each.tunable and each.value <= 1 for each in node.parameters)
-        )
-        and node.processing_time >= max(least, _MADE_NANOSECONDS * node.num_elements)
-        for node in nodes
+    """Say that a costly `map` or `interleave` of a running iterator of tf.data makes one element after the other; None
+    if none does.
+    """
+    nodes = nodes_of(iterator)
+    whole = sum(float(node.processing_time) for node in nodes.values())
+
+    def is_costly(node: Any, nanoseconds: float) -> bool:
+        return bool(nanoseconds >= max(_ALONE_SHARE * whole, _MADE_NANOSECONDS * node.num_elements, 1))
+
+    # Datasets within `interleave` come to their end: what an element takes is known of those that are open.
+    for node in nodes.values():
+        made = [nodes[each] for each in node.inputs if each in nodes and nodes[each].num_elements]
+        taken = max((float(each.processing_time) / each.num_elements for each in made), default=0.0)
+        if node.name == "Interleave" and is_costly(node, taken * node.num_elements):
+            return (
+                "`interleave` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE, with a "
+                "cycle_length above 1, reads several files at once"
+            )
+    alone = (
+        node
+        for node in nodes.values()
+        if node.name == "Map"
+        or any(each.name == "parallelism" and not each.tunable and each.value <= 1 for each in node.parameters)
     )
     said = "`map` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE makes several at once"
-    return said if costly else None
+    return said if any(is_costly(node, float(node.processing_time)) for node in alone) else None
 
 
 def _thrown_away(dataset: Any) -> str | None:

@@ -513,6 +513,11 @@ def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
     assert share is None or re.search(f"throws away {share} of the samples", str(said))
 
 
+def within(**named: Any) -> Any:
+    """Return a dataset that decodes within `interleave`."""
+    return tf.data.Dataset.range(9).interleave(lambda _: files().map(decoded), cycle_length=3, **named).batch(8)
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"),
     [
@@ -520,8 +525,11 @@ def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
         (lambda: files().map(decoded, 2), False),
         (lambda: files().map(decoded, 1), True),
         (lambda: files().map(lambda number, png: number + stateful()), False),  # costs nothing
+        (lambda: within(num_parallel_calls=2), False),
+        (lambda: within(), True),
+        (lambda: tf.data.Dataset.range(99).interleave(lambda _: tf.data.Dataset.range(50)).batch(8), False),
     ],
-    ids=["one", "several", "one by number", "cheap"],
+    ids=["one", "several", "one by number", "cheap", "several files", "one file", "cheap files"],
 )
 def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
     iterator = iter(dataset())
