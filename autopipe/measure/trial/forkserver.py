@@ -39,7 +39,7 @@ class Forked:
         """
         self._status = status
         self.returncode: int | None = None
-        if not select.select([status], [], [], _ANSWER_SECONDS)[0] or not (said := os.read(status, _MOST_BYTES)):
+        if not _has_said(status, _ANSWER_SECONDS) or not (said := os.read(status, _MOST_BYTES)):
             raise OSError("The server of processes does not answer.")
         begun, _, self._ended = said.partition(b"\n")  # it may have ended already
         self.pid, *self.files = map(int, begun.split())
@@ -62,11 +62,17 @@ class Forked:
         self.send_signal(signal.SIGTERM)
 
     def _after(self, seconds: float) -> int | None:
-        if self.returncode is None and (self._ended or select.select([self._status], [], [], max(0.0, seconds))[0]):
+        if self.returncode is None and (self._ended or _has_said(self._status, seconds)):
             said = self._ended or os.read(self._status, _MOST_BYTES)
             self.returncode = int(said) if said else _LOST
             os.close(self._status)
         return self.returncode
+
+
+def _has_said(pipe: int, seconds: float) -> bool:
+    poll = select.poll()  # `select` takes no number above 1023
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(1000.0 * max(0.0, seconds)))
 
 
 class ForkServer:
