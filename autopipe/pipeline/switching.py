@@ -233,12 +233,14 @@ class SwitchingLoader(Loader):
             if self.watch is not None:
                 self.watch.closed()
 
-    def _begin(self, loader: Loader, asked_at: float, *, second: bool = False) -> None:
+    def _begin(self, loader: Loader, asked_at: float, *, second: bool = False) -> Place:
+        """Have another loader begin, and return its first batch."""
         place = max(self.loader.stop_ahead() or self._begun_by(), self._at)
         loader.go_on()
         self._upcoming = _Upcoming(loader, place, asked_at, is_second=second)
         if place[0] == self._at[0] or not self._last:
             self._upcoming.begin(last=self._last and place[0] == self._at[0])
+        return place
 
     def _begun_by(self) -> Place:
         """Return the first batch that a loader which does not tell has probably not begun."""
@@ -264,7 +266,8 @@ class SwitchingLoader(Loader):
                 self._give_up(upcoming, age)
             upcoming.is_late = True
         elif upcoming.is_there():
-            self._begin(upcoming.loader, self._clock(), second=True)
+            place = self._begin(upcoming.loader, self._clock(), second=True)
+            return place == self._at  # the loader before has begun no batch, as where an epoch begins
         elif age > self._patience:
             self._give_up(upcoming, age)
         return False

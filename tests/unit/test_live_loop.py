@@ -160,7 +160,7 @@ def test_a_dataset_without_an_end_goes_on_after_the_epoch_before() -> None:
         assert [[int(x[0]) for x in batches] for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
 
 
-@pytest.mark.timeout(600)  # on a busy machine processes start late, and many windows are needed
+@pytest.mark.timeout(300)  # on a busy machine processes start late, and many windows are needed
 def test_other_loaders_take_their_turn_while_the_loop_waits_and_the_batches_stay() -> None:
     class Waits(Plain):
         def __len__(self) -> int:

@@ -38,6 +38,26 @@ class Waiting(ArrayLoader):
         self.told.set()
 
 
+class Stopping(ArrayLoader):
+    """Begins nothing ahead of its reader, who would wait for ever for a batch from that on at which it was stopped."""
+
+    at = (0, 0)
+    end: tuple[int, int] | None = None
+
+    def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        for number, batch in enumerate(super().batches(epoch, start, last=last), start):
+            assert self.end is None or (epoch, number) < self.end
+            self.at = (epoch, number + 1) if number + 1 < len(self) else (epoch + 1, 0)
+            yield batch
+
+    def stop_ahead(self) -> tuple[int, int]:
+        self.end = self.at
+        return self.at
+
+    def go_on(self) -> None:
+        self.end = None
+
+
 class Watched:
     """Notes what a watch is told."""
 
@@ -156,6 +176,22 @@ def test_a_loader_that_is_late_takes_over_once_its_batch_is_there() -> None:
                 pass
         found.append(next(batches)[1].tolist())
     assert found == EXPECTED
+    assert (loader.loader, loader.is_switching, watch.failures) == (other, False, [])
+
+
+def test_a_late_loader_takes_over_where_an_epoch_begins_of_which_nothing_was_made_ahead() -> None:
+    one, other = Stopping(X, Y, 4), Waiting()
+    loader, watch = switching(one, clock=Clock())
+    found = list[list[int]]()
+    for number, batch in enumerate(loader.batches(0, last=True)):
+        found.append(batch[1].tolist())
+        if number == 1:
+            loader.switch(other)
+    other.told.set()
+    while not loader._upcoming.is_there(0.1):  # type: ignore[union-attr]  # it waits for that thread
+        pass
+    found += [batch[1].tolist() for batch in loader.batches(1, last=True)]
+    assert found == [*EXPECTED, *([y.tolist() for _, y in arrays().batches(1)])]
     assert (loader.loader, loader.is_switching, watch.failures) == (other, False, [])
 
 
