@@ -182,7 +182,7 @@ class TrialMeasurer:
     def start_all(self, seconds: float = math.inf) -> None:
         """Start the processes of foreign code in parallel, and wait until all are ready, but no longer than that.
 
-        A trial would start its own process, but importing a framework takes seconds.
+        A trial would start its own process, but importing a workload, or a framework, may take seconds.
         """
         foreign = (each.config.loader for each in self._baselines if each.unable is None)
         runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]

@@ -1,8 +1,8 @@
 """A process that has imported the framework, and forks those of trials: an import takes seconds, and a fork none.
 
-A fork is safe as long as nothing has run: a framework that is only imported has no threads of its own, and has not
-looked for an accelerator yet. The workload is imported in the forked process. Where there is no such server, or it
-fails, a process starts as it does without.
+A fork is safe as long as nothing has run. A framework that is only imported has begun no threads of its own and looked
+for no accelerator; the allocator and the BLAS, which may have threads by then, provide for forks. The workload is
+imported in the forked process. Where there is no server, or it fails, processes are started.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The child process, started with `--fd N --parent PID`. Serves one request after another.
+"""The child process: started with `--fd N --parent PID`, or forked by `forkserver`. Serves one request after another.
 
 It keeps the framework imported and the model compiled, and gives way when it should: to SIGTERM by closing its session,
 and to its parent's death by taking its whole process group along. The session does the measuring.
