@@ -73,7 +73,8 @@ def _rates(result: Result, best: Winner) -> Table:
         row(each.name, each, _missing(each.failure) if each.images_per_second is None else _against(result, best, each))
     row(Text("the winner", style="bold green"), best, "")
     if result.ceiling is not None:
-        reached = "" if best.share_of_model is None else f"at {best.share_of_model:.0%} of it"
+        share = best.share_of_model  # by turns, and 1 at most
+        reached = "" if share is None else "as fast as it" if share >= 1 else f"at {share:.0%} of it"
         row("the model alone", result.ceiling.model_images_per_second, reached)
     return table
 
