@@ -12,6 +12,7 @@ import dataclasses
 import fcntl
 import importlib.util
 import logging
+import math
 import os
 import shutil
 import signal
@@ -250,8 +251,8 @@ class Child:
             return self._process.wait(_EXIT_SECONDS)
         return None
 
-    def memory_bytes(self) -> int:
-        return group_bytes(self.pid)
+    def memory_bytes(self, allowed: float = math.inf) -> int:
+        return group_bytes(self.pid, allowed)
 
     def dump_stacks(self) -> None:
         before = self.log.size_bytes
@@ -333,14 +334,17 @@ def members(leader: int) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _group_of(process.pid) == leader and _is_alive(process)]
 
 
-def group_bytes(leader: int) -> int:
+def group_bytes(leader: int, allowed: float = math.inf) -> int:
     """Return the memory that only this group keeps in use.
 
     Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Shared
-    memory is counted once.
+    memory is counted once. What a fork still shares with its parent is counted for both, unless that is more than
+    `allowed`: then the kernel's own figures, which take longer, decide.
     """
-    each = [processes.resident(process.pid) for process in members(leader)]
-    return sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
+    group = [process.pid for process in members(leader)]
+    each = [processes.resident(pid) for pid in group]
+    held = sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
+    return held if held <= allowed else min(held, sum(map(processes.own_bytes, group)) or held)
 
 
 def descendants(leader: int) -> set[psutil.Process]:

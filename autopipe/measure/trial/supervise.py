@@ -409,7 +409,7 @@ class TrialRunner:
         while True:
             now = time.monotonic()
             if now - looked >= _MEMORY_SECONDS:
-                peak_bytes, looked = max(peak_bytes, child.memory_bytes()), now
+                peak_bytes, looked = max(peak_bytes, child.memory_bytes(self._limit_bytes)), now
                 child.log.cut()
             try:
                 lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))

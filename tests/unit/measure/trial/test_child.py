@@ -6,6 +6,7 @@ import os
 import py_compile
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -242,3 +243,27 @@ def test_a_message_is_one_line_in_which_half_a_character_is_a_question_mark(
 def test_another_language_is_refused(line: bytes) -> None:
     with pytest.raises(pydantic.ValidationError):
         protocol.EVENT.validate_json(line)
+
+
+FORKS = """
+import os
+held = bytearray(64 << 20)
+held[::4096] = b"x" * (len(held) // 4096)
+for _ in range(3):
+    if os.fork() == 0:
+        break
+print("ready", flush=True)
+os.read(0, 1)
+"""
+
+
+def test_what_forks_share_counts_once_where_counting_it_twice_would_be_too_much() -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdin=pipe, stdout=pipe, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        try:
+            assert [leader.stdout.readline() for _ in range(4)] == [b"ready\n"] * 4
+            assert child.group_bytes(leader.pid) > 4 * (64 << 20)
+            assert 64 << 20 < child.group_bytes(leader.pid, 200 << 20) < 2 * (64 << 20)
+        finally:
+            child.kill(leader.pid)
