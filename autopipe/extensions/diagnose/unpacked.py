@@ -1,6 +1,6 @@
 """What is unpacked and not used: of compressed chunks of HDF5 files and Zarr arrays, of blocks of rasters that rasterio
-reads by windows, of members of .npz files, of files of gzip, such as volumes (.nii.gz), and whole images; and samples
-that Grain's filters throw away.
+reads by windows, of members of .npz files, of .npy files, of files of gzip, such as volumes (.nii.gz), and whole
+images; and samples that Grain's filters throw away.
 
 The reads of the libraries' own classes, and the images that OpenCV and Pillow decode, are counted by the line of the
 user's that asks for them.
@@ -48,6 +48,11 @@ _STREAM = (
     "before it is unpacked. Write them unpacked and map them (numpy.memmap; nibabel does that with .nii), or shuffle "
     "files, and take all that is needed of one at a time."
 )
+_WHOLE = (
+    "has read {count} files {times} times, `{name}` with its {megabytes:.0f} MB, each time as a whole. If a sample is "
+    'a part of one, np.load(..., mmap_mode="r") reads no more than that; else keep the arrays, if memory has room.'
+)
+_AGAIN = {_STREAM: 2, _WHOLE: 4}  # times that each of a line's files is read, from which on it is told of
 
 
 class Unpacked:
@@ -60,7 +65,7 @@ class Unpacked:
         self._held: dict[Any, dict[Any, None]] = {}  # by array: the chunks that HDF5 holds, the latest last
         # the same of the blocks that GDAL holds of an open raster
         self._opened: weakref.WeakKeyDictionary[Any, dict[Any, None]] = weakref.WeakKeyDictionary()
-        self._files: dict[Any, dict[str, int]] = {}  # by line: how often each file of gzip was unpacked
+        self._files: dict[Any, dict[str, int]] = {}  # by line: how often each file was read as a whole
         self._told_of = set[Any]()  # lines of those
 
     def look_at(self, module: Any) -> None:
@@ -95,20 +100,34 @@ class Unpacked:
         setattr(owner, method, counted)
         if name == "numpy":
             self._look_at_gzip()
+            self._look_at_load(module)
+
+    def _look_at_load(self, numpy: Any) -> None:
+        load = numpy.load
+
+        @functools.wraps(load)
+        def counted(file: Any, *arguments: Any, **named: Any) -> Any:
+            found, frame = load(file, *arguments, **named), users_frame(sys._getframe(1))
+            if frame is not None and type(found) is numpy.ndarray and found.nbytes >= _LEAST_BYTES:
+                with contextlib.suppress(*_NOT_COUNTED):  # of an open file, which has no path
+                    self._tell_again(_WHOLE, frame, os.fspath(file), found.nbytes)
+            return found
+
+        numpy.load = counted
 
     def _look_at_gzip(self) -> None:
         close = gzip.GzipFile.close
 
         @functools.wraps(close)
         def counted(file: gzip.GzipFile) -> None:
-            message, frame = None, users_frame(sys._getframe(1))
+            frame, read = users_frame(sys._getframe(1)), None
             with contextlib.suppress(*_NOT_COUNTED, AttributeError, OSError):  # such as of one that is closed already
                 if frame is not None and file.readable() and (unpacked := file.tell()) >= _LEAST_BYTES:
                     opened: Any = file.fileobj  # a GzipFile that got this has no name
-                    message = self._stream((frame.f_code, frame.f_lineno), os.fspath(opened.name), unpacked)
+                    read = frame, os.fspath(opened.name), unpacked
             close(file)
-            if frame is not None and message is not None:
-                self._told(f"{self._line_of(frame)} {message}", self._line_of(frame))
+            if read is not None:
+                self._tell_again(_STREAM, *read)
 
         gzip.GzipFile.close = counted  # type: ignore[method-assign,assignment]  # until the script ends
 
@@ -175,14 +194,16 @@ class Unpacked:
             return None
         return _MEMBER.format(name=name, megabytes=found.nbytes / 1e6)
 
-    def _stream(self, place: Any, name: str, unpacked: int) -> str | None:
+    def _tell_again(self, said: str, frame: types.FrameType, name: str, size: int) -> None:
+        """Count a file that is read as a whole, and tell of a line that reads the same ones again and again."""
+        place = frame.f_code, frame.f_lineno
         files = self._files.setdefault(place, {})
         files[name] = files.get(name, 0) + 1
         count, times = len(files), sum(files.values())
-        if times < max(_READS, 2 * count) or place in self._told_of:
-            return None
-        self._told_of.add(place)
-        return _STREAM.format(count=count, times=times, name=Path(name).name, megabytes=unpacked / 1e6)
+        if times >= max(_READS, _AGAIN[said] * count) and place not in self._told_of:
+            self._told_of.add(place)
+            told = said.format(count=count, times=times, name=Path(name).name, megabytes=size / 1e6)
+            self._told(f"{self._line_of(frame)} {told}", self._line_of(frame))
 
     def _added(self, key: Any, unpacked: int, used: int) -> tuple[int, int] | None:
         """Add a read; return the sums of bytes when there were enough reads, once."""

@@ -6,7 +6,7 @@ import gzip
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import h5py
@@ -24,6 +24,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for owner in (h5py.Dataset, np.lib.npyio.NpzFile, zarr.Array):
         monkeypatch.setattr(owner, "__getitem__", owner.__getitem__)  # it is given back
     monkeypatch.setattr(gzip.GzipFile, "close", gzip.GzipFile.close)
+    monkeypatch.setattr(np, "load", np.load)
     found: list[str] = []
     for module in (h5py, np, zarr):
         Unpacked(lambda message, line: found.append(message), lambda frame: f"line {frame.f_lineno}").look_at(module)
@@ -118,6 +119,17 @@ def test_files_of_one_sample_each_are_not_told_of(told: list[str], tmp_path: Pat
         np.savez_compressed(tmp_path / f"{at}.npz", image=np.zeros((2**20,), np.uint8))
         np.load(tmp_path / f"{at}.npz")["image"]
     assert told == []
+
+
+@pytest.mark.parametrize(("files", "mode", "is_told"), [(2, None, True), (8, None, False), (2, "r", False)])
+def test_npy_files_that_are_read_again_and_again_are_told_of(
+    files: int, mode: Literal["r"] | None, is_told: bool, told: list[str], tmp_path: Path
+) -> None:
+    for at in range(files):
+        np.save(tmp_path / f"{at}.npy", np.zeros((4, 2**18), np.uint8))
+    for at in range(24):
+        np.load(tmp_path / f"{at % files}.npy", mmap_mode=mode)[at % 4]
+    assert ["2 files" in message and "mmap_mode" in message for message in told] == [True] * is_told
 
 
 def test_windows_of_a_zarr_array_are_told_of_if_its_chunks_are_much_larger(told: list[str], tmp_path: Path) -> None:
