@@ -237,6 +237,7 @@ _READERS: Final = (  # read data for Keras, and call the user's code
 )
 _LIBRARIES: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _PACKAGES: Final = "-packages/"
+_FORKS: Final = "/multiprocessing/popen_fork.py"
 _OF_DATASETS: Final = ("__getitem__", "__getitems__", "__next__", "__iter__")  # that readers call
 _WATCHERS: Final = (f"{_OWN}/frameworks.py", f"{_OWN}/extensions/diagnose/")  # stand between a reader and what it calls
 _OTHERS: Final = (_PACKAGES, "__autograph_generated", f"{_OWN}/", *_LIBRARIES)
@@ -301,6 +302,8 @@ def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = 
                 return *user, False
             if called is not None and _is_librarys(called.f_code):
                 return called.f_code.co_filename, inside[called.f_code.co_filename], False
+        if user is None and called is not None and called.f_code.co_name == "_bootstrap" and _FORKS in file:
+            return None  # a worker that waits for a task: the frames further out are those that have forked it
         if not file.startswith(_WATCHERS):
             called = frame
         inside.setdefault(file, line)

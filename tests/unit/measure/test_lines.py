@@ -94,6 +94,24 @@ def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users
         assert (first.file, first.line, first.code)[: len(place)] == place
 
 
+@pytest.mark.parametrize("has_task", [False, True])
+def test_a_worker_that_waits_for_a_task_stands_on_no_line_of_those_that_have_forked_it(
+    has_task: bool, tmp_path: Path
+) -> None:
+    reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", "def read(f):\n    return f()\n")
+    work = "def work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
+    others = module(tmp_path / "site-packages/other/work.py", f"import hashlib\n\n{work}")
+    forks = module(
+        tmp_path / "site-packages/multiprocessing/popen_fork.py",
+        "def _bootstrap(f):\n    f()\n\ndef launch(f):\n    _bootstrap(f)\n",
+    )
+    users = module(tmp_path / "users.py", f"import hashlib\n\ndef make():\n    launch(task)\n\n{work}")
+    users.launch, users.task = forks.launch, users.work if has_task else others.work
+    found = watched(lambda: reader.read(users.make))
+    lines = () if found is None else found.lines
+    assert {each.code for each in lines} == ({"hashlib.sha256(bytes(9_000_000))"} if has_task else set())
+
+
 def test_no_garbage_is_collected_while_python_lists_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds a lock meanwhile, for which the end of a `threading.local` would wait for ever."""
     listed, looked, collects = sys._current_frames, threading.Event(), set[bool]()
