@@ -23,6 +23,7 @@ from autopipe.measure.trial import protocol, supervise, workload_import
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.workload.ops.decode import decode
 from tests.unit.cli.conftest import Autopipe, photos
@@ -304,6 +305,8 @@ def test_what_could_not_run_has_an_exit_code_of_its_own(autopipe: Autopipe, monk
     twice = Agreement(config=config, digest="ab", samples=9, repeated=3)
     fine = Agreement(config=config, digest="ab", samples=9)
     assert [status(fine), status(fine, twice), status(fine, could_not), status(twice, could_not)] == [0, 1, 3, 1]
+    forks = could_not.model_copy(update={"config": PipelineConfig(loader=Wrapped(use_multiprocessing=True))})
+    assert [status(fine, forks), status(fine, forks, could_not), status(forks)] == [0, 3, 3]
 
 
 def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
