@@ -391,14 +391,14 @@ def loses_cache(dataset: Any) -> bool:
 
 
 def cached(dataset: Any) -> Iterator[str]:
-    """Yield "lists" for a `cache` of a `tf.data.Dataset` that holds only what it was made from, such as paths, and
-    "changes" for one that holds what a `map` before it makes with random numbers.
+    """Yield what is wrong with each `cache` of a `tf.data.Dataset`: it holds "endless" data, "lists" of what it was
+    made from, such as paths, or "changes" that a `map` before it makes with random numbers.
     """
     for each, _ in dataset_ops(dataset):
         if type(each).__name__ == "CacheDataset":
-            yield from ["lists"] * _is_listed(each)
             functions = filter(None, (getattr(one, "_map_func", None) for one, _ in dataset_ops(each)))
-            yield from ["changes"] * any(map(_draws, functions))
+            kinds = ["lists"] * _is_listed(each) + ["changes"] * any(map(_draws, functions))
+            yield from ["endless"] if int(each.cardinality()) == -1 else kinds
 
 
 def _draws(function: Any) -> bool:

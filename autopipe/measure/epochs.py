@@ -49,6 +49,8 @@ LOST_CACHE: Final = (
 )
 
 CACHED: Final = {
+    "endless": "`cache()` stands behind `repeat()`, which has no end: it is never read, and keeps all that ever comes, "
+    "until memory or the disk is full. Put it before",
     "lists": "`cache()` stands before anything is read or decoded, and keeps only what is in memory anyway, such as "
     "paths: it belongs behind the `map` that reads, if memory has room",
     "changes": "every epoch has the same random changes, which `cache()` keeps with the samples: put it before them",
@@ -479,7 +481,7 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     if frameworks.loses_cache(dataset):
         found.notes.append(LOST_CACHE)
     for kind in dict.fromkeys(frameworks.cached(dataset)):
-        (found.faults if kind == "changes" else found.notes).append(CACHED[kind])
+        (found.notes if kind == "lists" else found.faults).append(CACHED[kind])
     if hasattr(dataset, "options") and getattr(dataset.options(), "deterministic", None) is False:
         found.notes.append("samples come in no fixed order (`options.deterministic = False`): no two runs are alike")
     if (source := _samples_of(dataset)) is not None:

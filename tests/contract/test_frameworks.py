@@ -349,6 +349,8 @@ def _flipped(x: Any) -> Any:
         (lambda data: data.shuffle(4).cache().map(_flipped), ["lists"]),
         (lambda data: data.map(_flipped).batch(2).cache().prefetch(1), ["changes"]),
         (lambda data: data.map(tf.function(_flipped)).cache(), ["changes"]),
+        (lambda data: data.map(_flipped).repeat().batch(2).cache().prefetch(1), ["endless"]),
+        (lambda data: data.map(lambda x: x / 255).repeat(2).cache(), []),
         (lambda data: data.batch(2).map(keras.layers.RandomFlip()).cache(), ["changes"]),
         (lambda data: data.map(tf.negative).cache().map(_flipped), []),
         (lambda data: data.map(keras.layers.Rescaling(2)).cache(), []),

@@ -308,7 +308,7 @@ class Onlooker(keras.callbacks.Callback):
         step_seconds = figures["seconds"] / len(seen)
         waits = figures["waiting_seconds"] + figures["between_seconds"] > _WAITS * figures["seconds"]
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
-        keeps = epochs.caches(source) and "lists" not in frameworks.cached(source)  # what is decoded once
+        keeps = epochs.caches(source) and {"lists", "endless"}.isdisjoint(frameworks.cached(source))  # what is decoded
         reader = self._reader if hasattr(source, "element_spec") and trainer is None else None
         images, folder = of_data.image_files(source) or (None, None)
         found = watched.Watched(
