@@ -107,7 +107,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     if not data.is_pass:
         _no_pass(first, second, found, is_sure=bool(fixed))
     _another_y(first, second, found)
-    _hardly_mixed(first, second, found)
+    found.notes += filter(None, [hardly_mixed(first)] if list(first) != list(second) else [])
     if data.is_pass and whole:
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
         _alike(dataset, first, second, found)
@@ -231,24 +231,25 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
         found.notes.append("y comes in the same order in both epochs: the samples are not shuffled")
 
 
-def _hardly_mixed(first: Epoch, second: Epoch, found: Findings) -> None:
-    """Tell of a shuffle behind which a batch holds far fewer targets than chance would give it."""
-    ends = np.cumsum([len(batch) for batch in first])
-    _, targets = np.unique([y for _, y in itertools.chain(*first)], return_inverse=True)
-    if list(first) == list(second) or len(first) < _BATCHES or not 1 < targets.max() + 1 <= len(targets) // 4:
-        return
+def hardly_mixed(batches: Epoch) -> str | None:
+    """Say that a batch holds far fewer targets than chance would give it, by some batches of an epoch, if so."""
+    ends = np.cumsum([len(batch) for batch in batches])
+    _, targets = np.unique([y for _, y in itertools.chain(*batches)], return_inverse=True)
+    if len(batches) < _BATCHES or not 1 < targets.max() + 1 <= len(targets) // 4:
+        return None
 
     def held(order: Any) -> float:
         return float(np.mean([len(set(part.tolist())) for part in np.split(order, ends[:-1])]))
 
     rng = np.random.default_rng(0)
     here, chance = held(targets), np.mean([held(rng.permutation(targets)) for _ in range(8)])
-    if here <= _MIXED * chance:
-        found.notes.append(
-            f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: the data are sorted by "
-            "y, and to shuffle batches, or a small buffer, mixes neighbours only. Shuffle the whole list, of paths "
-            "and labels, before they are read"
-        )
+    if here > _MIXED * chance:
+        return None
+    return (
+        f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: the data are sorted by y, "
+        "and to shuffle batches, or a small buffer, mixes neighbours only. Shuffle the whole list, of paths and "
+        "labels, before they are read"
+    )
 
 
 def hook(dataset: Any) -> str:

@@ -127,6 +127,7 @@ class Loop:
                 *self._samples.other_targets(),
                 *self._samples.copies(self._workers if self._copied else 0),
                 *(self._samples.same_order() if self.trains else ()),
+                *(self._samples.hardly_mixed() if self.trains else ()),
                 *resources.warnings,
                 *doubts(seen),
                 *empty(steps),

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from autopipe.measure.epochs import ANOTHER_Y, UNLIKE, copies, leaves
+from autopipe.measure.epochs import ANOTHER_Y, UNLIKE, copies, hardly_mixed, leaves
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x and of y."""
@@ -32,7 +32,7 @@ class Samples:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock, self._began, self._spent = clock, clock(), 0.0
-        self._epochs = list[list[Sample]]()
+        self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
         self._batches = 0  # of the epoch that goes on
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
@@ -50,7 +50,8 @@ class Samples:
         self._batches += 1
         is_first = self._batches <= _FIRST
         seen = self._looked(batch, always=is_first)
-        self._epochs[-1] += seen
+        if seen:
+            self._epochs[-1].append(seen)
         if is_first and seen:
             self._firsts[-1].append(seen)
 
@@ -87,9 +88,10 @@ class Samples:
         yield from self.other_validations()
         yield from self.other_targets()
         yield from self.same_order()
+        yield from self.hardly_mixed()
 
     def leaks(self) -> Iterator[str]:
-        trained = {x for x, _ in itertools.chain(*self._epochs)}
+        trained = {x for batches in self._epochs for batch in batches for x, _ in batch}
         validated = {x for batches in self._validations for batch in batches for x, _ in batch}
         both = len(validated & trained)
         if both > max(1, ANOTHER_Y * len(validated)):
@@ -120,7 +122,7 @@ class Samples:
     def other_targets(self) -> Iterator[str]:
         """Tell of samples that come again with another y."""
         known, changed, again = dict[bytes, bytes](), 0, 0
-        for epoch in self._epochs:
+        for epoch in ([*itertools.chain(*batches)] for batches in self._epochs):
             count = collections.Counter(x for x, _ in epoch)
             once = {x: y for x, y in epoch if count[x] == 1}  # equal samples, such as blank ones, have any y
             shared = known.keys() & once.keys()
@@ -145,6 +147,11 @@ class Samples:
         usual = max(collections.Counter(targets[0]).values())
         if len(targets[0]) - usual >= UNLIKE and all(each == targets[0] for each in targets):
             yield f"y comes in the same order in each of {1 + len(others)} epochs: the samples are not shuffled."
+
+    def hardly_mixed(self) -> Iterator[str]:
+        """Tell of data that are sorted by y, in the epoch of which most was looked at."""
+        if (said := hardly_mixed(max(self._epochs, key=len, default=[]))) is not None:
+            yield f"{said[0].upper()}{said[1:]}."
 
 
 def _are_others(one: Sequence[Sample], other: Sequence[Sample]) -> bool:

@@ -74,6 +74,16 @@ def test_epochs_in_one_order_are_told(changes: bool, words: str) -> None:
     assert words in said
 
 
+@pytest.mark.parametrize(("classes", "is_told"), [(4, True), (64, False)])
+def test_data_that_are_sorted_by_y_are_told(classes: int, is_told: bool) -> None:
+    batches = [np.random.default_rng(seed).permutation(8) for seed in range(3)]
+    epochs = [(X.reshape(8, 8, *X.shape[1:])[order], (Y * classes // 64).reshape(8, 8)[order]) for order in batches]
+    said = seen((x.reshape(X.shape), y.reshape(Y.shape)) for x, y in epochs)
+    assert ["sorted by y" in each for each in said] == [True] * is_told
+    mixed = seen((X[order], (Y * classes // 64)[order]) for order in orders(3))
+    assert mixed == []
+
+
 def test_of_random_changes_and_few_targets_no_order_is_told() -> None:
     rng = np.random.default_rng(0)
     assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y * 0) for _ in range(2)]) == []
