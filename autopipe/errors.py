@@ -29,10 +29,12 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import os
 import re
 import resource
 import sysconfig
 import traceback
+import types
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -179,11 +181,32 @@ _NOT_OWN: Final = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), s
 
 
 def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
-    """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [each for each in frames if not each.filename.startswith(_NOT_OWN) and "__autograph_" not in each.filename]
-    shown = (own or frames if or_any else own)[-most:]
-    return [f"  {Path(frame.filename).name}, line {frame.lineno}, in {frame.name}: {frame.line}" for frame in shown]
+    """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others.
+
+    Behind the last one stand the paths that its function held, such as that of the file that it was reading.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    every = list(zip(traceback.extract_tb(error.__traceback__), frames, strict=True))
+    own = [each for each in every if not each[0].filename.startswith(_NOT_OWN)]
+    own = [each for each in own if "__autograph_" not in each[0].filename]
+    shown = (own or every if or_any else own)[-most:]
+    lines = [f"  {Path(line.filename).name}, line {line.lineno}, in {line.name}: {line.line}" for line, _ in shown]
+    return [*lines[:-1], lines[-1] + _held_paths(shown[-1][1])] if own else lines
+
+
+_PATHS, _LONGEST_PATH = 2, 300  # that are shown of a function
+
+
+def _held_paths(frame: types.FrameType) -> str:
+    """Return the paths among a function's own names, as code would write them; "" if there are none."""
+    held = [(name, frame.f_locals.get(name)) for name in frame.f_code.co_varnames]
+    paths = [(name, os.fsdecode(value)) for name, value in held if isinstance(value, str | os.PathLike)]
+    shown = [f"{name}={path!r}" for name, path in paths if _is_path(path)]
+    return f" ({', '.join(shown[-_PATHS:])})" if shown else ""
+
+
+def _is_path(text: str) -> bool:
+    return len(text) <= _LONGEST_PATH and "\n" not in text and (os.sep in text or Path(text).suffix != "")
 
 
 def users_lines_in(text: str) -> list[str]:

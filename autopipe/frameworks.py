@@ -509,10 +509,12 @@ _TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # the same, once
 _LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
 
 
-def watch_loops(read: Callable[..., Any], stepped: Callable[[], None], trains: Callable[[], None]) -> None:
+def watch_loops(
+    read: Callable[..., Any], own: Callable[..., Any], stepped: Callable[[], None], trains: Callable[[], None]
+) -> None:
     """From the import of a framework on, have `read(function, data, *arguments)` called where a loop that is not the
-    framework's own takes a batch by `function(data, *arguments)`, `stepped()` where a training step is made, and
-    `trains()` where one is prepared.
+    framework's own takes a batch by `function(data, *arguments)`, `own(...)` where one of its own does, `stepped()`
+    where a training step is made, and `trains()` where one is prepared.
     """
 
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -521,10 +523,8 @@ def watch_loops(read: Callable[..., Any], stepped: Callable[[], None], trains: C
             frame = sys._getframe(1)
             while "traceback_util" in frame.f_code.co_filename and frame.f_back is not None:
                 frame = frame.f_back
-            caller = frame.f_code.co_filename
-            if any(f"-packages/{package}/" in caller for package in _LOOPS):
-                return function(data, *arguments)
-            return read(function, data, *arguments)
+            is_own = any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)
+            return (own if is_own else read)(function, data, *arguments)
 
         return taken
 

@@ -8,6 +8,7 @@ ends at once, before the script can save a model that was hardly trained.
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import gc
 import inspect
@@ -85,6 +86,7 @@ class _Watch:
         self._lines: LineWatch | None = None  # of a training of which no data were seen to be read
         self._steps, self._began = 0, 0.0
         self._failed: Any = None  # the data of which a read raised
+        self._raised = False  # a read for a framework did
 
     @functools.cached_property
     def reads(self) -> Reads:
@@ -138,6 +140,22 @@ class _Watch:
             self._failed = data
             raise
 
+    def read_by_framework(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
+        """Read a batch for a framework, perhaps in a thread or process of its own, and say which one cannot be used.
+        All that is left of an error there may be its text.
+        """
+        name = f"{type(data).__name__}[{arguments[0]!r}]" if arguments else ""
+        try:
+            batch = function(data, *arguments)
+        except Exception as error:
+            if name and not self._raised:  # what raises next, may be a dataset that reads this one
+                self._raised = True
+                self._write({"status": "hint", "message": f"`{name}` raised {_told(error)}"})
+            raise
+        if name and _is_empty(batch):
+            self._write({"status": "hint", "message": _EMPTY.format(name)})
+        return batch
+
     def stepped(self) -> None:
         if "reads" in vars(self):
             self.reads.trained()
@@ -188,7 +206,7 @@ class _Watch:
 
         self._lines = None  # what it came to is said by the error
         said = [hint_of_workers(error)]
-        if self._failed is not None:
+        if self._failed is not None and "Too many open files" not in str(error):  # none can be opened here
             from autopipe.extensions.diagnose.data import refused_files, shared
 
             said += [refused_files(self._failed), *shared(self._failed)]
@@ -416,6 +434,7 @@ _NO_VALIDATION_STEPS = (
     "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing left for the "
     "second. Give `fit` validation_steps=, and a generator that goes on for ever."
 )
+_EMPTY = "`{}` has no samples: `__len__` counts one batch too many."
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
 
 
@@ -428,6 +447,19 @@ def _batches(data: Any) -> float:
         return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)
     found = getattr(data, "num_batches", math.nan)
     return math.inf if found is None else found
+
+
+def _told(error: Exception) -> str:
+    from autopipe.errors import users_lines
+
+    said = (str(error).splitlines() or [""])[0]
+    return "".join([f"{type(error).__name__}: {said}", *(f" ({line.strip()})" for line in users_lines(error)), "."])
+
+
+def _is_empty(batch: Any) -> bool:
+    """Return True for a batch whose x is `np.array([])`, as of no files: it has another shape than all others."""
+    x = batch[0] if isinstance(batch, tuple | list) and batch else batch
+    return getattr(x, "shape", None) == (0,)
 
 
 def _end_here() -> NoReturn:
@@ -452,6 +484,22 @@ def _show(error: Exception) -> None:
     sys.stderr.write("".join(every[0].format()))
 
 
+def _run(script: Path) -> None:
+    """Run a script as `python SCRIPT` does; as `python -m` does if it imports relative to its package."""
+    path = script.resolve()
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (SyntaxError, ValueError):  # which running it raises, too
+        body = []
+    if not any(isinstance(each, ast.ImportFrom) and each.level for each in body):
+        sys.path.insert(0, str(path.parent))
+        runpy.run_path(str(script), run_name="__main__")
+        return
+    root = next((above for above in path.parents[1:] if not (above / "__init__.py").is_file()), path.parent)
+    sys.path.insert(0, str(root))
+    runpy.run_module(".".join(path.relative_to(root).with_suffix("").parts), run_name="__main__", alter_sys=True)
+
+
 def main() -> None:
     """Run one script."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -472,11 +520,10 @@ def main() -> None:
         sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
     sys.meta_path.insert(0, frameworks.AfterImport("tensorflow", watch.see_maps))
     sys.meta_path.insert(0, frameworks.AfterImport("grain", watch.see_filters))
-    frameworks.watch_loops(watch.read, watch.stepped, watch.trains)
+    frameworks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
-    sys.path.insert(0, str(Path(arguments.script).resolve().parent))  # as for `python SCRIPT`
     try:
-        runpy.run_path(arguments.script, run_name="__main__")
+        _run(Path(arguments.script))
     except Exception as error:  # noqa: BLE001  the script may raise anything
         _show(error)
         watch.explain(error)

@@ -200,7 +200,7 @@ def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
     if not by_tensorflow:
         import cv2  # with threads of its own
 
-        return cv2.imread(path) is not None
+        return os.path.isfile(path) and cv2.imread(path) is not None  # noqa: PTH113
     tensorflow = sys.modules["tensorflow"]
     with contextlib.suppress(tensorflow.errors.OpError):
         tensorflow.io.decode_image(tensorflow.io.read_file(path), channels=3, expand_animations=False)

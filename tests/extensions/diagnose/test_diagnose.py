@@ -296,6 +296,61 @@ for index in range(8):
     assert any("1 of 8 image files" in each and "7.png" in each for each in watched["warnings"])
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [("", ["Files[3]", "Thumbs.db"]), ("workers=2, use_multiprocessing=True", ["Files[3]", "Thumbs.db"])],
+)
+def test_a_batch_that_ends_a_fit_is_named_with_its_file(arguments: str, named: list[str], tmp_path: Path) -> None:
+    script = f"""{HEAD.replace("*augmentation, ", "")}
+import cv2
+
+def read(path):
+    return cv2.imread(path).mean()
+
+class Files(keras.utils.PyDataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return x[:8] + read("Thumbs.db" if index == 3 else "0.png"), y[:8]
+
+cv2.imwrite("0.png", np.zeros((4, 4, 3), "uint8"))
+open("Thumbs.db", "w").close()
+model.fit(Files({arguments}), shuffle=False)
+"""
+    (tmp_path / "train.py").write_text(script)
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    hint = " ".join(done.stderr.partition("hint:")[2].split())
+    assert all(each in hint for each in named)
+
+
+def test_a_batch_without_samples_that_ends_a_fit_is_named(tmp_path: Path) -> None:
+    script = f"""{HEAD.replace("*augmentation, ", "")}
+class Files(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return np.array([each for each in x[8 * index : 8 * index + 8][: 8 * (index < 3)]]), y[:8]
+
+model.fit(Files(), epochs=2)
+"""
+    (tmp_path / "train.py").write_text(script)
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    assert "Files[3]" in done.stderr.partition("hint:")[2]
+
+
+def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "data.py").write_text(HEAD.replace("*augmentation, ", ""))
+    fit = "from .data import model, x, y\nif __name__ == '__main__':\n    model.fit(x, y, batch_size=4, epochs=4)\n"
+    (tmp_path / "package" / "train.py").write_text(fit)
+    (watched,) = seen(run(tmp_path, "--json", "--steps", "6", "package/train.py"))
+    assert watched["batch_size"] == 4
+
+
 def test_what_is_known_of_an_error_of_workers_is_said(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("raise RuntimeError('received 0 items of ancdata')")
     done = run(tmp_path, "train.py")
