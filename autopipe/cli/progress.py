@@ -14,7 +14,7 @@ from rich.status import Status
 from rich.text import Text
 
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import Measurement
+from autopipe.measure.outcome import FailureKind, Measurement
 from autopipe.measure.trial import protocol
 from autopipe.reports import terminal, wording
 from autopipe.search import trials as events
@@ -177,7 +177,8 @@ class Progress:
             self._best = event.best
         if not isinstance(outcome, Measurement):
             what = detail if asker is Asker.BASELINE else config
-            self.say("failed", f"{what}: {wording.failed(outcome)}", one_line=True)
+            label = "cut" if outcome.kind is FailureKind.INTERRUPTED else "failed"
+            self.say(label, f"{what}: {wording.failed(outcome)}", one_line=True)
         elif asker is Asker.BASELINE:
             self._rate("baseline", outcome, detail)
         elif self._verbose:

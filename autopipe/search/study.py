@@ -211,6 +211,9 @@ class _Search:
         wrapped = session.facts.workload.wrapped is not None
         if wrapped:  # what there is comes before any change of it
             session.run_each(_baselines(session, budget, 1), budget.used_up)
+        else:  # without what stays unless another is proved faster, all others would be measured for nothing
+            former = [each for each in session.baselines if each.incumbent]
+            session.run_each((each.config, AskedBy(Asker.BASELINE, each.name)) for each in former)
         session.run_each((each, AskedBy(Asker.KNOWN)) for each in session.settings.known if session.allowed(each))
         stop = self._race_loaders() if session.races_loaders else self._race_trainings()
         if not wrapped:
@@ -268,9 +271,16 @@ class _Search:
         first, top = ranked[0]
         for config, rate in sorted(unlike.values(), key=lambda each: (each[0].key() != first.key(), -each[1])):
             near = top < taken and rate >= _AS_GOOD * top
-            if session.best() is not None and not (near and self._budget.over() is None):
+            if self._has_found() and not (near and self._budget.over() is None):
                 break
             session.run_each([(config.model_copy(update=setup._asdict()), AskedBy(Asker.RACE))])
+
+    def _has_found(self) -> bool:
+        """Whether anything to use has run but for what an artifact knew before."""
+        session = self._session
+        former = {each.config.key() for each in session.baselines if each.incumbent}
+        former |= {row.key for row in session.ended_rows() if row.origin.asker is Asker.KNOWN}
+        return any(point.feasible and key not in former for key, point in session.points().items())
 
     def _race_trainings(self) -> Stop:
         """Race by trials of the model, as it shares the cores with the loader."""

@@ -358,6 +358,17 @@ def test_who_has_to_be_beaten_may_win_with_more_workers_than_are_of_use(space: S
     assert run(space, surface, limits=Limits(workers=8)).best_config not in (None, former)
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_an_artifact_holds_runs_before_a_race_which_still_tries_its_best(space: Space, alone: bool) -> None:
+    former = to_config({"loader": "threads", "threads.workers": 1, "threads.queue_size": 2})
+    surface = loader_bound(compared=[Baseline(name="former", config=former, required=True, incumbent=True)])
+    facts = dataclasses.replace(surface.facts(), accelerator=alone)  # with one, loaders race without the model
+    ended = run(space, surface, facts=facts, budget_seconds=60.0)
+    assert ended.rows[0].config == former
+    assert [each.images_per_second is not None for each in ended.result.baselines] == [True]
+    assert ended.best_config != former
+
+
 # ---------------------------------------------------------------- devices, and reads that wait
 
 
