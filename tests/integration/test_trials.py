@@ -24,7 +24,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.hardware import machine
-from autopipe.measure.facts import Ceiling
+from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.rows import by_batch_size
 from autopipe.measure.trial import child
@@ -118,6 +118,45 @@ def pids(runner: TrialRunner, *configs: ap.PipelineConfig, **options: str | int)
 
 def slow(case: tuple[Any, ...]) -> Any:
     return pytest.param(*case, marks=pytest.mark.slow)
+
+
+CHOOSES = """
+import os
+
+os.environ["KERAS_BACKEND"] = "jax"
+
+import keras
+
+from autopipe.workload.workload import Workload
+from tests.fakes.sources import Made
+
+
+def model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+workload = Workload(data=Made(8, lambda index: ([0.0, 1.0], 0.0)), ops=[], batch_size=2, model=model)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forks", [False, True])
+def test_a_script_chooses_the_backend_of_its_trials_as_it_does_that_of_its_training(
+    tmp_path: Path, forks: bool
+) -> None:
+    (tmp_path / "chooses.py").write_text(CHOOSES)
+    other = (("KERAS_BACKEND", "tensorflow"),)
+    asked = Launch(workload="chooses.py:workload", directory=tmp_path, environment=other)
+    with ForkServer() as server:
+        if forks:
+            server.begin(child._environment(asked, {}))
+            asked = dataclasses.replace(asked, server=server)
+        with TrialRunner(asked) as runner:
+            described = runner.describe()
+    assert isinstance(described, Description)
+    assert described.backend == "jax"
 
 
 # ---------------------------------------------------------------- what goes wrong

@@ -2,7 +2,8 @@
 
 A fork is safe as long as nothing has run. A framework that is only imported has begun no threads of its own and looked
 for no accelerator; the allocator and the BLAS, which may have threads by then, provide for forks. The workload is
-imported in the forked process. Where there is no server, or it fails, processes are started.
+imported in the forked process; if it sets variables that the framework has read by then, such as `KERAS_BACKEND`, or
+where there is no server, or it fails, processes are started.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ def _become(order: dict[str, Any], server: int, log: int, channel: int, *_: int)
         if order["directory"] is not None:
             os.chdir(order["directory"])
         np.random.seed()
-        runner.serve(channel, server)
+        runner.serve(channel, server, forked=True)
     finally:
         os._exit(1)
 

@@ -128,6 +128,7 @@ class Ready(Value):
     """The answer to `Load`."""
 
     status: Literal["ready"] = "ready"
+    too_late: bool = False  # the workload's file has set what the framework had read when it was imported before
 
 
 Answer = Ready | Description | Measurement | LoaderRate | EpochTime | Ceiling | Verification | TrialFailure

@@ -79,8 +79,9 @@ class _Reporter:
 
 
 class _Server:
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, forked: bool) -> None:
         self._channel = channel
+        self._forked = forked
         self._report = _Reporter(channel)
         self._session: Session | None = None
         self._name: str | None = None  # of the workload
@@ -131,12 +132,15 @@ class _Server:
         self._report.phase(Phase.IMPORT)
         gpu.require_installed()  # before Keras, which names no extra
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
-        make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)
+        before = _of_frameworks()
         with _warnings_told(self._report):
             _prepare_devices()
             sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
             frameworks.after_import("tensorflow", _cache_apart)
             workload = _workload(request.workload)
+            if self._forked and _of_frameworks() != before:
+                return protocol.Ready(too_late=True)
+            make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)  # imports Keras
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
             code = () if terms.code is None else (_code(terms.code), terms.code)
@@ -144,6 +148,17 @@ class _Server:
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
         return protocol.Ready()
+
+
+def _of_frameworks() -> dict[str, str]:
+    """Return the variables that a framework reads when it is imported or begins to run, such as `KERAS_BACKEND`, which
+    a script may set above its imports.
+    """
+    return {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES) and name not in _OF_LOGS}
+
+
+_PREFIXES = ("KERAS_", "TF_", "JAX_", "XLA_", "CUDA_", "TORCH_", "PYTORCH_", "OMP_", "MKL_", "OPENBLAS_", "KMP_")
+_OF_LOGS = ("TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE")
 
 
 def _cache_apart(tensorflow: Any) -> None:
@@ -362,8 +377,10 @@ def main() -> NoReturn:
     serve(arguments.fd, arguments.parent)
 
 
-def serve(channel_fd: int, parent: int) -> NoReturn:
-    """Serve over a channel until it is closed, or the `parent` of this process has gone."""
+def serve(channel_fd: int, parent: int, *, forked: bool = False) -> NoReturn:
+    """Serve over a channel until it is closed, or the `parent` of this process has gone. A process that was `forked`
+    has imported the framework before.
+    """
     channel = Channel(socket.socket(fileno=channel_fd))
     inbox: _Inbox = queue.SimpleQueue()
     faulthandler.enable()
@@ -371,7 +388,7 @@ def serve(channel_fd: int, parent: int) -> NoReturn:
     signal.signal(signal.SIGTERM, _on_sigterm)
     threading.Thread(target=_listen, args=(channel, inbox, parent), daemon=True).start()
     try:
-        _Server(channel).serve(inbox)
+        _Server(channel, forked).serve(inbox)
     except (Exception, _Terminated):  # noqa: BLE001 - whatever it is, the group must go too
         _LOG.exception("This process ends early: it was told to, or the study that asked for its trials has gone.")
     _end_group()

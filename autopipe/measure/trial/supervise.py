@@ -368,6 +368,10 @@ class TrialRunner:
         self._tenure.settings = settings
         answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
         self._loading = False
+        if isinstance(answer, protocol.Ready) and answer.too_late and self.launch.server is not None:
+            self.launch.server.close()  # from now on, processes are started
+            self.close()
+            return self._prepare(settings)
         return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
 
     def _must_replace(self, child: Child, settings: Hashable) -> bool:
