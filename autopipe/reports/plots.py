@@ -34,8 +34,7 @@ def history(result: Result) -> Section | None:
     trials = result.trials
     if not trials:
         return None
-    failed = f", {result.failed} of them failed" if result.failed else ""
-    ran = f"{wording.count(len(trials), 'trial')}{failed}, {wording.seconds(result.seconds)} in all."
+    ran = f"{wording.trials(result)}, {wording.seconds(result.seconds)} in all."
     left_out = [f"{configs:,} configurations: {reason}" for reason, configs in result.left_out.items() if configs]
     left_out += [reason for reason, configs in result.left_out.items() if not configs]
     rows: list[Row] = [
@@ -49,7 +48,7 @@ def history(result: Result) -> Section | None:
         }
         for number, each in enumerate(trials, start=1)
     ]
-    failures = [f"failed: {row['config']}: {row['failure']}" for row in rows if row["failure"] is not None]
+    failures = [f"{row['config']}: {row['failure']}" for row in rows if row["failure"] is not None]
     folded = [*left_out, *dict.fromkeys(failures)]
     columns = (
         Column("", lambda row: str(row["number"])),
@@ -78,7 +77,7 @@ def draw_history(trials: Sequence[Trial], measured: Ceiling | None, width: float
     asked = {each.origin for each in trials}
     items = list(dict.fromkeys(shape for asker, shape in _SHAPES.items() if asker in asked))
     if any(each.images_per_second is None for each in trials):
-        items.append(("cross", "fail", "failed"))
+        items.append(("cross", "fail", "no rate"))
     top = drawn.legend(items, 14.0) + 30.0
     bottom = top + (200.0 if width < 500 else 250.0)
     left = drawing.text_width("1,000,000", 12.0) + 4.0
@@ -123,7 +122,7 @@ def _failure(trial: Trial) -> str | None:
 
 def _rate(row: Row) -> str:
     rate = row["images_per_second"]
-    return "failed" if rate is None else wording.rate(rate["value"])
+    return "none" if rate is None else wording.rate(rate["value"])
 
 
 def _interval_of_rate(row: Row) -> str:

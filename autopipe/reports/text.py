@@ -42,8 +42,7 @@ def render(result: Result) -> RenderableType:
     if epoch := verdict.epoch(result):
         grid.add_row("Epoch", epoch)
     grid.add_row("Trust", verdict.trust_text(result))
-    failed = f", {result.failed} failed" if result.failed else ""
-    ended = f"({wording.count(len(result.trials), 'trial')}{failed}, {result.seconds:.0f} s)"
+    ended = f"({wording.trials(result)}, {result.seconds:.0f} s)"
     grid.add_row("Stopped", f"{result.stop.message} {ended}")
     for note in verdict.notes(result):
         grid.add_row(Text("Note", style="bold yellow"), note)
@@ -197,6 +196,7 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
         "epoch": _epochs(result),
         "trials": len(result.trials),
         "failed": result.failed,
+        "cut": result.cut,
         "seconds": round(result.seconds, 2),
         "measuring_seconds": round(result.measuring_seconds, 2),
         "stopped": result.stop.message,

@@ -14,6 +14,7 @@ from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import FailureKind, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.search.result import Result
 from autopipe.search.settings import Request, step_text
 from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
 from autopipe.workload.mode import Mode
@@ -34,6 +35,12 @@ def failed(failure: TrialFailure) -> str:
         message = f"{message[: _LONGEST_MESSAGE - 1]}…"
     kind, phase = (str(word).replace("_", " ") for word in (failure.kind, failure.phase))
     return f"{kind} in {phase}: {message}"
+
+
+def trials(result: Result) -> str:
+    """Return the number of trials, and of them those that failed or were cut."""
+    ends = [f", {number} {how}" for number, how in ((result.failed, "failed"), (result.cut, "cut off")) if number]
+    return "".join([count(len(result.trials), "trial"), *ends])
 
 
 def unmeasured(failure: TrialFailure | None) -> str:

@@ -534,7 +534,7 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
     """Return the error of a search without a winner: why its trials failed, or why none was run."""
     failures = [each.failure for each in result.trials if each.failure is not None]
     former = next((each for each in result.baselines if each.incumbent), None)
-    measured = len(result.trials) - result.failed - len(result.over_limits)
+    measured = sum(each.images_per_second is not None for each in result.trials) > len(result.over_limits)
     if measured and former is not None and former.images_per_second is None and former.failure is None:
         kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
         return kind(
@@ -556,8 +556,8 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
             f"the least {size_text(min(each.peak_rss_bytes or 0 for each in over))} of memory.",
             hint="Allow more with --max-memory.",
         )
-    if cut := sum(each.images_per_second is None and each.failure is None for each in result.trials):
-        budget, ran = result.budget_seconds or result.seconds, count_text(cut, "trial")
+    if result.cut:
+        budget, ran = result.budget_seconds or result.seconds, count_text(result.cut, "trial")
         return NothingMeasuredError(
             f"No configuration could be measured within {budget:.0f} s: {ran} had no time to begin.",
             hint="Give the search more time with --budget, or end what else runs on this machine.",

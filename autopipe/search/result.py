@@ -229,7 +229,12 @@ class Result(Value):
 
     @property
     def failed(self) -> int:
-        return sum(each.images_per_second is None for each in self.trials)
+        return sum(each.failure is not None for each in self.trials)
+
+    @property
+    def cut(self) -> int:
+        """How many trials the budget or Ctrl-C ended early, which says nothing of their configurations."""
+        return sum(each.images_per_second is None and each.failure is None for each in self.trials)
 
     @property
     def overtaken(self) -> bool:

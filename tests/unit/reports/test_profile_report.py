@@ -176,14 +176,14 @@ def test_a_gain_that_is_not_proved_is_not_shown_as_if_it_were(profile: Profile) 
     assert "the fastest baseline, not proved</small>" in shown(1.1, pairs=2)
 
 
-def test_a_trial_that_was_cut_off_counts_as_failed(profile: Profile) -> None:
+def test_a_trial_that_was_cut_off_is_told_and_not_called_failed(profile: Profile) -> None:
     first, *rest = profile.result.trials
     cut = first.model_copy(update={"images_per_second": None})
     shown = section(_found(trials=(cut, *rest)), "history")
-    assert shown.text.startswith(f"{len(rest) + 1} trials, 1 of them failed, ")
-    assert (
-        f"failed: {PipelineConfig.model_validate(first.config).short()}: cut off before its end" in known(shown.more)[1]
-    )
+    assert shown.text.startswith(f"{len(rest) + 1} trials, 1 cut off, ")
+    assert f"{PipelineConfig.model_validate(first.config).short()}: cut off before its end" in known(shown.more)[1]
+    failed = cut.model_copy(update={"failure": TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="no")})
+    assert "trials, 1 failed, 1 cut off, " in section(_found(trials=(failed, cut, *rest[1:])), "history").text
 
 
 def test_rounds_are_compared_by_what_counts_over_the_whole_training() -> None:

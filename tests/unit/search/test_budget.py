@@ -280,6 +280,7 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
     assert ended.result.seconds <= 1.05 * 72.0
     (cut,) = [row for row in ended.rows if row.outcome is None]
     assert cut.value is None
+    assert (ended.result.failed, ended.result.cut) == (0, 1)
     assert all(each.failure is None for each in ended.result.baselines)
 
 
