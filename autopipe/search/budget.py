@@ -58,6 +58,9 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | No
     return Stop(reason=Reason.CEILING, message=message)
 
 
+_NO_LIMIT = 0.8  # of the model alone: a winner that makes less is not at that limit
+
+
 class Budget:
     """The budget of one search, and the rules that end it."""
 
@@ -140,6 +143,18 @@ class Budget:
         ceiling, rate = session.highest_ceiling(), best.estimate
         share = needed_share(rate, ceiling, self._settings.reached_share)
         return ceiling_stop(rate, ceiling, share=share)
+
+    def seen_again(self, stop: Stop) -> Stop:
+        """Return the stop as it looks after the confirmation run, in which the model alone may have made far more."""
+        session, best = self._session, self._session.best()
+        if stop.reason is not Reason.CEILING or best is None:
+            return stop
+        if best.estimate.value >= _NO_LIMIT * session.highest_ceiling().model_images_per_second.value:
+            return stop
+        message = (
+            "The best reached the rate of the model alone, which has made more since: something slowed it down then."
+        )
+        return Stop(reason=Reason.NO_GAIN, message=f"{message} Tune again on a quiet machine.")
 
     def reads_again(self) -> bool:
         """Measure the model alone again if a training was faster, as other programs can only slow it down; True if that

@@ -189,6 +189,7 @@ class _Search:
             stop = self._search()
             session.on_event(SearchStopped(stop=stop))
             self._confirm(stop)
+            stop = self._budget.seen_again(stop)
         except KeyboardInterrupt:
             stop = self._interrupted()
             session.on_event(SearchStopped(stop=stop))
