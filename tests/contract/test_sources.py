@@ -419,15 +419,10 @@ def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_
     assert_same(case.sample(COUNT - 1), made.read(COUNT - 1))
 
 
-def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(
-    case: Case, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(case: Case, tmp_path: Path) -> None:
     """Judged by what nine hundred more take. Each worker process gets a copy of it."""
     own = 12 + 8 if case.file is None else 0  # an array in memory is its samples
     limit = (64 + own) * 900
-    gc.collect()
-    gc.freeze()  # what other tests hold: a collection of frameworks and their kin takes a second
-    request.addfinalizer(gc.unfreeze)
     for attempt in range(3):  # a table of the interpreter's own, such as that of all names, may grow meanwhile
         held, pickled = zip(*(_taken(case, tmp_path / f"{attempt}-{count}", count) for count in (60, 960)), strict=True)
         if held[1] - held[0] <= limit:
@@ -438,11 +433,9 @@ def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(
 
 def _taken(case: Case, root: Path, count: int) -> tuple[int, int]:
     """Return the bytes of a source in memory and in a pickle."""
-    gc.freeze()  # a collection looks at what comes from here on, not at all that the process holds
     tracemalloc.start()
     made = case.make(root, count)
     gc.collect()
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    gc.unfreeze()
     return held, len(pickle.dumps(made))
