@@ -136,7 +136,7 @@ test-core: $(VENV)/dev.stamp $(DEMO)
 	rm -rf $(CORE) && mkdir $(CORE)
 	tar c --exclude='./.venv*' --exclude=./.git --exclude=./autopipe/extensions --exclude=./tests/extensions . | tar x -C $(CORE)
 	cd $(CORE) && export PYTHONPATH=$(CURDIR)/$(CORE) && python=$(CURDIR)/$(BIN)/python && \
-		$$python -m pytest -n 2 --dist loadfile -m "not slow" tests/unit tests/contract tests/property && \
+		$$python -m pytest -n 2 --dist loadfile -m "not slow" --hypothesis-profile=whole tests/unit tests/contract tests/property && \
 		$$python -m autopipe tune examples/photos/train.py:workload --budget 1m --out tuned
 	rm -rf $(CORE)
 

@@ -24,9 +24,10 @@ from tests.fakes.reports import Approved
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# No test asserts a time: a machine that is busy for a moment is no failure.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+# No test asserts a time: a machine that is busy for a moment is no failure. `make test-core` runs the profile `whole`.
+hypothesis.settings.register_profile("whole", deadline=None)
+hypothesis.settings.register_profile("part", deadline=None, max_examples=25)
+hypothesis.settings.load_profile("part")
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autopipe.artifact import artifact as files
@@ -24,8 +24,6 @@ from tests.fakes import profiles
 ASSETS = Path(__file__).parents[1] / "assets" / "artifacts"
 TEXT = (ASSETS / "v1.json").read_bytes()
 CONTENT = json.loads(TEXT)
-
-untimed = settings(deadline=None)  # the first example imports the loaders
 
 _HOSTILE = ["../../etc/passwd", "/dev/zero", "os:system", "!!python/object", "__import__('os')", "\x00", "\udc80"]
 _SCALARS = (
@@ -71,25 +69,21 @@ def _read(text: bytes) -> Artifact | None:
     return None
 
 
-@untimed
 @given(st.binary(max_size=200))
 def test_any_bytes(text: bytes) -> None:
     assert _read(text) is None
 
 
-@untimed
 @given(st.integers(0, len(TEXT) - 3))
 def test_a_file_cut_anywhere_is_refused(length: int) -> None:
     assert _read(TEXT[:length]) is None
 
 
-@untimed
 @given(st.integers(0, len(TEXT) - 1), st.integers(0, 255))
 def test_a_byte_changed_anywhere(position: int, byte: int) -> None:
     _read(TEXT[:position] + bytes([byte]) + TEXT[position + 1 :])
 
 
-@untimed
 @given(st.sampled_from(PLACES), st.integers(1, 100_000), st.sampled_from(["[", '{"a":']))
 def test_any_depth_anywhere_is_refused(place: tuple[Any, ...], depth: int, opening: str) -> None:
     marker = "6f1d"
@@ -97,7 +91,6 @@ def test_any_depth_anywhere_is_refused(place: tuple[Any, ...], depth: int, openi
     assert _read(text.encode()) is None
 
 
-@untimed
 @given(st.sampled_from(PLACES), _VALUES)
 def test_any_value_anywhere_is_refused_or_can_be_picked_from_and_locates_nothing_outside(
     place: tuple[Any, ...], new: Any
@@ -130,7 +123,6 @@ _HARDWARE = st.builds(
 )
 
 
-@untimed
 @given(_HARDWARE, _HARDWARE)
 def test_comparing_machines_is_symmetric_and_every_machine_is_like_itself(first: Hardware, second: Hardware) -> None:
     there, back = fingerprint.compare_hardware(first, second), fingerprint.compare_hardware(second, first)
@@ -139,7 +131,6 @@ def test_comparing_machines_is_symmetric_and_every_machine_is_like_itself(first:
     assert fingerprint.compare_hardware(first, first) == fingerprint.Match(level=fingerprint.MatchLevel.SAME)
 
 
-@untimed
 @given(st.lists(_HARDWARE, min_size=1, max_size=5), st.data())
 def test_a_machine_with_a_profile_gets_one_that_is_the_same(machines: list[Hardware], data: st.DataObject) -> None:
     artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
@@ -149,7 +140,6 @@ def test_a_machine_with_a_profile_gets_one_that_is_the_same(machines: list[Hardw
     assert choice.config.model_dump(mode="json") == choice.profile.winner.config
 
 
-@untimed
 @given(st.lists(_HARDWARE, min_size=1, max_size=5))
 def test_merging_with_itself_changes_nothing_more(machines: list[Hardware]) -> None:
     artifact = profiles.artifact(*(profiles.profile(hardware=hardware) for hardware in machines))
@@ -169,7 +159,6 @@ _PROFILES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.lists(_PROFILES, min_size=1, max_size=100), st.randoms(use_true_random=False))
 def test_the_order_of_artifacts_does_not_matter_and_the_latest_stays(found: list[Profile], random: Random) -> None:
     artifacts = [profiles.artifact(each) for each in found]
@@ -181,7 +170,6 @@ def test_the_order_of_artifacts_does_not_matter_and_the_latest_stays(found: list
     assert {each.hardware.cores: each.measured_at for each in one} == latest
 
 
-@settings(deadline=None, max_examples=30)
 @given(st.lists(_PROFILES, min_size=2, max_size=12), st.integers(1, 11))
 def test_merging_in_two_steps_is_merging_at_once(found: list[Profile], cut: int) -> None:
     artifacts = [profiles.artifact(each) for each in found]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Union
 
 import pydantic
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -91,7 +91,6 @@ def _built(model: type[pydantic.BaseModel]) -> st.SearchStrategy[Any]:
     return st.builds(model, **known, **{name: _values(each.annotation, each.metadata) for name, each in others.items()})
 
 
-@settings(deadline=None, max_examples=25)
 @given(found=_built(Result).filter(lambda each: each.winner is not None), samples=st.integers(0, 10**9))
 def test_a_report_is_made_of_whatever_was_found(found: Result, samples: int) -> None:
     profile = profiles.profile(workload=profiles.digest(samples=samples))

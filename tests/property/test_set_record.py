@@ -15,7 +15,7 @@ from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Folder
 from autopipe.pipeline.storage.layout import SetRecord, whole_record
 
-per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

@@ -22,7 +22,7 @@ from autopipe.workload.data.tfrecords import TFRecords
 
 pytestmark = pytest.mark.usefixtures("cache")
 
-per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+per_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 PARTS: dict[str, bytes | int] = {"image/encoded": b"an image", "image/class/label": 3}
 
 

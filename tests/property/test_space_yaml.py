@@ -6,7 +6,7 @@ import string
 from pathlib import Path
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from autopipe.errors import SpaceError
@@ -48,26 +48,22 @@ def read(text: str) -> Space | None:
 
 
 @given(st.text(max_size=200))
-@settings(deadline=None)
 def test_any_text(text: str) -> None:
     read(text)
 
 
 @given(trees)
-@settings(deadline=None)
 def test_any_tree(tree: object) -> None:
     read(yaml.safe_dump(tree, allow_unicode=True))
 
 
 @given(st.sampled_from(SHIPPED), st.integers(0, 10**6), st.text(string.printable, max_size=5), st.integers(0, 5))
-@settings(deadline=None)
 def test_a_shipped_space_with_a_place_overwritten(text: str, place: int, put: str, cut: int) -> None:
     at = place % len(text)
     read(text[:at] + put + text[at + cut :])
 
 
 @given(files)
-@settings(deadline=None)
 def test_whatever_is_read_enumerates_inside_itself_and_counts_what_it_enumerates(tree: dict[str, object]) -> None:
     space = read(yaml.safe_dump(tree, sort_keys=False))
     if space is None:

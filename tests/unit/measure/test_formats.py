@@ -8,7 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import autopipe as ap
@@ -112,7 +112,6 @@ def test_parts_of_a_sample_are_told_apart() -> None:
     ]
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     height=st.integers(1, 40),
     width=st.integers(1, 40),

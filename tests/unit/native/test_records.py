@@ -150,7 +150,7 @@ values = strategies.one_of(
     place=strategies.floats(0, 1, exclude_max=True),
     byte=strategies.integers(0, 255),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=400)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_taken_python_takes_too(
     tmp_path: Path, features: dict[str, Any], change: str, place: float, byte: int
 ) -> None:

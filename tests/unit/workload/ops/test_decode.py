@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 import simplejpeg
-from hypothesis import given, settings, strategies
+from hypothesis import given, strategies
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
@@ -168,7 +168,6 @@ def test_what_is_no_whole_image_is_refused_in_every_depth(file: bytes, dtype: An
         pixels_of(file, ap.Decode(dtype=dtype))
 
 
-@settings(deadline=None)
 @given(data=strategies.data())
 def test_a_changed_tiff_file_gives_an_image_of_the_dtype_or_is_refused(data: strategies.DataObject) -> None:
     dtype = data.draw(strategies.sampled_from(["uint16", "float32"]))

@@ -13,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
@@ -29,7 +29,6 @@ from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 from tests.fakes.reference import by_python
 
-untimed = settings(deadline=None)  # the first example loads the library
 MODES = ("L", "RGB", "RGBA", "LA", "P", "1", "I;16")
 
 
@@ -61,7 +60,6 @@ def require_alike(data: bytes) -> None:
         assert getattr(found, "dtype", None) == getattr(by_opencv, "dtype", None)
 
 
-@untimed
 @given(
     mode=st.sampled_from(MODES), width=st.integers(1, 40), height=st.integers(1, 40), seed=st.integers(0, 99),
     level=st.integers(0, 9),
@@ -70,7 +68,6 @@ def test_pixels_are_opencvs(mode: str, width: int, height: int, seed: int, level
     require_alike(encoded(mode, (width, height), seed, compress_level=level))
 
 
-@untimed
 @given(data=st.data(), mode=st.sampled_from(MODES))
 def test_a_damaged_file_is_read_or_refused_as_by_opencv(data: st.DataObject, mode: str) -> None:
     file = bytearray(encoded(mode, (9, 9)))
@@ -86,7 +83,6 @@ def of_stream(stream: bytes, size: tuple[int, int] = (6, 5), colour: int = 2) ->
     return b"\x89PNG\r\n\x1a\n" + b"".join(body)
 
 
-@untimed
 @given(data=st.data(), colour=st.sampled_from([0, 2]), filters=st.lists(st.integers(0, 6), min_size=5, max_size=5))
 def test_pixels_that_do_not_fit_their_header(data: st.DataObject, colour: int, filters: list[int]) -> None:
     width = 6 * (3 if colour == 2 else 1)
