@@ -2,7 +2,7 @@
 # headers of libjpeg-turbo and libdeflate, which root gets by apt-get if they are missing. Nothing else is installed
 # outside this folder. PYTHON=/path/to/python chooses another interpreter, after `make clean`.
 .DEFAULT_GOAL := help
-.PHONY: help approve fuzz test check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
+.PHONY: help approve fuzz test tests check coverage types test-native test-aarch64 test-wheel test-slow test-core test-beam test-browser test-servers test-recipes test-dali \
 	test-torch test-oldest test-newest test-nightly tune lint format wheel release docs bench clean
 .DELETE_ON_ERROR:
 # Images of containers often set it. Without kept bytecode each of the tests' processes compiles Keras and TensorFlow anew,
@@ -94,7 +94,11 @@ help:
 APART := $(addprefix --ignore tests/,browser extensions/dali/installed extensions/ray/nodes recipes servers torch wheel)
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile $(APART)
 
-test: lint
+# Both at once: mypy, without a cache of its own, takes one core for half a minute.
+test: $(VENV)/dev.stamp
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
+
+tests: $(VENV)/dev.stamp
 	$(PYTEST) -m "not slow"
 
 # The newest versions need no run of their own: in a clean clone .venv was resolved a moment ago, and holds them.
