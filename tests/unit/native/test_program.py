@@ -102,19 +102,28 @@ def compare(ops: Sequence[Op], source: Any, *, epochs: int = 3) -> None:
     """Compare every image of some epochs with those that the ops make."""
     plan = make_plan(ap.Workload(data=source, ops=ops, batch_size=1))
     steps = plan.steps
-    for epoch, simd in itertools.product(range(epochs), (2, 1, 0)):
-        found, out, verdicts = made_natively(steps, source, epoch, simd=simd)
-        assert found.count == len(steps)
-        assert not verdicts.any()
-        numbers = _numbers(steps, epoch, len(source))
-        for index in range(len(source)):
-            value = source.read(index)
-            sample: Any = value if isinstance(value, tuple) else (value, None)
-            for step, drawn in zip(steps, numbers, strict=True):
-                sample = run(step, sample, drawn[index], source, index)
-            for part, expected in zip(out, sample, strict=True):
-                if expected is not None:
-                    np.testing.assert_array_equal(part[index], expected, err_msg=f"image {index}, epoch {epoch}")
+    for epoch in range(epochs):
+        samples = by_ops(steps, source, epoch)
+        for simd in (2, 1, 0):
+            found, out, verdicts = made_natively(steps, source, epoch, simd=simd)
+            assert found.count == len(steps)
+            assert not verdicts.any()
+            for index, sample in enumerate(samples):
+                for part, expected in zip(out, sample, strict=True):
+                    if expected is not None:
+                        np.testing.assert_array_equal(part[index], expected, err_msg=f"image {index}, epoch {epoch}")
+
+
+def by_ops(steps: Sequence[Step], source: Any, epoch: int) -> list[Any]:
+    """Return an epoch's samples as the ops make them."""
+    numbers, made = _numbers(steps, epoch, len(source)), []
+    for index in range(len(source)):
+        value = source.read(index)
+        sample: Any = value if isinstance(value, tuple) else (value, None)
+        for step, drawn in zip(steps, numbers, strict=True):
+            sample = run(step, sample, drawn[index], source, index)
+        made.append(sample)
+    return made
 
 
 SMALL = (24, 31)
@@ -309,21 +318,21 @@ def compare_arrays(ops: Sequence[Op], source: Pixels) -> Programs:
     before = [np.array(image) for image in source.images]
     columns = [source.images] if source.masks is None else [source.images, source.masks]
     spans = [native.pixels_at(column) for column in columns] + [None] * (2 - len(columns))  # type: ignore[arg-type]
-    for epoch, simd in itertools.product(range(2), (2, 0)):
-        found = programs(steps[0].before, steps, simd=simd)
-        assert found.count == len(steps)
-        out, numbers = found.after.empty(len(source)), _numbers(steps, epoch, len(source))
-        made = found.room(out)
-        assert not found.fill(spans, np.concatenate(numbers, axis=1), made).any()
-        found.put_finished(made, out)
-        for index, image in enumerate(source.images):
-            sample: Any = (image, None if source.masks is None else source.masks[index])
-            for step, drawn in zip(steps, numbers, strict=True):
-                sample = run(step, sample, drawn[index], source, index)
-            for part, expected in zip(out, sample, strict=True):
-                if expected is not None:
-                    assert _bits(part[index]) == _bits(expected), f"image {index}"
-            np.testing.assert_array_equal(image, before[index])
+    for epoch in range(2):
+        numbers = np.concatenate(_numbers(steps, epoch, len(source)), axis=1)
+        samples = by_ops(steps, source, epoch)
+        for simd in (2, 0):
+            found = programs(steps[0].before, steps, simd=simd)
+            assert found.count == len(steps)
+            out = found.after.empty(len(source))
+            made = found.room(out)
+            assert not found.fill(spans, numbers, made).any()
+            found.put_finished(made, out)
+            for index, sample in enumerate(samples):
+                for part, expected in zip(out, sample, strict=True):
+                    if expected is not None:
+                        assert _bits(part[index]) == _bits(expected), f"image {index}"
+                np.testing.assert_array_equal(source.images[index], before[index])
     return found
 
 
