@@ -5,9 +5,7 @@ in every loader and place, whatever happens to the files and to what is kept.
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
-import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -159,8 +157,7 @@ def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
     assert session.cut_sizes(workload, plan) == {"array": {1: each * len(pieces)}}
 
 
-@pytest.mark.parametrize("keep", ["array", "memory"])
-@pytest.mark.parametrize("size", [(20, 16), (40, 24)])
+@pytest.mark.parametrize(("size", "keep"), [((20, 16), "memory"), ((40, 24), "array")])
 def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
     size: Any, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,47 +233,6 @@ def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, mon
     monkeypatch.undo()
     assert ap.convert(workload, to="array").figures.kept > 0
     assert_same(wanted, batches(workload, "array"))
-
-
-def _killed(root: Path) -> None:
-    def stop(done: int, total: int) -> None:
-        if done:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    ap.convert(workload_of(root), to="array", workers=1, on_progress=stop)
-
-
-def test_a_kill_keeps_what_is_written(tmp_path: Path) -> None:
-    workload = scenes(tmp_path)
-    process = multiprocessing.get_context("spawn").Process(target=_killed, args=(tmp_path,))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert ap.convert(workload, to="array").figures.kept > 0
-    assert_same(batches(workload), batches(workload, "array"))
-
-
-def _waiting(root: Path, begun: Any, go_on: Any) -> None:
-    def wait(done: int, total: int) -> None:
-        begun.set()
-        go_on.wait()
-
-    ap.convert(workload_of(root), to="array", on_progress=wait)
-
-
-def test_of_two_processes_that_keep_the_same_scenes_one_does(tmp_path: Path) -> None:
-    workload = scenes(tmp_path)
-    context = multiprocessing.get_context("spawn")
-    begun, go_on = context.Event(), context.Event()
-    process = context.Process(target=_waiting, args=(tmp_path, begun, go_on))
-    process.start()
-    begun.wait()
-    with pytest.raises(StorageError, match="at work"):
-        ap.convert(workload, to="array")
-    go_on.set()
-    process.join()
-    assert process.exitcode == 0
-    assert_same(batches(workload), batches(workload, "array"))
 
 
 def test_scenes_that_are_not_packed_are_not_kept(tmp_path: Path) -> None:
