@@ -64,22 +64,30 @@ BATCH = 4
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the contract on the loaders of the module that it stands in: here, or in an extension's tests.
 
-    One of each loader in all settings; the others as they are by default, and in one more.
+    One of each loader in all settings; the others as they are by default, and in one more. Of these pairs, what is not
+    slow has the first loader in all settings and each setting with one other at least.
     """
     loaders: dict[str, LoaderConfig] = metafunc.module.LOADERS
     settings: dict[str, dict[str, Any]] = metafunc.module.SETTINGS
     one_of_each: list[str] = metafunc.module.ONE_OF_EACH
     slow = pytest.mark.slow
+
+    def is_quick(name: str, at: int) -> bool:
+        if name not in one_of_each:
+            return at == 0 and "ahead" not in name
+        return (number := one_of_each.index(name)) == 0 or (at + number) % 3 == 0
+
     if "settings" in metafunc.fixturenames:
         pairs = [
-            pytest.param(loader, chosen, id=f"{name}-{which}", marks=() if name in one_of_each or at == 0 else slow)
+            pytest.param(loader, chosen, id=f"{name}-{which}", marks=() if is_quick(name, at) else slow)
             for number, (name, loader) in enumerate(loaders.items())
             for at, (which, chosen) in enumerate(settings.items())
             if name in one_of_each or at in (0, 1 + number % (len(settings) - 1))
         ]
         metafunc.parametrize(("loader", "settings"), pairs)
     elif "loader" in metafunc.fixturenames:
-        metafunc.parametrize("loader", [loaders[name] for name in one_of_each], ids=one_of_each)
+        chosen = [pytest.param(loaders[name], marks=slow if "ahead" in name else ()) for name in one_of_each]
+        metafunc.parametrize("loader", chosen, ids=one_of_each)
 
 
 def jitter(image: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -209,7 +217,7 @@ def test_the_batches_are_a_function_of_workload_seed_and_epoch(
             assert exact_digest(photos, epoch, settings.get("channels", "last")) == found
 
 
-@pytest.fixture(scope="module", params=["uint16", "float32"])
+@pytest.fixture(scope="module", params=["uint16", pytest.param("float32", marks=pytest.mark.slow)])
 def deep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[ap.Workload, list[Batch]]:
     """A workload of images of more than 8 bits, stored in each form, and what its second epoch has to be."""
     dtype, folder = request.param, tmp_path_factory.mktemp(request.param)
@@ -247,7 +255,7 @@ def test_images_of_sixteen_bits_and_of_floats_lose_none(
         assert digest(wanted) == digest(found)
 
 
-@pytest.mark.parametrize("keep", ["memory", "memory:40%", "encoded"])
+@pytest.mark.parametrize("keep", [pytest.param("memory", marks=pytest.mark.slow), "memory:40%", "encoded"])
 def test_samples_of_any_size_are_kept(photos: Path, loader: LoaderConfig, keep: str) -> None:
     ops = [ap.Decode(), ap.RandomResizedCrop(24, 32), ap.RandomFlip()]
     workload = exact_workload(photos, ops=ops)
@@ -419,7 +427,7 @@ def small_arrays(folder: Path, *, floating: bool) -> ap.Arrays:
     [
         ({}, "ops"),
         ({"finish": "host"}, "float"),
-        ({"keep": "memory"}, "ops"),
+        pytest.param({"keep": "memory"}, "ops", marks=pytest.mark.slow),
         ({"finish": "host", "keep": "memory:40%"}, "ops"),
         ({}, "none"),
     ],
@@ -491,7 +499,8 @@ def spoiled_digest(spoiled: Path, epoch: int) -> str:
 @pytest.mark.parametrize(
     ("maker", "keep"),
     [
-        *(("native", keep) for keep in ("none", "memory:40%", "encoded", "tfrecord", "array+memory")),
+        *(("native", keep) for keep in ("none", "memory:40%", "array+memory")),
+        *(pytest.param("native", keep, marks=pytest.mark.slow) for keep in ("encoded", "tfrecord")),
         ("reference", "none"),
     ],
     indirect=["maker"],
@@ -514,7 +523,9 @@ def test_damaged_files_are_replaced_by_the_same_samples_in_every_configuration(
 
 
 @pytest.mark.parametrize(
-    ("maker", "keep"), [("native", "none"), ("native", "memory"), ("reference", "none")], indirect=["maker"]
+    ("maker", "keep"),
+    [("native", "memory"), ("reference", "none"), pytest.param("native", "none", marks=pytest.mark.slow)],
+    indirect=["maker"],
 )
 def test_each_damaged_file_is_named_in_every_configuration(
     spoiled: Path, loader: LoaderConfig, maker: str, keep: str

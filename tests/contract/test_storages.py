@@ -164,6 +164,7 @@ def test_samples_come_back_in_any_order(case: Case) -> None:
             assert_same(kept, made)
 
 
+@pytest.mark.slow
 def test_a_read_that_gives_less_than_was_asked_for_is_gone_on_with(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     damage.read_in_pieces(monkeypatch)
     test_samples_come_back_in_any_order(case)

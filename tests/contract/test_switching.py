@@ -117,6 +117,7 @@ def test_a_loader_takes_over_in_mid_epoch_and_hands_back(
         assert turns[:3] == [one, other, one]
 
 
+@pytest.mark.slow
 def test_small_samples_in_groups_are_handed_over_at_any_batch(tmp_path: Path) -> None:
     data = small_arrays(tmp_path, floating=False)
     small = ap.Workload(data=data, ops=SMALL["ops"], batch_size=1, seed=7)
@@ -184,7 +185,9 @@ def test_loaders_that_are_opened_at_once_share_what_one_of_them_makes() -> None:
     assert one is other
 
 
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if "cached" in name else pytest.mark.slow) for name in sorted(CONFIGS)]
+)
 def test_a_state_in_mid_epoch_is_resumed_after_switches(photos: Path, expected: list[str], name: str) -> None:
     opened = assembly.opener(workload(photos, ops=[*workload(photos).ops[:-1]]))
     with SwitchingLoader(opened(CONFIGS["threads"])) as loader:

@@ -16,7 +16,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from keras.src.trainers.data_adapters import py_dataset_adapter
 
@@ -45,7 +45,7 @@ LOADERS = {
     "Keras-threads": by_keras(3),
     "Keras-processes": by_keras(2, use_multiprocessing=True),
 }
-SLOW = ("Keras-processes",)  # whose process has to import Keras
+SLOW = ("threads-1", "processes-1", "Keras-processes")  # the last one's process has to import Keras
 of_all = pytest.mark.parametrize(
     "loader",
     [pytest.param(each, marks=pytest.mark.slow if name in SLOW else ()) for name, each in LOADERS.items()],
@@ -167,8 +167,9 @@ def test_keras_shuffles_each_epoch_anew_as_fit_does(loader: str) -> None:
             assert order == expected
 
 
-@of_ours
-@pytest.mark.parametrize("dataset", [Numbered, Plain])
+@pytest.mark.parametrize(
+    ("loader", "dataset"), [(OURS["threads-3"], Plain), (OURS["processes-3"], Numbered)], ids=["threads", "processes"]
+)
 def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch(loader: LoaderConfig, dataset: Any) -> None:
     workload = wrapped(dataset(), shuffle=True)
     with opened(workload, loader) as made:
@@ -314,12 +315,12 @@ def with_grain(count: int) -> Any:
 
 
 @of_ours
+@pytest.mark.slow
 def test_a_grain_dataset_with_an_index_is_made_by_workers(loader: LoaderConfig) -> None:
     with opened(wrapped(with_grain(5)), loader) as made:
         assert [index for index, *_ in read(made, 0)] == list(range(5))
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     count=some.integers(1, 6),
     last=some.integers(1, 4),

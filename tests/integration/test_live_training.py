@@ -80,6 +80,7 @@ def by_a_fixed_loader(photos: Path) -> ap.Trainer:
     return trainer
 
 
+@pytest.mark.slow
 def test_weights_are_the_same_whatever_takes_over_meanwhile(photos: Path) -> None:
     switching = Switching()
     data = workload(photos).data
@@ -106,6 +107,7 @@ def test_a_model_of_short_steps_trains_many_by_one_call(
         assert trainer.setup.steps_per_execution == together
 
 
+@pytest.mark.slow
 def test_a_training_is_resumed_in_mid_epoch(photos: Path) -> None:
     class Stop(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

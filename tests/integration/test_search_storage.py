@@ -99,6 +99,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ("small_disk", fill, "disk is full"),
     ],
 )
+@pytest.mark.slow
 def test_a_file_that_can_be_written_no_longer_costs_no_result(
     disk: str, harm: Callable[[Path], None], said: str, unharmed: Searched, request: pytest.FixtureRequest
 ) -> None:

@@ -74,8 +74,7 @@ def by_hand(dataset: Any) -> Iterable[Any]:
     return (dataset[index] for index in range(len(dataset)))
 
 
-@pytest.mark.parametrize("threads", [True, False])
-@pytest.mark.parametrize("make", [Plain, OfKeras, of_grain])
+@pytest.mark.parametrize(("make", "threads"), [(Plain, True), (Plain, False), (OfKeras, False), (of_grain, True)])
 def test_the_batches_are_those_of_a_plain_loop(make: Callable[[], Any], *, threads: bool) -> None:
     expected = digest(by_hand(make()))
     with ap.live(make(), threads=threads) as batches:
@@ -179,6 +178,7 @@ def test_other_loaders_take_their_turn_while_the_loop_waits_and_the_batches_stay
     assert batches.changes
 
 
+@pytest.mark.slow
 def test_tensorflows_and_jaxs_loops_train_on_the_same_batches() -> None:
     import jax
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PACKAGE = """
 import dataclasses
 from contextlib import nullcontext
@@ -120,6 +122,7 @@ Numbers = their_package:Numbers
 """
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_path: Path) -> None:
     """Installed by what an installer leaves behind: the package, and its dist-info on the path."""
     (tmp_path / "their_package.py").write_text(PACKAGE)

@@ -126,7 +126,10 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source",
+    ["arrays", "tf.data", *(pytest.param(name, marks=pytest.mark.slow) for name in ("PyDataset", "generator"))],
+)
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
     plain, seen = model(), model()
@@ -149,6 +152,7 @@ def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
     assert is_kerass(seen)
 
 
+@pytest.mark.slow
 def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps_, "_FEW_SECONDS", 1e9)  # however slow this machine is
     (told,) = watch(model(), Look(seconds=1e9, alone_seconds=0.05))
@@ -156,7 +160,7 @@ def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypa
     assert any("steps were timed" in warning for warning in told.warnings)
 
 
-@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("anew", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_a_split_behind_a_shuffle_that_orders_anew_is_told(anew: bool) -> None:
     data = tf_dataset().shuffle(6, reshuffle_each_iteration=anew).take(4)
@@ -166,6 +170,7 @@ def test_a_split_behind_a_shuffle_that_orders_anew_is_told(anew: bool) -> None:
     assert any("is trained on, too" in warning for warning in told[0].warnings) is anew
 
 
+@pytest.mark.slow
 def test_a_training_of_two_steps_tells_nothing_and_several_at_once_are_taken_one_by_one() -> None:
     assert watch(model(), epochs=1, x=X[:8], y=Y[:8]) == []
     (told,) = watch(model(steps_per_execution=2), look=Look(steps=2, alone_seconds=0.05), epochs=3)
@@ -271,6 +276,7 @@ def test_an_error_of_the_data_is_the_trainings_own_and_the_model_is_left_alone()
     assert is_kerass(made)
 
 
+@pytest.mark.slow
 def test_after_a_training_that_was_interrupted_the_same_callback_watches_the_next() -> None:
     class Interrupts(keras.callbacks.Callback):
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -307,6 +313,7 @@ def test_the_training_of_a_trainer_is_watched_like_any_other() -> None:
     assert is_kerass(made)
 
 
+@pytest.mark.slow
 def test_the_files_of_a_trainers_workload_are_looked_at(tmp_path: Path) -> None:
     photos(tmp_path / "photos")
     told: list[Watched] = []
@@ -320,7 +327,7 @@ def test_the_files_of_a_trainers_workload_are_looked_at(tmp_path: Path) -> None:
     assert seen.folder == str(tmp_path / "photos")
 
 
-@pytest.mark.parametrize("keep", ["none", "memory"])
+@pytest.mark.parametrize("keep", ["none", pytest.param("memory", marks=pytest.mark.slow)])
 def test_the_ops_of_a_trainers_workload_that_are_python_are_named_if_the_training_pays_them(keep: str) -> None:
     def brighter(image: Any) -> Any:
         return np.minimum(image, 250) + 5
@@ -352,7 +359,7 @@ def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.Capture
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Keras hands tf.data's iterator to TensorFlow only")
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
-@pytest.mark.parametrize("calls_at_once", [-1, 2])  # -1: tf.data.AUTOTUNE
+@pytest.mark.parametrize("calls_at_once", [-1, pytest.param(2, marks=pytest.mark.slow)])  # -1: tf.data.AUTOTUNE
 def test_what_autotune_has_chosen_is_told(calls_at_once: int) -> None:
     told = list[Watched]()
     data = tf_dataset().repeat(20).map(lambda x, y: (x + 1, y), num_parallel_calls=calls_at_once)
@@ -501,7 +508,7 @@ def test_a_loader_tells_how_many_samples_it_reads_for_a_batch() -> None:
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the data are tf.data's")
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
-@pytest.mark.parametrize("caches", [True, False])
+@pytest.mark.parametrize("caches", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_first_epoch_of_a_cache_is_not_taken_for_a_slow_opening(caches: bool) -> None:
     told = list[Watched]()
     data = tf_dataset().cache() if caches else tf_dataset()

@@ -95,8 +95,14 @@ def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) 
             assert_same(f"{web.url}/{path.name}", path, size=size)
 
 
-@pytest.mark.parametrize("loader", [ap.Threads(workers=2, read_ahead=4), ap.Processes(workers=2)], ids=str)
-@pytest.mark.parametrize("keep", ["none", "memory"])
+@pytest.mark.parametrize(
+    ("loader", "keep"),
+    [
+        (ap.Threads(workers=2, read_ahead=4), "memory"),
+        pytest.param(ap.Processes(workers=2), "none", marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_batches_are_those_of_the_files_on_a_disk(
     web: Server, scene: str, loader: Any, keep: str, tmp_path: Path
 ) -> None:

@@ -448,7 +448,7 @@ def test_slices_of_a_damaged_volume_are_skipped_and_listed(tmp_path: Path) -> No
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_whatever_a_header_says_the_file_is_named_or_its_slices_are_read(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from([1, 2]))
     header = header_of((5, 4, 3), 4, version=version)

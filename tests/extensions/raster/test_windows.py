@@ -231,7 +231,6 @@ def test_a_tile_that_a_sparse_file_leaves_out_is_without_data(tmp_path: Path) ->
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 50))
-@settings(deadline=None, max_examples=40)
 def test_a_grid_covers_the_scene_and_stays_inside(high: int, wide: int, size: int, stride: int) -> None:
     size = min(size, high, wide)
     scene = np.arange(high * wide, dtype=np.float32).reshape(high, wide)
@@ -636,7 +635,7 @@ def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(tmp_path: Pat
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_tags_of_a_tiff_that_lie_are_told_with_its_name(data: st.DataObject) -> None:
     """Each change is to a tag itself, which random bytes seldom hit."""
     content = bytearray(TAGGED)

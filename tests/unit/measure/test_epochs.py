@@ -426,6 +426,7 @@ def test_of_an_epoch_that_is_no_pass_the_distinct_samples_are_counted_without_ra
     assert (found.agreements[0].is_pass, found.hidden) == (False, False)
 
 
+@pytest.mark.slow
 def test_samples_that_chance_chooses_are_counted_as_they_come() -> None:
     found = looked_at(lambda: mixed_by_chance().repeat(), 12)
     assert found.faults == ()
@@ -538,6 +539,7 @@ def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Ca
     assert (epochs.one_by_one(iterator) is not None) == said
 
 
+@pytest.mark.slow
 def test_what_a_dataset_throws_away_is_a_note() -> None:
     def dataset() -> Any:
         kept = files().map(decoded).filter(lambda x, number: number % 4 == 0)

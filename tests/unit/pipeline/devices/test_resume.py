@@ -74,7 +74,6 @@ def undisturbed() -> keras.Model:
     [
         (1, (1,), (0, 1)),
         (1, (5,), (1, 0)),
-        (1, (9,), (1, 4)),
         (1, (6, 2), (1, 3)),
         (3, (8,), (1, 1)),  # what came after the last backup is trained again
         ("epoch", (7,), (1, 0)),

@@ -88,7 +88,7 @@ def test_steps_per_epoch_cuts_epochs_shorter_without_losing_a_batch() -> None:
     assert len(source.handed) == 12
 
 
-@pytest.mark.parametrize("steps_per_execution", [4, 10])
+@pytest.mark.parametrize("steps_per_execution", [4, pytest.param(10, marks=pytest.mark.slow)])
 def test_several_steps_an_execution_do_not_reach_into_the_next_epoch(steps_per_execution: int) -> None:
     trainer = ap.Trainer(models.classifier(steps_per_execution=steps_per_execution), loader())
     trainer.fit(epochs=2, verbose=0)
@@ -210,7 +210,11 @@ class Noting:
         return X[index], Y[index]
 
 
-@pytest.mark.parametrize("loader", [ap.Threads(workers=1), ap.Processes(workers=1)], ids=["thread", "process"])
+@pytest.mark.parametrize(
+    "loader",
+    [ap.Threads(workers=1), pytest.param(ap.Processes(workers=1), marks=pytest.mark.slow)],
+    ids=["thread", "process"],
+)
 def test_the_worker_of_the_validation_is_the_same_in_each_epoch(loader: ap.LoaderConfig, tmp_path: Path) -> None:
     validation = Noting(tmp_path / "notes")
     workload = ap.Workload(

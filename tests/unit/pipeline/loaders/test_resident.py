@@ -101,6 +101,7 @@ def test_small_arrays_of_any_dtype_that_the_device_keeps_are_the_same(tmp_path: 
     assert_alike(batches(work, RESIDENT), batches(work, THREADS))
 
 
+@pytest.mark.slow
 def test_a_trainer_gets_arrays_of_the_device_and_trains_the_same_weights(photos: Path) -> None:
     def build() -> keras.Model:
         keras.utils.set_random_seed(1)

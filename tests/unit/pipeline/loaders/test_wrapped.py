@@ -154,6 +154,7 @@ def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset
     assert processes.KEEPING.items() <= os.environ.items()  # of workers that are no forks
 
 
+@pytest.mark.slow
 def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_to_do_from_the_first_step(
     told: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
