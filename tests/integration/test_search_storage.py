@@ -39,6 +39,7 @@ def unharmed(tmp_path_factory: pytest.TempPathFactory) -> Searched:
     return ended
 
 
+@pytest.mark.slow
 def test_a_storage_that_keeps_all_has_what_the_search_knows(tmp_path: Path) -> None:
     ended, _ = searched(url(tmp_path))
     assert [(each.number, each.state, each.values, each.params, each.user_attrs) for each in ended.study.trials] == [

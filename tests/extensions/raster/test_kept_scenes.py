@@ -89,7 +89,7 @@ def test_windows_come_out_of_kept_scenes_as_out_of_their_files(size: Any, tmp_pa
         assert_same(wanted, batches(workload, keep))
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", ["threads", "tfdata", pytest.param("processes", marks=pytest.mark.slow)])
 def test_every_loader_cuts_windows_out_of_kept_scenes(name: str, tmp_path: Path) -> None:
     workload = scenes(tmp_path)
     wanted = batches(workload)

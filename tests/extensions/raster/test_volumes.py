@@ -327,6 +327,7 @@ def test_every_loader_gives_the_slices_of_the_blocks_order(loader: Any, tmp_path
             np.testing.assert_array_equal(y, [data.read(index)[1] for index in order])
 
 
+@pytest.mark.slow
 def test_all_loaders_agree_on_volumes_in_blocks_and_code_without_autopipe_has_no_such_order(tmp_path: Path) -> None:
     data = Windows(volumes(tmp_path, 3), size=(1, None, None))
     workload = ap.Workload(data=data, ops=[], batch_size=4, shuffle=ap.Blocks(mixed=2))
