@@ -183,7 +183,7 @@ def repeats(
     """
     assert isinstance(workload.data, WrappedData)
     data = workload.data.untouched()
-    workload = dataclasses.replace(workload, data=data)
+    workload = dataclasses.replace(workload, data=data, drop_remainder=False)  # every batch is looked at
     samples, as_it_is = options.samples, list[epochs.Epoch]()  # of the latter, two
     usual = list[Agreement]()  # the first is of the dataset as it is
 

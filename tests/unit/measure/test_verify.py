@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,6 +17,7 @@ from autopipe.measure.verify import _compare, _Epoch, repeats, verify
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import tables
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.workload import Workload
@@ -115,6 +118,27 @@ def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
     found = repeats(workload, [two, as_it_is], VerifyOptions(samples=9), Told()).agreements
     assert "no more than one" in str(found[0].message)
     assert (found[1].samples, found[1].message) == (9, None)
+
+
+class Short(keras.utils.PyDataset):
+    """Its last batch has fewer samples."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        rows = slice(4 * index, min(10, 4 * index + 4))
+        return DATA[rows], np.arange(12)[rows]
+
+
+@pytest.mark.slow
+def test_every_batch_of_a_dataset_is_looked_at_also_those_of_keras_own_processes() -> None:
+    workload = dataclasses.replace(wrap.wrap(Short(), model=None), drop_remainder=True)  # as a session has it
+    configs = [
+        PipelineConfig(loader=Wrapped(workers=1, use_multiprocessing=forks, max_queue_size=2), device_prefetch=0)
+        for forks in (True, False)
+    ]
+    assert [each.samples for each in repeats(workload, configs, VerifyOptions(), Told()).agreements] == [10, 10]
 
 
 def shuffled(cache: bool = False, calls: int = 1, order: str = "shuffled") -> Any:
