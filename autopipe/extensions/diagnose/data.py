@@ -55,8 +55,10 @@ def shared(data: Any) -> Iterator[str]:
 _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
 
 
-def begins_anew(data: Any, seen: Epochs | None = None) -> str | None:
-    """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known."""
+def begins_anew(data: Any, seen: Epochs | None = None, once: str = _ONE_ITERATOR) -> str | None:
+    """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known. `once`
+    says how an iterator of tf.data is made once for all.
+    """
     if seen is not None and seen.between_seconds > seen.first_batch_seconds and (name := epochs.hook(data)):
         return f"`{name}` runs while nothing trains. Let it order indices or paths, and read in `__getitem__`"
     if forks(data):
@@ -69,11 +71,11 @@ def begins_anew(data: Any, seen: Epochs | None = None) -> str | None:
     if not hasattr(data, "element_spec"):
         return None
     if (buffer := frameworks.shuffle_buffer(data)) is None:
-        return f"a new iterator is begun. {_ONE_ITERATOR}"
+        return f"a new iterator is begun. {once}"
     count, size = buffer
     held = "" if size is None else f", {machine.size_text(size)},"
     return (
-        f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {_ONE_ITERATOR}; a shuffle before "
+        f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {once}; a shuffle before "
         "the images are read holds only their paths"
     )
 

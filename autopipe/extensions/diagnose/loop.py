@@ -50,7 +50,9 @@ class Loop:
         self.clock, self.is_done, self.trains = StepClock(), False, False
         self._look, self._kind, self._asked, self._place = look, kind_of_data(data), asked_of(data), place
         self._workers = of_loader(data, "num_workers")
-        self._anew = begins_anew(data) if self._workers else None
+        of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
+        shuffles = hasattr(of, "element_spec") and frameworks.shuffle_buffer(of) is not None
+        self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
         self._images: int | None = None  # of the step that goes on
         self._batch_size = 1
@@ -137,6 +139,7 @@ class Loop:
         )
 
 
+_MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
 _AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
 _ONE_BY_ONE = (
     "each batch is the first of a new iterator, as by `next(iter(dataset))`, which opens the data and fills their "

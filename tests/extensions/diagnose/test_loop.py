@@ -351,6 +351,25 @@ def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
     assert told.epochs.count == 2
 
 
+def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told() -> None:
+    tf = pytest.importorskip("tensorflow")
+    shuffled = tf.data.Dataset.range(64).shuffle(48).batch(8)
+    loops = [Loop(Look(), data, "train.py:3") for data in (shuffled, iter(shuffled.take(2)), iter(shuffled.unbatch()))]
+    loops.append(Loop(Look(), tf.data.Dataset.range(64).batch(8), "train.py:4"))
+    told = []
+    for each in loops:
+        for _ in range(4):
+            each.pass_began()
+            for batch in (np.zeros(8), np.zeros(8)):
+                each.asked()
+                each.came(batch)
+        each.asked()
+        found = each.ended()
+        assert found is not None
+        told.append("buffer of 48 elements" in str(found.begins_anew))
+    assert told == [True, True, True, False]
+
+
 def test_an_iterator_that_is_made_for_each_batch_is_told() -> None:
     script = Trains()
     for _ in range(6):
