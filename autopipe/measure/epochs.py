@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError
@@ -40,7 +41,7 @@ _COPIED: Final = 0.25  # of the samples of an epoch, from which on workers are t
 _PROBED: Final = 6  # batches that are asked for, each before a first one is asked for again
 _SECONDS: Final = 10.0
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
-_BATCHES, _MIXED = 6, 0.75  # the fewest that tell; of the targets that a batch would hold by chance
+_BATCHES, MIXED = 6, 0.75  # the fewest that tell; of the targets that a batch would hold by chance
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
 LOST_CACHE: Final = (
@@ -233,23 +234,32 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
 
 def hardly_mixed(batches: Epoch) -> str | None:
     """Say that a batch holds far fewer targets than chance would give it, by some batches of an epoch, if so."""
-    ends = np.cumsum([len(batch) for batch in batches])
-    _, targets = np.unique([y for _, y in itertools.chain(*batches)], return_inverse=True)
-    if len(batches) < _BATCHES or not 1 < targets.max() + 1 <= len(targets) // 4:
+    if len(batches) < _BATCHES or (held := targets_held(batches)) is None:
         return None
-
-    def held(order: Any) -> float:
-        return float(np.mean([len(set(part.tolist())) for part in np.split(order, ends[:-1])]))
-
-    rng = np.random.default_rng(0)
-    here, chance = held(targets), np.mean([held(rng.permutation(targets)) for _ in range(8)])
-    if here > _MIXED * chance:
+    here, chance = (float(np.mean(each)) for each in held)
+    if here > MIXED * chance:
         return None
     return (
         f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: the data are sorted by y, "
         "and to shuffle batches, or a small buffer, mixes neighbours only. Shuffle the whole list, of paths and "
         "labels, before they are read"
     )
+
+
+def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """Return how many different targets each part of some samples holds, and how many it would hold by chance; None if
+    the samples have one target, or most have one of their own.
+    """
+    ends = np.cumsum([len(part) for part in parts])[:-1]
+    _, targets = np.unique([y for _, y in itertools.chain(*parts)], return_inverse=True)
+    if not len(targets) or not 1 < targets.max() + 1 <= len(targets) // 4:
+        return None
+
+    def held(order: Any) -> NDArray[Any]:
+        return np.array([len(set(part.tolist())) for part in np.split(order, ends)])
+
+    rng = np.random.default_rng(0)
+    return held(targets), np.mean([held(rng.permutation(targets)) for _ in range(8)], axis=0)
 
 
 def hook(dataset: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from autopipe.measure.epochs import ANOTHER_Y, UNLIKE, copies, hardly_mixed, leaves
+from autopipe.measure.epochs import ANOTHER_Y, MIXED, UNLIKE, copies, hardly_mixed, leaves, targets_held
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x and of y."""
@@ -89,6 +89,7 @@ class Samples:
         yield from self.other_targets()
         yield from self.same_order()
         yield from self.hardly_mixed()
+        yield from self.few_targets()
 
     def leaks(self) -> Iterator[str]:
         trained = {x for batches in self._epochs for batch in batches for x, _ in batch}
@@ -152,6 +153,18 @@ class Samples:
         """Tell of data that are sorted by y, in the epoch of which most was looked at."""
         if (said := hardly_mixed(max(self._epochs, key=len, default=[]))) is not None:
             yield f"{said[0].upper()}{said[1:]}."
+
+    def few_targets(self) -> Iterator[str]:
+        """Tell of a validation that has far fewer targets than if it had been drawn from all samples."""
+        whole = [tuple(itertools.chain(*batches)) for batches in self._validations if batches and all(batches)]
+        trained = tuple(itertools.chain(*max(self._epochs, key=len, default=[])))
+        held = targets_held([whole[0], trained]) if whole else None
+        if held is not None and held[0][0] <= MIXED * held[1][0]:
+            yield (
+                f"The validation has {held[0][0]} different y, but {held[1][0]:.1f} if it were drawn from all samples. "
+                "`validation_split` takes the last samples as they stand: of sorted data those of the last classes, "
+                "which are trained on less or not at all. Shuffle x and y together, then split."
+            )
 
 
 def _are_others(one: Sequence[Sample], other: Sequence[Sample]) -> bool:

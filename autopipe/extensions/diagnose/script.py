@@ -137,6 +137,6 @@ def _nothing(script: Path, status: int, hints: Sequence[str]) -> NothingMeasured
     return NothingMeasuredError(
         f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process, "
         "nor a loop over a PyDataset, tf.data, Grain or a DataLoader.",
-        hint="Loops over other data, tf_keras and child processes are not watched. In your own code: "
+        hint="`predict`, loops over other data, tf_keras and child processes are not watched. In your own code: "
         "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -48,6 +49,20 @@ def test_validations_that_share_no_sample_are_told(step: int, change: float, sai
         rows = slice(number * step, number * step + 16)
         assert len(list(found.validated([(X[rows] + number * change, targets[rows])]))) == 1
     assert [each.startswith("Each of 3 validations had other samples") for each in found.said()] == [True] * said
+
+
+@pytest.mark.parametrize(("is_sorted", "is_whole"), [(True, True), (False, True), (True, False)])
+def test_a_validation_of_the_last_classes_of_sorted_data_is_told(is_sorted: bool, is_whole: bool) -> None:
+    y, order = np.sort(Y % 4) if is_sorted else Y % 4, np.random.default_rng(0).permutation(48)
+    now = itertools.count()
+    found = Samples(clock=lambda: 0.0 if is_whole else next(now))  # else a look takes as long as all else
+    found.epoch_began()
+    for begin in range(0, 48, 8):
+        rows = order[begin : begin + 8]
+        found.trained((X[rows], y[rows]))
+    found.validation_began()
+    assert len(list(found.validated(iter([(X[48:56], y[48:56]), (X[56:], y[56:])])))) == 2
+    assert ["The validation has 1 different y" in each for each in found.said()] == [True] * (is_sorted and is_whole)
 
 
 def test_a_single_equal_sample_is_no_leak() -> None:
