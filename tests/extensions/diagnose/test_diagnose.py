@@ -325,6 +325,34 @@ model.fit(Files({arguments}), shuffle=False)
     assert all(each in hint for each in named)
 
 
+def test_files_are_not_called_damaged_if_none_can_be_opened_any_more(tmp_path: Path) -> None:
+    script = f"""{HEAD.replace("*augmentation, ", "")}
+import cv2
+
+class Files(keras.utils.PyDataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        cv2.imread(self.paths[index])
+        while index == 3:
+            self.opened.append(open(self.paths[0]))
+        return x[:8], y[:8]
+
+data = Files()
+data.paths, data.opened = [f"{{number}}.png" for number in range(4)], []
+for path in data.paths:
+    cv2.imwrite(path, np.zeros((4, 4, 3), "uint8"))
+model.fit(data, shuffle=False)
+"""
+    (tmp_path / "train.py").write_text(script)
+    done = run(tmp_path, "train.py")
+    assert done.returncode == 3
+    hint = done.stderr.partition("hint:")[2]
+    assert "ulimit -n" in hint
+    assert "cannot be decoded" not in hint
+
+
 def test_a_batch_without_samples_that_ends_a_fit_is_named(tmp_path: Path) -> None:
     script = f"""{HEAD.replace("*augmentation, ", "")}
 class Files(keras.utils.PyDataset):
