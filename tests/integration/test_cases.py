@@ -88,6 +88,31 @@ class Slow(Data):
         return images
 """
 CASES = {
+    "a lock that was held when workers were forked": Case(
+        "diagnose",
+        """
+import threading
+
+lock, held = threading.Lock(), threading.Event()
+
+def hold():
+    with lock:
+        held.set()
+        threading.Event().wait()
+
+class Locked(Data):
+    def changed(self, images):
+        with lock:  # hangs
+            return images
+
+dataset = Locked(workers=2, use_multiprocessing=True)
+if __name__ == "__main__":
+    threading.Thread(target=hold, daemon=True).start()
+    held.wait()
+""",
+        ["worker processes wait at case.py", "`with lock:  # hangs`", "nobody gives it back in the forked process"],
+        status=3,
+    ),
     "an import that binds the process to one core": Case(
         "measure --time 1s",
         """
@@ -97,6 +122,19 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 dataset = Data()
 """,
         ["`os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})` bound this process to 1 of its", "gives them back"],
+    ),
+    "library threads in each worker": Case(
+        "diagnose",
+        """
+class Turned(Data):
+    def changed(self, images):
+        cv2.setNumThreads(640)
+        cv2.GaussianBlur(np.zeros((1000, 1000), "float32"), (31, 31), 3)
+        return images
+
+dataset = Turned(workers=2, use_multiprocessing=True)
+""",
+        ["`cv2.setNumThreads(640)` sets OpenCV's threads to 640"],
     ),
     "workers that begin anew in short epochs": Case(
         "diagnose",
@@ -108,6 +146,28 @@ class Short(Data):
 dataset = Short(workers=2, use_multiprocessing=True)
 """,
         ["Keras's worker processes begin anew in each epoch"],
+    ),
+    "a slow validation behind a fast training": Case(
+        "diagnose",
+        SLOW.replace("0.05", "0.2"),
+        ["of an epoch is validation, which waits for its data", "threading.Event().wait(0.2)  # a disk"],
+        ["% of the time waits for data"],
+        end="build_model().fit(x, y, batch_size=8, epochs=200, validation_data=Slow(), verbose=0)",
+    ),
+    "a dataset that keeps what it has read": Case(
+        "verify",
+        """
+class Remembering(Data):
+    def __init__(self, **knobs):
+        super().__init__(**knobs)
+        self.seen = {}
+
+    def changed(self, images):
+        return self.seen.setdefault(images.tobytes(), images)
+
+dataset = Remembering(workers=2, use_multiprocessing=True)
+""",
+        ["`Remembering.seen` grows with the batches"],
     ),
     "a seed for all that makes every epoch alike": Case(
         "verify",
@@ -124,6 +184,35 @@ dataset = make
         ["made with the same random numbers", "`keras.utils.set_random_seed`"],
         status=1,
         backend="tensorflow",
+    ),
+    "a split behind a shuffle": Case(
+        "verify",
+        TF
+        + """
+def make(prefetch=2):
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96).take(72).batch(8).prefetch(prefetch)
+
+dataset = make
+""",
+        ["reshuffle_each_iteration=False", "samples that the first had not"],
+        status=1,
+        backend="tensorflow",
+    ),
+    "an endless dataset without steps": Case(
+        "verify",
+        """
+class Endless(keras.utils.PyDataset):
+    @property
+    def num_batches(self):
+        return None
+
+    def __getitem__(self, index):
+        return x[:8], y[:8]
+
+dataset = Endless()
+""",
+        ["steps="],
+        status=2,
     ),
     "files of sixteen bits": Case(
         "verify --files",
@@ -147,6 +236,32 @@ dataset = make
         end="",
         name="moved",
     ),
+    "a folder with files that are no images": Case(
+        "verify --files",
+        "import os\n"
+        + FILES.replace(
+            "MAKE",
+            """cv2.imwrite(f"photos/{kind}/{number}.png", np.zeros((9, 9, 3), "uint8"))
+    with open(f"photos/{kind}/page.jpg", "w") as file:
+        file.write("<!DOCTYPE html><title>404 Not Found</title>" * (kind == "b"))""",
+        ),
+        ["2 cannot be used", "photos/a/page.jpg` is empty", "photos/b/page.jpg"],
+        status=1,
+        end="",
+        name="moved",
+    ),
+    "a loop of one's own over a dataset with workers": Case(
+        "diagnose",
+        SLOW
+        + """
+model, dataset = build_model(), Slow(workers=2, use_multiprocessing=True)
+for _ in range(200):
+    for index in range(len(dataset)):
+        model.train_on_batch(*dataset[index])  # read
+""",
+        ["case.py:", "only `fit` does", "% of the time waits for data", "workers=2, use_multiprocessing=True"],
+        end="",
+    ),
     "a loop of JAX behind a look at a batch": Case(
         "diagnose",
         SLOW
@@ -161,6 +276,26 @@ while True:
         step(weights, dataset[index][0])  # read
 """,
         ["case.py:", "% of the time waits for data", "threading.Event().wait(0.05)  # a disk"],
+        end="",
+    ),
+    "a loop of JAX over reads of its own": Case(
+        "diagnose",
+        """
+import threading
+
+import jax
+
+
+def load():
+    threading.Event().wait(0.05)  # a disk
+    return x[:8]
+
+step = jax.jit(jax.grad(lambda weights, x: ((x.mean((1, 2)) @ weights) ** 2).mean()))
+while True:
+    step(np.ones(3), load())
+""",
+        ["threading.Event().wait(0.05)  # a disk", "ap.watch"],
+        status=3,
         end="",
     ),
     "a strategy, mixed precision and no end": Case(
@@ -381,6 +516,44 @@ dataset = Noisy(workers=2, use_multiprocessing=True)
         ["no random numbers repeat"],
         status=1,
         wrapped='parameters={"workers": [2]}',
+    ),
+    "a batch that sets the size of the next": Case(
+        "verify",
+        """
+class Shrinking(Data):
+    size = 8
+
+    def __len__(self):
+        return 13
+
+    def __getitem__(self, index):
+        if index == 12:
+            self.size = 4
+        rows = slice(7 * index, 7 * index + self.size)
+        return x[rows], y[rows]
+
+dataset = Shrinking()
+""",
+        ["`Shrinking[0]`", "`Shrinking[12]`", "`size`"],
+        status=1,
+    ),
+    "an endless dataset with steps": Case(
+        "verify",
+        """
+class Endless(keras.utils.PyDataset):
+    @property
+    def num_batches(self):
+        return None
+
+    def __getitem__(self, index):
+        rows = np.random.default_rng(index).integers(0, 96, 8)
+        return x[rows], y[rows]
+
+dataset = Endless()
+""",
+        ["34 of its 48 samples are distinct"],
+        ["fault"],
+        wrapped="steps=6",
     ),
     "workers that wait, in short epochs": Case(
         "diagnose",
