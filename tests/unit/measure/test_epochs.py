@@ -506,12 +506,16 @@ def test_a_shuffle_that_mixes_only_neighbours_of_sorted_data_is_a_note(buffer: i
 def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
     dataset: Callable[[], Any], share: str | None
 ) -> None:
-    iterator = iter(dataset())
-    for _ in range(100):
-        next(iterator)
-    said = epochs.thrown_away(iterator)
-    assert (said is None) == (share is None)
-    assert share is None or re.search(f"throws away {share} of the samples", str(said))
+    def said() -> str | None:
+        iterator = iter(dataset())
+        for _ in range(100):
+            next(iterator)
+        return epochs.thrown_away(iterator)
+
+    if share is None:  # where the machine stands still, a step that costs nothing takes long
+        assert None in (said() for _ in range(5))
+    else:
+        assert re.search(f"throws away {share} of the samples", str(said()))
 
 
 def within(**named: Any) -> Any:
@@ -533,10 +537,13 @@ def within(**named: Any) -> Any:
     ids=["one", "several", "one by number", "cheap", "several files", "one file", "cheap files"],
 )
 def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
-    iterator = iter(dataset())
-    for _ in range(100):
-        next(iterator)
-    assert (epochs.one_by_one(iterator) is not None) == said
+    def is_told() -> bool:
+        iterator = iter(dataset())
+        for _ in range(100):
+            next(iterator)
+        return epochs.one_by_one(iterator) is not None
+
+    assert is_told() if said else False in (is_told() for _ in range(5))  # a machine may stand still
 
 
 @pytest.mark.slow
