@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import AutopipeError
 from autopipe.measure import randomness
+from autopipe.measure.randomness import SHAPE_BYTES
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import copied, forks, has_batches, has_index, race_of_workers
 from autopipe.pipeline.wrap import WrappedData
@@ -177,8 +178,8 @@ def _no_pass(first: Epoch, second: Epoch, found: Findings, *, is_sure: bool) -> 
 def _another_y(first: Epoch, second: Epoch, found: Findings) -> None:
     targets = collections.defaultdict[bytes, set[bytes]](set)
     for x, y in itertools.chain(*first):
-        targets[x].add(y)
-    later = dict(itertools.chain(*second))
+        targets[x + y[:SHAPE_BYTES]].add(y)  # y that is padded as far as its batch needs is another in each
+    later = {x + y[:SHAPE_BYTES]: y for x, y in itertools.chain(*second)}
     shared = [x for x in later if len(targets.get(x, ())) == 1]
     changed = sum(later[x] not in targets[x] for x in shared)
     if changed > max(1, ANOTHER_Y * len(shared)):
@@ -204,7 +205,7 @@ def _other_samples(
             "shuffle(..., reshuffle_each_iteration=False) before the split"
         )
         return
-    if found.hidden:
+    if found.hidden or len({x[:SHAPE_BYTES] for x in _xs(first)}) > 1:  # padding makes other samples, too
         return
     why = "" if is_sure else ", or random changes make other samples of them"
     found.notes.append(
@@ -248,11 +249,12 @@ def hardly_mixed(batches: Epoch) -> str | None:
 
 def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Return how many different targets each part of some samples holds, and how many it would hold by chance; None if
-    the samples have one target, or most have one of their own.
+    the samples have one target, or most have one of their own, or padding makes several of one.
     """
     ends = np.cumsum([len(part) for part in parts])[:-1]
-    _, targets = np.unique([y for _, y in itertools.chain(*parts)], return_inverse=True)
-    if not len(targets) or not 1 < targets.max() + 1 <= len(targets) // 4:
+    every = [y for _, y in itertools.chain(*parts)]
+    _, targets = np.unique(every, return_inverse=True)
+    if len({y[:SHAPE_BYTES] for y in every}) != 1 or not 1 < targets.max() + 1 <= len(targets) // 4:
         return None
 
     def held(order: Any) -> NDArray[Any]:

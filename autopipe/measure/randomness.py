@@ -41,6 +41,7 @@ from autopipe.workload.sample import leaves
 Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 """Batches, each as the digests of its samples."""
 
+SHAPE_BYTES: Final = 4
 _ENOUGH: Final = 24  # batches to compare, at least
 _ROWS: Final = 8  # samples in a batch that a loader is asked for
 _UNLIKELY: Final = 1e-4  # probability of a false alarm
@@ -54,13 +55,19 @@ _REMEDY_OF_OPS: Final = (
 
 
 def digests(batch: Iterable[Any]) -> tuple[bytes, ...]:
-    """Return a digest of each sample of a batch, over all its parts."""
+    """Return a digest of each sample of a batch, over all its parts. It begins with that of their shapes."""
     parts = [np.asarray(part) for slot in batch for part in leaves(slot) if part is not None]
     made = [hashlib.blake2b(digest_size=16) for _ in parts[0]]
     for part in parts:
         for sample, row in zip(made, part, strict=True):
             sample.update(np.ascontiguousarray(row).tobytes())
-    return tuple(sample.digest() for sample in made)
+    shapes = shape_digest(parts)
+    return tuple(shapes + sample.digest() for sample in made)
+
+
+def shape_digest(parts: Iterable[Any]) -> bytes:
+    """Return a digest, of SHAPE_BYTES, of the shapes that samples of a batch have: padding gives one sample several."""
+    return hashlib.blake2b(repr([part.shape[1:] for part in parts]).encode(), digest_size=SHAPE_BYTES).digest()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from autopipe.measure.epochs import ANOTHER_Y, MIXED, UNLIKE, copies, hardly_mixed, leaves, targets_held
+from autopipe.measure.randomness import SHAPE_BYTES, shape_digest
 
 Sample: TypeAlias = tuple[bytes, bytes]
 """Digests of x and of y."""
@@ -125,7 +126,8 @@ class Samples:
         known, changed, again = dict[bytes, bytes](), 0, 0
         for epoch in ([*itertools.chain(*batches)] for batches in self._epochs):
             count = collections.Counter(x for x, _ in epoch)
-            once = {x: y for x, y in epoch if count[x] == 1}  # equal samples, such as blank ones, have any y
+            # Equal samples, such as blank ones, have any y. One that is padded as its batch needs has several shapes.
+            once = {x + y[:SHAPE_BYTES]: y for x, y in epoch if count[x] == 1}
             shared = known.keys() & once.keys()
             again, changed = again + len(shared), changed + sum(known[x] != once[x] for x in shared)
             known |= once
@@ -180,10 +182,10 @@ def _samples(batch: Any) -> tuple[Sample, ...]:
 
 
 def _digests(slots: Sequence[Any]) -> list[bytes]:
-    """Return a digest of each sample of some slots, over values at the same places of all."""
+    """Return digests of the samples of some slots, over values at the same places of all, behind their shapes' own."""
     made = list[Any]()
-    for part in itertools.chain(*map(leaves, slots)):
-        array = np.asarray(part)
+    arrays = [np.asarray(part) for part in itertools.chain(*map(leaves, slots))]
+    for array in arrays:
         if array.dtype.hasobject:
             raise TypeError(array.dtype)
         rows = array.reshape(len(array), -1)
@@ -192,4 +194,5 @@ def _digests(slots: Sequence[Any]) -> list[bytes]:
         made = made or [hashlib.blake2b(digest_size=16) for _ in rows]
         for digest, row in zip(made, rows, strict=True):
             digest.update(np.ascontiguousarray(row).tobytes())
-    return [digest.digest() for digest in made]
+    shapes = shape_digest(arrays)
+    return [shapes + digest.digest() for digest in made]

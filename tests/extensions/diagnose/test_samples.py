@@ -74,6 +74,16 @@ def test_targets_that_are_shuffled_apart_are_told() -> None:
     assert "of 128 samples that came again had another y" in said
 
 
+def test_targets_that_are_padded_as_far_as_their_batch_needs_are_the_same() -> None:
+    found = Samples(clock=lambda: 0.0)
+    for order in orders(3):
+        found.epoch_began()
+        for rows in order.reshape(-1, 8):
+            values = np.arange(1 + max(Y[rows] % 5))
+            found.trained((X[rows], np.where(values <= Y[rows, None] % 5, Y[rows, None] + 1, 0)))
+    assert list(found.said()) == []
+
+
 def test_blank_samples_with_several_targets_are_none() -> None:
     x = np.zeros_like(X)
     assert seen([(x, Y[order]) for order in orders(2)]) == []

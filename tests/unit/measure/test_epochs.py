@@ -93,6 +93,13 @@ def together() -> Any:
     return tf.data.Dataset.zip((images, masks)).shuffle(COUNT).map(lambda x, y: (flipped(x, y)[0], y)).batch(BATCH)
 
 
+def padded(change: Callable[[Any], Any] = lambda y: y) -> Any:
+    """Return samples with 1 to 5 values of y each, filled up to the most that their batch has."""
+    numbers = tf.data.Dataset.range(COUNT).shuffle(COUNT)
+    made = numbers.map(lambda i: (tf.gather(X, i), tf.fill([1 + i % 5], change(tf.cast(i, tf.float32) + 1))))
+    return made.padded_batch(BATCH, padded_shapes=(X.shape[1:], [None]))
+
+
 def mixed_by_chance() -> Any:
     parts = [tensors().filter(lambda _, y, kind=kind: y == kind).repeat() for kind in range(3)]
     return tf.data.Dataset.sample_from_datasets(parts, [0.5, 0.25, 0.25]).map(flipped).batch(BATCH).take(12)
@@ -273,12 +280,24 @@ def generator_of_items() -> Iterator[Any]:
     return (items[index] for index in range(len(items)))
 
 
+def test_padding_does_not_make_few_targets_look_sorted() -> None:
+    rng, epoch = np.random.default_rng(0), list[tuple[epochs.Sample, ...]]()
+    for width in sorted([*range(5)] * 8):
+        labels = rng.integers(1, 3, 8)
+        epoch.append(epochs.samples((rng.random((8, 3)), np.pad(labels[:, None], ((0, 0), (0, width))))))
+    assert epochs.hardly_mixed(epoch) is None
+
+
 FAULTS: dict[str, tuple[Any, str]] = {
     "a training part behind a shuffle": (training_part, "samples that the first had not"),
     "a validation part of batches behind a shuffle": (validation_part, "samples that the first had not"),
     "a shard behind a shuffle": (split_by_shards, "samples that the first had not"),
     "images and masks that are shuffled apart": (apart, "another y in the second epoch"),
     "the same, with random changes": (lambda: apart(lambda x: flipped(x, 0)[0]), "another y in the second epoch"),
+    "padded targets that are drawn anew": (
+        lambda: padded(lambda y: tf.random.uniform([])),
+        "have another y in the second epoch",
+    ),
     "numbers of Python that are drawn once": (lambda: tensors().map(by_python).batch(BATCH), "`by_python` ("),
     "numbers of a generator that are drawn once": (by_a_generator, "only once, to trace it"),
     "targets that are drawn anew": (Drawn(), "48 of 48 samples have another y"),
@@ -306,6 +325,7 @@ SOUND: dict[str, Any] = {
     "a part of what is repeated": part_of_a_repeated_one,
     "whole batches only": whole_batches,
     "images and masks that are shuffled together": together,
+    "targets that are padded as far as their batch needs": padded,
     "a PyDataset with random changes": Noisy(),
     "a PyDataset that remembers": Memo(),
     "a PyDataset that opens its file late": OpenedLate(),
