@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import autopipe as ap
 from autopipe.errors import LoaderError, ModelError, OpError
@@ -70,6 +71,29 @@ def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch
     assert same_weights(trainer.model, by_keras(3, batch_size))
     trainer.fit(epochs=1, verbose=0)  # goes on with the next epoch
     assert same_weights(trainer.model, by_keras(4, batch_size))
+
+
+class Late(keras.Model):
+    """Makes its variables from the first batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = keras.layers.Dense(3, kernel_initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return self.last(keras.ops.mean(x, axis=(1, 2)))
+
+
+def test_a_model_of_the_users_own_strategy_gets_its_variables_there() -> None:
+    models_of = list[keras.Model]()
+    for scope in (contextlib.nullcontext(), tf.distribute.MirroredStrategy(["CPU:0"]).scope()):
+        with scope:
+            model = Late()
+            model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        with ap.Trainer(model, loader()) as trainer:
+            trainer.fit(epochs=2, verbose=0)
+        models_of.append(model)
+    assert same_weights(*models_of)
 
 
 def test_initial_epoch_says_which_epoch_of_the_data_comes_next() -> None:
