@@ -291,10 +291,16 @@ class Table:
         looked, missing = self._paths.missing()
         if missing:
             shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])
-            slashes = " Write `/` for the `\\` between folders." if "\\" in self._paths.text(missing[0]) else ""
+            first, root = self._paths.text(missing[0]), os.fsdecode(self._paths.root)
+            hint = f"Relative paths start at `{root}`; pass another as root=."
+            if not first.startswith(root):
+                hint = "root= changes relative paths only: if a folder was moved, write the paths relative to it."
+            if len(missing) < looked:
+                hint = f"Remove these rows, or bring the files back. {hint}"
+            slashes = " Write `/` for the `\\` between folders." if "\\" in first else ""
             raise DataError(
                 f"`{self._csv}` must name images that exist, but {len(missing)} of {looked} are missing: {shown}.",
-                hint=f"Relative paths start at `{os.fsdecode(self._paths.root)}`; pass another as root=.{slashes}",
+                hint=f"{hint}{slashes}",
             )
 
 

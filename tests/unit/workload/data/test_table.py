@@ -133,6 +133,16 @@ def test_paths_may_be_absolute_or_start_at_another_root(folder: Path, tmp_path: 
     assert read_all(data) == [(b"sub/3.jpg", 1), (b"1.jpg", 2)]
 
 
+def test_another_root_is_advised_only_where_it_helps(folder: Path) -> None:
+    hints = []
+    for rows in ("4.jpg,1\n", "/was/there/1.jpg,1\n", "1.jpg,1\n4.jpg,1\n"):
+        with pytest.raises(DataError) as raised:
+            table(folder, f"path,label\n{rows}")
+        hints.append(str(raised.value.hint))
+    assert ["another as root=" in hint for hint in hints] == [True, False, True]
+    assert ["Remove" in hint for hint in hints] == [False, False, True]
+
+
 def test_a_separator_in_a_quoted_text_moves_no_cells(folder: Path) -> None:
     quoted = table(folder, 'path,seen,label\n1.jpg,a dog,3,\n2.jpg,"a cat, asleep",7\n')
     assert read_all(quoted) == [(b"1.jpg", 3), (b"2.jpg", 7)]
