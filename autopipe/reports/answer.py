@@ -41,14 +41,16 @@ class Answer(Generic[Figures]):
         return files.replace_text(path, f"{self}\n", usual="answer.txt")
 
     def __repr__(self) -> str:
-        console = Console(file=io.StringIO(), width=_width(), markup=False, emoji=False, record=True)
-        console.print(self.shown, soft_wrap=True, highlight=False)
-        return "\n".join(line.rstrip() for line in console.export_text().splitlines())
+        return "\n".join(line.rstrip() for line in self._printed(_width()).export_text().splitlines())
 
     def _repr_html_(self) -> str:
-        console = Console(file=io.StringIO(), width=120, markup=False, emoji=False, record=True)
+        return self._printed(120).export_html(inline_styles=True, code_format=_FORMAT)
+
+    def _printed(self, width: int) -> Console:
+        # In a notebook, Rich would show what is printed here as well.
+        console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, record=True, force_jupyter=False)
         console.print(self.shown, soft_wrap=True, highlight=False)
-        return console.export_html(inline_styles=True, code_format=_FORMAT)
+        return console
 
 
 def _width() -> int:

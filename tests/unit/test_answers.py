@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import rich.console
+import rich.jupyter
 
 import autopipe as ap
 from autopipe.api import request
@@ -44,6 +46,16 @@ def test_a_signature_shows_the_type_and_the_default_of_each_option() -> None:
 def test_a_function_stays_one_if_the_package_of_its_name_is_imported() -> None:
     importlib.import_module("autopipe.measure")
     assert inspect.isfunction(ap.measure)
+
+
+def test_making_an_answers_text_shows_nothing_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[object]()
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    monkeypatch.setattr(rich.jupyter, "display", lambda *what: shown.append(what))
+    answer = Answer(figures={"a": 1}, shown="a line")
+    assert "a line" in repr(answer)
+    assert "a line" in answer._repr_html_()
+    assert shown == []
 
 
 def test_a_duration_and_a_size_are_numbers_or_texts() -> None:
