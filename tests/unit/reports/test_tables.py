@@ -24,8 +24,10 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, terminal, wording
+from autopipe.search.result import Contest
 from autopipe.values import Estimate
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes import profiles
 from tests.fakes.measurements import measurement
 from tests.fakes.reports import Approved, printed
 
@@ -223,3 +225,15 @@ def test_what_was_used_is_said_as_far_as_it_is_known() -> None:
     assert wording.resources(used) == f"CPU 150 % (one core is 100), {gpu}"
     assert wording.resources(used, cores=2.0) == f"1.5 of 2 cores, {gpu}"
     assert wording.resources(Resources()) == ""
+
+
+@pytest.mark.parametrize(("low", "proved"), [(1.1, True), (0.9, False), (None, False)])
+def test_a_gain_that_no_rounds_decide_is_not_shown_as_proved(low: float | None, proved: bool) -> None:
+    rival = profiles.baseline("keras", 400.0)
+    contest = (
+        None if low is None else Contest(key=rival.key, config=rival.config, ratio=2.5, low=low, high=9.0, pairs=6)
+    )
+    kept = profiles.profile(baselines=(rival,), contests=() if contest is None else (contest,))
+    text = printed(tables.profiles(profiles.artifact(kept), kept, None, here=kept.hardware, now=profiles.NOON))
+    assert "2.5x keras" in text
+    assert ("not proved" not in text) is proved
