@@ -296,13 +296,13 @@ def _sizes(workload: Workload) -> Iterator[int]:
 
 
 def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
-    """Compare versions to the second number: bug fixes do not change speed."""
+    """Compare versions to the second number: bug fixes do not change speed, nor does what was not there at the tune."""
     pairs = {
         "operating system": (known.system, here.system),
         "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
         "Python": (_minor(known.python), _minor(here.python)),
     }
-    for name in sorted(known.packages.keys() | here.packages.keys()):
+    for name in sorted(known.packages):
         pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
     return tuple(filter(None, (_difference(name, *pair) for name, pair in pairs.items())))
 

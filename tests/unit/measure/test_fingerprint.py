@@ -69,7 +69,6 @@ def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() ->
     assert MatchLevel.SAME is match.level
     assert list(map(str, match.software)) == [
         "GPU driver: none there, 570.1 here",
-        "optuna: none there, 4.9 here",
         "tensorflow: 2.21 there, 2.22 here",
     ]
 
