@@ -13,7 +13,7 @@ import datetime
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, Unpack
 
 from autopipe.api import request
@@ -27,6 +27,7 @@ from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import FEWEST_PAIRS
+from autopipe.measure.trial import protocol
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
@@ -197,6 +198,7 @@ def run(
             return Retuned(checked=checked, would=True)
         if checked is not None and checked.holds:
             return Retuned(checked=checked, profile=_renewed(stored, former, here), kept=True)
+        _tell_why(watcher, checked)
         same = is_for_this and match.level is MatchLevel.SAME
         config = next(pick.readable([former.winner.config]), None) if same else None
         settings = _of_study(
@@ -206,11 +208,16 @@ def run(
         found, settings = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
     profile = codegen.profile_of(found.result, described, here, settings, retune=True)
     kept = config is not None and (profile is None or profile.winner.key == config.key())
-    converted = False
     if profile is not None:
         _written(stored, profile)
-        converted = fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
+    converted = profile is not None and fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
     return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
+
+
+def _tell_why(watcher: Watcher, checked: Result | None) -> None:
+    """Tell of a check that lets a search begin, if it has measured anything."""
+    if checked is not None and checked.rows:
+        watcher.on_trial(protocol.Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
 
 
 def _of_study(
@@ -268,6 +275,8 @@ _ALONE: JsonObject = {"model_only": True, "again": True}
 _BEHIND: Final = 0.9  # of the winner's rate: what makes less in a round does not run again
 _LONG_SECONDS: Final = 20.0
 """No further round begins that would last longer; with slow steps the first round has to be enough."""
+_DOUBTFUL_SECONDS: Final = 60.0
+"""The same, as long as what was measured speaks against the profile: other programs may have disturbed a round."""
 
 
 def check(
@@ -356,24 +365,30 @@ def check_with(
         runners = [processes.of(each) for each in configs]
         for each in runners[1:]:
             each.start()  # nothing is measured beside an import; a failure happens again in its trial
-        return drift.with_rates(result, profile, _rates(configs, runners))
+        judged = result
+        for rates, seconds in _rates(configs, runners):
+            judged = drift.with_rates(result, profile, rates)
+            if seconds >= (_DOUBTFUL_SECONDS if judged.verdict is Verdict.DRIFTED else _LONG_SECONDS):
+                break
+        return judged
 
 
-def _rates(configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner]) -> Rates:
+def _rates(configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner]) -> Iterator[tuple[Rates, float]]:
     """Measure the model alone, the first of these configurations and the others by turns, each by its runner, so that
-    a change of the machine's speed affects all.
+    a change of the machine's speed affects all. Yield the rates after each round, and the seconds that all have taken
+    once another has run.
     """
-    began, took, rounds = time.monotonic(), 0.0, list[tuple[Estimate, Estimate]]()
+    began, rounds = time.monotonic(), list[tuple[Estimate, Estimate]]()
     rivals: dict[str, list[Estimate]] = {}
     running = list(zip(configs[1:], runners[1:], strict=True))
-    while len(rounds) < FEWEST_PAIRS and (not rounds or time.monotonic() - began + took < _LONG_SECONDS):
+    while len(rounds) < FEWEST_PAIRS:
         at = time.monotonic()
         try:
             rounds.append(_round(runners[0], configs[0]))
         except NothingMeasuredError:  # after a temporary failure, the first round is still valid
             if not rounds:
                 raise
-            break
+            return
         for pair in list(running):
             answer = pair[1].measure(pair[0], _TRIAL)
             rate = None if isinstance(answer, TrialFailure) else answer.images_per_second
@@ -381,8 +396,8 @@ def _rates(configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner]) ->
                 rivals.setdefault(pair[0].short(), []).append(rate)
             if rate is None or rate.high < _BEHIND * rounds[-1][0].value:
                 running.remove(pair)
-        took = time.monotonic() - at
-    return Rates.by_turns(rounds, rivals)
+        now = time.monotonic()
+        yield Rates.by_turns(rounds, rivals), now - began + now - at
 
 
 def _round(runner: TrialRunner, config: PipelineConfig) -> tuple[Estimate, Estimate]:

@@ -354,6 +354,13 @@ def test_a_model_that_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatc
     assert machine.asked == ["model", "pipeline"]
 
 
+def test_a_round_that_speaks_against_the_profile_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retuning, "_LONG_SECONDS", 0.0)
+    disturbed, drifted = Machine([(1.0, 0.5), (1.0, 1.0), (1.0, 1.0)]), Machine([(1.0, 0.5)] * 3)
+    assert [measured(each).verdict for each in (disturbed, drifted)] == [Verdict.FITS, Verdict.DRIFTED]
+    assert drifted.asked == ["model", "pipeline"] * 3
+
+
 def test_a_round_that_fails_after_the_first_takes_nothing_from_it() -> None:
     class Failing(Machine):
         def measure(self, *arguments: Any) -> Any:
