@@ -196,7 +196,7 @@ def built(model: Any, batch: Any) -> Iterator[None]:
     if traced or vars(model).get(names[0]) is _nothing:
         yield  # is traced from the first batch, which is trained, too; or is built by a `fit` in which a callback asks
         return
-    _attribute("keras", model, names[keras.backend.backend() == "tensorflow"])(data_batch=batch)  # in its own scope
+    _attribute("keras", model, names[1 if keras.backend.backend() == "tensorflow" else 0])(data_batch=batch)
     for name in names:
         setattr(model, name, _nothing)
     try:
