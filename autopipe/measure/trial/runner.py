@@ -288,7 +288,8 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
             hint = hint or _OF_AN_OP
     else:
         message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
-        message, hint = "\n".join([message, *users_lines(error)]), errors.hint_of_workers(error)
+        lines = users_lines(error, or_any=not str(error))  # an `assert` of a library tells nothing else
+        message, hint = "\n".join([message, *lines]), errors.hint_of_workers(error)
         hint = _hint_of_outputs(error) or hint
     if len(message) > _MESSAGE_LIMIT:
         message = f"{message[: _MESSAGE_LIMIT - 1]}…"

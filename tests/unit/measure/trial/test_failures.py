@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import queue
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,15 @@ def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
     )
     assert failure.message.splitlines()[0] == "RuntimeError: no weights"
     assert failure.message.splitlines()[-1] == ("  train.py, line 2, in run: raise RuntimeError('no weights')")
+
+
+def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
+    with pytest.raises(queue.Empty) as raised:
+        queue.Queue[int]().get_nowait()
+    stack = raised.value.__traceback__
+    assert stack is not None
+    failure = failure_of(raised.value.with_traceback(stack.tb_next), Phase.BUILD)  # without the line above
+    assert re.fullmatch(r"Empty\n  queue.py, line \d+, in get: raise Empty", failure.message)
 
 
 @pytest.mark.parametrize(
