@@ -172,12 +172,19 @@ def worker_failure(error: BaseException) -> AutopipeError:
     """Return the consumer's error for a failed worker: `error` itself, if autopipe raised it on purpose."""
     if isinstance(error, AutopipeError):
         return error
-    failure = LoaderError(f"A worker failed: {type(error).__name__}: {error}")
+    failure = LoaderError(f"A worker failed: {told(error)}")
     failure.__cause__ = error
     return failure
 
 
 _NOT_OWN: Final = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<")
+
+
+def told(error: BaseException, text: str | None = None) -> str:
+    """Return an exception's type, as code names it, and its text, or another one: `ValueError: no`, `cv2.error: no`."""
+    kind = type(error)
+    name = kind.__name__ if kind.__name__[0].isupper() else f"{kind.__module__}.{kind.__name__}"
+    return f"{name}: {error if text is None else text}"
 
 
 def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
@@ -232,7 +239,7 @@ _OF_WORKERS: Final = {  # words of what worker processes of other libraries fail
 
 def hint_of_workers(error: BaseException) -> str | None:
     """Return a hint for an error that is known of worker processes, such as torch's; None for any other error."""
-    text = f"{type(error).__name__}: {error}"
+    text = told(error)
     said = next((hint for words, hint in _OF_WORKERS.items() if re.search(words, text)), None)
     return said and said.replace("{files}", str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 

@@ -19,6 +19,7 @@ import pydantic
 from autopipe import again
 from autopipe.artifact import pick
 from autopipe.artifact.schema import Profile
+from autopipe.errors import told
 from autopipe.hardware import machine
 from autopipe.measure import costs
 from autopipe.measure.bottleneck import bottleneck
@@ -113,7 +114,7 @@ class _Judge:
             fills_a_cache = any(each.kept.in_memory for each in pick.readable([promise.profile.winner.config]))
             said = None if epoch == 0 and fills_a_cache else shortfall(promise, figures, machine.usable_cores())
         except Exception as error:  # noqa: BLE001  whatever it is, it must not end the user's training
-            kind, said = "failed", f"A training cannot be compared with its artifact: {type(error).__name__}: {error}."
+            kind, said = "failed", f"A training cannot be compared with its artifact: {told(error)}."
         if said is not None and kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(said, DriftWarning, stacklevel=2)

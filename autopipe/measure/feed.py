@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 
 import keras
 
-from autopipe.errors import DataError, WorkloadError, shortened
+from autopipe.errors import DataError, WorkloadError, shortened, told
 from autopipe.hardware import disk, machine
 from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe
@@ -439,7 +439,7 @@ def _called(function: Callable[[], Any], name: str) -> Any:
         return function()
     except Exception as error:
         raise WorkloadError(
-            f"The baseline `{name}()` raised {type(error).__name__}: {error}",
+            f"The baseline `{name}()` raised {told(error)}",
             hint=f"It is called without arguments. {_RETURNS}",
         ) from error
 

@@ -33,6 +33,7 @@ from autopipe.errors import (
     hint_of_workers,
     near,
     shortened,
+    told,
 )
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
@@ -331,7 +332,7 @@ class WrappedData:
         except AutopipeError:
             raise
         except Exception as error:
-            said = f"`{call}` raised {type(error).__name__}: {error}"
+            said = f"`{call}` raised {told(error)}"
             raise WorkloadError(said, hint=hint_of_workers(error)) from error
 
     def untouched(self) -> WrappedData:

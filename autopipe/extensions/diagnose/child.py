@@ -450,10 +450,10 @@ def _batches(data: Any) -> float:
 
 
 def _told(error: Exception) -> str:
-    from autopipe.errors import users_lines
+    from autopipe.errors import told, users_lines
 
     said = (str(error).splitlines() or [""])[0]
-    return "".join([f"{type(error).__name__}: {said}", *(f" ({line.strip()})" for line in users_lines(error)), "."])
+    return "".join([told(error, said), *(f" ({line.strip()})" for line in users_lines(error)), "."])
 
 
 def _is_empty(batch: Any) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, extra_module
+from autopipe.errors import AutopipeError, BadSampleError, DataError, extra_module, told
 from autopipe.extensions.raster import nifti
 from autopipe.workload.data import remote
 from autopipe.workload.data.arrays import boxed
@@ -269,7 +269,7 @@ class _Tiled(Raster):
         except Exception as error:  # codecs raise many errors for damaged tiles
             named = "" if self.is_whole else f"The tile in row {place[-3]}, column {place[-2]} of "
             raise BadSampleError(
-                f"{named}`{self.path}` cannot be unpacked: {type(error).__name__}: {error}",
+                f"{named}`{self.path}` cannot be unpacked: {told(error)}",
                 hint='Write the file anew, or leave its windows out by on_bad_sample="skip".',
             ) from error
 

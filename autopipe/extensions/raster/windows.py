@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened
+from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened, told
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.files import scenes_of
 from autopipe.extensions.raster.rasters import Kept, Raster
@@ -263,9 +263,7 @@ class Windows:
             kind = DataError if is_url(path) and not isinstance(error, BadSampleError) else BadSampleError
             raise kind(f"{error.message} It was read for {_named(place)}.", hint=error.hint) from error
         except Exception as error:  # libraries raise many errors for damaged files
-            raise BadSampleError(
-                f"{_named(place)} of `{shown(path)}` cannot be read: {type(error).__name__}: {error}"
-            ) from error
+            raise BadSampleError(f"{_named(place)} of `{shown(path)}` cannot be read: {told(error)}") from error
         if self._nodata[number] is not None and raster.nodata is not None:
             found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
         found = found if self._flat is None else found.squeeze(self._flat)

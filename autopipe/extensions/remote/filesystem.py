@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from autopipe import again
-from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError, extra_module
+from autopipe.errors import AutopipeError, BadSampleError, DataError, MissingExtraError, extra_module, told
 from autopipe.workload.data.paths import scheme, scrubbed, shown
 
 _CONNECTIONS = 128  # of S3; botocore's own 10 would keep 64 readers waiting for each other
@@ -123,7 +123,7 @@ def _is_behind_the_end(error: Exception) -> bool:
 
 
 def _text(error: Exception) -> str:
-    text = scrubbed(f"{type(error).__name__}: {error}".replace("\n", " ")).rstrip(": .")
+    text = scrubbed(f"{told(error)}".replace("\n", " ")).rstrip(": .")
     return (text if len(text) <= _TEXT_AT_MOST else f"{text[:_TEXT_AT_MOST]}…") + "."
 
 

@@ -29,7 +29,7 @@ import cloudpickle
 import psutil
 import pydantic
 
-from autopipe.errors import TrialError, WorkloadError
+from autopipe.errors import TrialError, WorkloadError, told
 from autopipe.hardware import processes
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.forkserver import Forked, ForkServer
@@ -298,7 +298,7 @@ def _pickled(workload: Workload) -> IO[bytes]:
     except Exception as error:
         file.close()
         raise WorkloadError(
-            f"This workload cannot be sent to another process: {type(error).__name__}: {error}",
+            f"This workload cannot be sent to another process: {told(error)}",
             hint="Write it at the top level of a file and name it: `train.py:workload`.",
         ) from error
     file.flush()

@@ -287,7 +287,7 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
         if isinstance(error, errors.OpError):
             hint = hint or _OF_AN_OP
     else:
-        message, hint = f"{type(error).__name__}: {_told(str(error))}".rstrip(": "), None
+        message = errors.told(error, _told(str(error))).rstrip(": ")
         lines = users_lines(error, or_any=not str(error))  # an `assert` of a library tells nothing else
         message, hint = "\n".join([message, *lines]), errors.hint_of_workers(error)
         hint = _hint_of_outputs(error) or hint

@@ -25,7 +25,16 @@ from typing import Any
 import numpy as np
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError, DataWarning, WorkloadError, hint_of_workers, near, shortened, users_lines
+from autopipe.errors import (
+    AutopipeError,
+    DataWarning,
+    WorkloadError,
+    hint_of_workers,
+    near,
+    shortened,
+    told,
+    users_lines,
+)
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.datasets import has_batches
 from autopipe.pipeline.wrap import wrap
@@ -301,11 +310,11 @@ def _users_code(what: str) -> Iterator[None]:
             hint = "The file is imported without arguments of its own: give each a default."
         if isinstance(error, FileNotFoundError) and not Path(str(error.filename or "/")).is_absolute():
             hint += f" Relative paths that your code opens start at the working directory, {Path.cwd()}."
-        told, frames = str(error), users_lines(error, _FRAMES, or_any=True)
+        text, frames = str(error), users_lines(error, _FRAMES, or_any=True)
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
             line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
-            told, frames = error.msg, [f"  {line}"]
-        lines = [f"{what}: {type(error).__name__}: {told}", *frames]
+            text, frames = error.msg, [f"  {line}"]
+        lines = [f"{what}: {told(error, text)}", *frames]
         raise WorkloadError("\n".join(lines), hint=hint) from error
     finally:
         if (bound := binding.end()) is not None:

@@ -25,7 +25,7 @@ import cloudpickle
 import numpy as np
 
 from autopipe import errors, frameworks
-from autopipe.errors import DataError, WorkloadError, shortened
+from autopipe.errors import DataError, WorkloadError, shortened, told
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import stream
 from autopipe.workload.ops.planner import normalise
@@ -438,8 +438,7 @@ def length_of(dataset: Any) -> int:
         return len(dataset)
     except Exception as error:
         raise WorkloadError(
-            f"`{type(dataset).__name__}.__len__` must return the number of batches, but it raised "
-            f"{type(error).__name__}: {error}."
+            f"`{type(dataset).__name__}.__len__` must return the number of batches, but it raised {told(error)}."
         ) from error
 
 
@@ -453,7 +452,7 @@ def batch_at(dataset: Any, index: int, length: int) -> Any:
         if isinstance(error, errors.AutopipeError | MemoryError):
             raise
         call = f"{type(dataset).__name__}[{index}]"
-        said = f"`{call}` raised {type(error).__name__}: {error}"
+        said = f"`{call}` raised {told(error)}"
         said += "".join(f" ({line.strip()})" for line in errors.users_lines(error))
         hint = "Call it by hand to see the whole traceback."
         if isinstance(error, IndexError):

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError, LoaderError, WorkloadError
+from autopipe.errors import AutopipeError, LoaderError, WorkloadError, told
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling, stream
@@ -191,7 +191,7 @@ class Indexed:
             self.dataset, self.unfit = unpickler.load(), None
         except Exception as error:  # noqa: BLE001  # the user's code may raise anything
             self.unfit = LoaderError(
-                f"`{self.name}` cannot be unpickled in a worker process: {type(error).__name__}: {error}.",
+                f"`{self.name}` cannot be unpickled in a worker process: {told(error)}.",
                 hint="Its class, and what it imports, must work in a process of its own. `Threads` need no pickle.",
             )
         self._generators = [(each, _number(packed)) for each, packed in unpickler.generators]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import numpy as np
 
-from autopipe.errors import AutopipeError, LoaderError, shortened, worker_failure
+from autopipe.errors import AutopipeError, LoaderError, shortened, told, worker_failure
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.op import Op
 
@@ -44,8 +44,7 @@ def pickled(made: Recipe | Conversion, loader: str) -> bytes:
             body = cloudpickle.dumps(made)
         except Exception as error:
             raise LoaderError(
-                f"`{loader}` must pickle the data and the ops for its workers, but that failed: "
-                f"{type(error).__name__}: {error}",
+                f"`{loader}` must pickle the data and the ops for its workers, but that failed: {told(error)}",
                 hint="Keep open files and locks out of the data and of functions in ap.Map, or use `Threads`.",
             ) from error
     return pickle.dumps((sys.path, body))
@@ -131,7 +130,7 @@ def apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
         name = type(dataset).__name__
         raise LoaderError(
             f"`{name}` must be pickled for worker processes, but {_culprit(dataset) or f'`{name}`'} cannot be: "
-            f"{type(error).__name__}: {error}.",
+            f"{told(error)}.",
             hint="Open files and the like in `__getitem__`, or leave them out in `__getstate__`; or use `Threads`.",
         ) from error
 

@@ -20,7 +20,7 @@ import numpy as np
 import pydantic
 from numpy.typing import NDArray
 
-from autopipe.errors import LoaderError, worker_failure
+from autopipe.errors import LoaderError, told, worker_failure
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, Slot, SlotPool
@@ -299,7 +299,7 @@ class Worker:
             if self.ahead:
                 self.filler.forget(task.indices)
             full = LoaderError(  # each takes two file descriptors: its file's and its map's
-                f"There is no room for another batch: {type(error).__name__}: {error}.",
+                f"There is no room for another batch: {told(error)}.",
                 hint="Keep fewer batches or use a smaller queue_size; or raise `ulimit -n`.",
             )
             self.stream.deliver(task, full)

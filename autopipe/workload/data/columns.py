@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened
+from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened, told
 from autopipe.hardware import disk
 from autopipe.workload.data.arrays import Arrays, part_kind
 from autopipe.workload.data.paths import Place, located, spread
@@ -130,7 +130,7 @@ class Columns(abc.ABC):
         except AutopipeError:
             raise
         except Exception as error:  # as above
-            raise BadSampleError(f"row {index} of {self!r} cannot be read: {type(error).__name__}: {error}") from error
+            raise BadSampleError(f"row {index} of {self!r} cannot be read: {told(error)}") from error
 
     def _flat_columns(self) -> tuple[str | None, ...]:
         """Return the column of each part of a flat sample, see `Structure`; None for a missing target."""

@@ -24,6 +24,7 @@ from autopipe.errors import (
     printable,
     said_anew,
     shortened,
+    told,
 )
 from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Op, Plan, Step
@@ -86,7 +87,7 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
     place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
         return said_anew(error, f"{place}: {error.message}", error.hint)
-    return OpError(f"{place} raised {type(error).__name__}: {error}")
+    return OpError(f"{place} raised {told(error)}")
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
@@ -97,7 +98,7 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
         named = f"sample {index}" if sample_name(source, index) in error.message else place
         return said_anew(error, f"{named}: {error.message}", error.hint)
     kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
-    return kind(f"{place} cannot be read: {type(error).__name__}: {error}")
+    return kind(f"{place} cannot be read: {told(error)}")
 
 
 def _pass_interrupt(error: BaseException) -> None:

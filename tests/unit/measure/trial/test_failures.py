@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -221,6 +222,12 @@ def test_what_the_users_code_raised_names_the_line(tmp_path: Path) -> None:
     )
     assert failure.message.splitlines()[0] == "RuntimeError: no weights"
     assert failure.message.splitlines()[-1] == ("  train.py, line 2, in run: raise RuntimeError('no weights')")
+
+
+def test_an_exception_is_called_as_code_calls_it() -> None:
+    with pytest.raises(cv2.error) as raised:
+        cv2.resize(np.zeros((0, 0)), (2, 2))
+    assert failure_of(raised.value, Phase.BUILD).message.startswith("cv2.error: OpenCV")
 
 
 def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
