@@ -548,6 +548,7 @@ def test_when_the_study_is_killed_its_trial_goes_too(
     assert list(temporary.glob(f"{child.PREFIX}*")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", ["started"], indirect=True)
 def test_a_server_forks_all_processes_but_the_first_and_where_it_dies_they_are_started(launch: Launch) -> None:
     with ForkServer() as server:

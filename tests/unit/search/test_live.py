@@ -54,7 +54,12 @@ def test_a_configuration_is_kept_only_if_it_is_proved_faster(ratios: list[float]
 
 
 @pytest.mark.parametrize(
-    ("gain", "noise", "least", "most"), [(1.0, 0.05, 0.0, 0.05), (1.1, 0.05, 0.8, 1.0), (1.25, 0.14, 0.7, 1.0)]
+    ("gain", "noise", "least", "most"),
+    [
+        (1.0, 0.05, 0.0, 0.05),
+        pytest.param(1.1, 0.05, 0.8, 1.0, marks=pytest.mark.slow),
+        (1.25, 0.14, 0.7, 1.0),
+    ],
 )
 def test_equals_are_hardly_ever_told_apart_and_gains_mostly(
     gain: float, noise: float, least: float, most: float
@@ -239,7 +244,7 @@ def test_what_is_slower_is_taken_back_soon() -> None:
 
 
 @played
-@pytest.mark.parametrize("after", [-1, 0, 1, 5, 40, 400])
+@pytest.mark.parametrize("after", [-1, 0, 1, 5, 40, pytest.param(400, marks=pytest.mark.slow)])
 def test_a_loader_that_fails_leaves_the_training_as_it_is(after: int, caplog: pytest.LogCaptureFixture) -> None:
     training = Training(
         lambda config: 0.2 if config.loader.kind == "threads" else 0.02,
@@ -329,7 +334,7 @@ def _batch_seconds(played: Machine, config: ap.PipelineConfig) -> float:
         pytest.param(dataclasses.replace(PLAYED, serial=0.0, crosstalk=0.0001), id="an op releases the lock"),
     ],
 )
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("begins", [None, ap.PipelineConfig(loader=ap.Threads(workers=16))], ids=["nothing", "threads"])
 def test_after_20_seconds_a_training_is_within_a_tenth_of_the_best(
     here: Machine, seed: int, begins: ap.PipelineConfig | None
