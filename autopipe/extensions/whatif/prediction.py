@@ -123,6 +123,7 @@ def correction(measured: Measured) -> Correction:
 
 _FAR = 2.0  # times the measured values
 _ALL_CORES = 0.7  # of the cores: a model that takes more is taken to grow with them
+_SOME_CORES = 0.3  # of the cores: a model that takes less hardly needs more
 _TIE = 0.02
 _FOR_A_CACHE = 0.8  # of the memory; the rest is the training's and the system's
 
@@ -427,6 +428,9 @@ def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[s
         factor = max(ratio, 1 / ratio)
         if factor > _FAR * 1.001:
             yield f"Far from what was measured: {name} by a factor of {factor:.3g}. Take it as a direction."
+    taken, had = _alone(measured) * was.model_core_seconds_per_image, was.cores or 1.0
+    if machine.step_seconds is None and (machine.cores or had) > had and _SOME_CORES < taken / had <= _ALL_CORES:
+        yield f"The model took {taken:.1f} of {had:g} cores, and is taken to be no faster with more. See --step."
     if machine.step_seconds is not None:
         yield "The model is taken to run beside the cores, as on an accelerator, and to take nothing of them."
     yield from _on_devices(measured, machine)

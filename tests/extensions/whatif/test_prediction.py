@@ -234,6 +234,14 @@ def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None
     assert (held.cache_bytes, asked(with_sizes(10 * GIB, 64 * GIB)).buys[1].cache_bytes) == (10 * GIB, None)
 
 
+@pytest.mark.parametrize(("busy", "cores", "is_said"), [(1e-4, 4.0, True), (1e-4, 1.0, False), (1e-5, 4.0, False)])
+def test_a_model_on_some_of_the_cores_is_said_to_be_no_faster_with_more(
+    busy: float, cores: float, is_said: bool
+) -> None:
+    notes = asked(measured(ceiling(model_core_seconds_per_image=busy)), cores=cores).notes
+    assert any("is taken to be no faster with more" in note for note in notes) == is_said
+
+
 @pytest.mark.parametrize(
     ("machine", "said"),
     [
