@@ -118,7 +118,7 @@ class Loop:
             data=self._kind,
             loop=self._place,
             workers=self._workers,
-            begins_anew=self._anew or (_ONE_BY_ONE if all(step.is_first for step in steps) else _AT_ENDS),
+            begins_anew=_ONE_BY_ONE if self._is_one_by_one() else self._anew or _AT_ENDS,
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -137,6 +137,10 @@ class Loop:
                 *self._warnings,
             ),
         )
+
+    def _is_one_by_one(self) -> bool:
+        """True if each step had an iterator of its own; of worker processes, their start is told, and counts more."""
+        return not self._workers and all(step.is_first for step in self.clock.steps)
 
 
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
