@@ -248,8 +248,9 @@ def hardly_mixed(batches: Epoch) -> str | None:
 
 
 def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Return how many different targets each part of some samples holds, and how many it would hold by chance; None if
-    the samples have one target, or most have one of their own, or padding makes several of one.
+    """Return the number of different targets in each part of some samples, and the number that chance would put there.
+
+    None if the samples have one target, or most have one of their own, or padding makes several of one.
     """
     ends = np.cumsum([len(part) for part in parts])[:-1]
     every = [y for _, y in itertools.chain(*parts)]
