@@ -39,12 +39,7 @@ class Resident(NamedTuple):
 
 def resident(pid: int, proc: Path = PROC) -> Resident:
     """Read a process's resident memory from /proc/PID/status; zero if it has gone."""
-    sizes = dict.fromkeys((b"RssAnon", b"RssFile", b"RssShmem"), 0)
-    for line in _read(pid, "status", proc).splitlines():
-        name, _, value = line.partition(b":")
-        if name in sizes:
-            sizes[name] = int(value.split()[0]) * 1024
-    return Resident(*sizes.values())
+    return Resident(*_sizes(pid, "status", (b"RssAnon", b"RssFile", b"RssShmem"), proc))
 
 
 def own_bytes(pid: int, proc: Path = PROC) -> int:
@@ -52,12 +47,17 @@ def own_bytes(pid: int, proc: Path = PROC) -> int:
 
     What a forked process has not yet changed counts once so. Zero if it has gone; slow, see `ProcessTree`.
     """
-    shares = dict.fromkeys((b"Pss_Anon", b"Pss_Shmem"), 0)
-    for line in _read(pid, "smaps_rollup", proc).splitlines():
+    return sum(_sizes(pid, "smaps_rollup", (b"Pss_Anon", b"Pss_Shmem"), proc))
+
+
+def _sizes(pid: int, file: str, names: Sequence[bytes], proc: Path) -> list[int]:
+    """Return the bytes of each name in a file of a process's; zero for a name that is not there."""
+    sizes = dict.fromkeys(names, 0)
+    for line in _read(pid, file, proc).splitlines():
         name, _, value = line.partition(b":")
-        if name in shares:
-            shares[name] = int(value.split()[0]) * 1024
-    return sum(shares.values())
+        if name in sizes:
+            sizes[name] = int(value.split()[0]) * 1024
+    return [*sizes.values()]
 
 
 class TreeReading(NamedTuple):
