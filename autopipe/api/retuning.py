@@ -13,8 +13,8 @@ import datetime
 import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, Unpack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, Unpack
 
 from autopipe.api import request
 from autopipe.artifact import artifact, codegen, drift, factory, pick, schema
@@ -270,7 +270,7 @@ def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
 
 # -------------------- check: whether the profile still fits, by a short measurement
 
-_TRIAL: JsonObject = {"min_seconds": 1.5, "max_seconds": 2.5}
+_TRIAL: JsonObject = {"min_seconds": 1.5, "max_seconds": 2.0}
 _ALONE: JsonObject = {"model_only": True, "again": True}
 _BEHIND: Final = 0.9  # of the winner's rate: what makes less in a round does not run again
 _LONG_SECONDS: Final = 20.0
@@ -365,42 +365,59 @@ def check_with(
         runners = [processes.of(each) for each in configs]
         for each in runners[1:]:
             each.start()  # nothing is measured beside an import; a failure happens again in its trial
-        judged = result
-        for rates, seconds in _rates(configs, runners):
-            judged = drift.with_rates(result, profile, rates)
-            if seconds >= (_DOUBTFUL_SECONDS if judged.verdict is Verdict.DRIFTED else _LONG_SECONDS):
+        judged, noise = result, drift.noise(profile)
+        for rounds, rivals, seconds in _rounds(configs, runners, profile):
+            judged, doubtful = (
+                drift.with_rates(result, profile, Rates.by_turns(rounds, rivals, each)) for each in (noise, noise / 2)
+            )
+            if seconds >= (_DOUBTFUL_SECONDS if doubtful.verdict is Verdict.DRIFTED else _LONG_SECONDS):
                 break
         return judged
 
 
-def _rates(configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner]) -> Iterator[tuple[Rates, float]]:
+_Rounds: TypeAlias = list[tuple[Estimate, Estimate]]
+"""The rates of the pipeline and of the model alone in each round, in images/s."""
+
+
+def _rounds(
+    configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner], profile: schema.Profile
+) -> Iterator[tuple[_Rounds, Mapping[str, list[Estimate]], float]]:
     """Measure the model alone, the first of these configurations and the others by turns, each by its runner, so that
-    a change of the machine's speed affects all. Yield the rates after each round, and the seconds that all have taken
-    once another has run.
+    a change of the machine's speed affects all. Yield after each round all of them, the rates of the others by name,
+    and the seconds that all have taken once another has run.
     """
-    began, rounds = time.monotonic(), list[tuple[Estimate, Estimate]]()
+    began, rounds = time.monotonic(), _Rounds()
     rivals: dict[str, list[Estimate]] = {}
     running = list(zip(configs[1:], runners[1:], strict=True))
+    options = {config.key(): _trial(profile, config) for config in configs}
     while len(rounds) < FEWEST_PAIRS:
         at = time.monotonic()
         try:
-            rounds.append(_round(runners[0], configs[0]))
+            rounds.append(_round(runners[0], configs[0], options[configs[0].key()]))
         except NothingMeasuredError:  # after a temporary failure, the first round is still valid
             if not rounds:
                 raise
             return
         for pair in list(running):
-            answer = pair[1].measure(pair[0], _TRIAL)
+            answer = pair[1].measure(pair[0], options[pair[0].key()])
             rate = None if isinstance(answer, TrialFailure) else answer.images_per_second
             if rate is not None:
                 rivals.setdefault(pair[0].short(), []).append(rate)
             if rate is None or rate.high < _BEHIND * rounds[-1][0].value:
                 running.remove(pair)
         now = time.monotonic()
-        yield Rates.by_turns(rounds, rivals), now - began + now - at
+        yield rounds, rivals, now - began + now - at
 
 
-def _round(runner: TrialRunner, config: PipelineConfig) -> tuple[Estimate, Estimate]:
+def _trial(profile: schema.Profile, config: PipelineConfig) -> JsonObject:
+    """Return the options of a trial, with what the tune measured of the loader, so that it is not measured again."""
+    ceiling = profile.result.ceiling
+    if ceiling is None or ceiling.loader_images_per_second is None:
+        return _TRIAL
+    return {**_TRIAL, "makes_images_per_second": ceiling.made_in_time(config, profile.hardware.cores)}
+
+
+def _round(runner: TrialRunner, config: PipelineConfig, trial: JsonObject) -> tuple[Estimate, Estimate]:
     """Return images/s of the pipeline and of the model alone, which runs first."""
     alone = succeeded(runner.ceiling(config.model_setup, _ALONE))
-    return succeeded(runner.measure(config, _TRIAL)).images_per_second, alone.model_images_per_second
+    return succeeded(runner.measure(config, trial)).images_per_second, alone.model_images_per_second

@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import stdev
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pydantic
@@ -26,7 +28,7 @@ from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware, compare_workload
 from autopipe.measure.rows import Row
-from autopipe.measure.stats import FEWEST_PAIRS, median
+from autopipe.measure.stats import FEWEST_PAIRS, USUAL_NOISE, median, normal_point
 from autopipe.values import Estimate, Value, rate_text
 
 if TYPE_CHECKING:
@@ -151,22 +153,27 @@ class Rates:
 
     @classmethod
     def by_turns(
-        cls, rounds: Sequence[tuple[Estimate, Estimate]], others: Mapping[str, Sequence[Estimate]] | None = None
+        cls,
+        rounds: Sequence[tuple[Estimate, Estimate]],
+        others: Mapping[str, Sequence[Estimate]] | None = None,
+        noise: float = 0.0,
     ) -> Self:
         """Summarise rounds of (pipeline, model alone), and of `others` in the first of them, by name.
 
         The share is of pairs, since a slow round slows both: a fast reading of one over a slow one of the other is no
-        share. The model's figure is that of the pipeline over its share.
+        share. The model's figure is that of the pipeline over its share. `noise` is the standard deviation between
+        measurements of one configuration, in log units.
         """
         rates, models = [rate for rate, _ in rounds], [alone for _, alone in rounds]
-        ours, ones = [rate.value for rate in rates], [1.0] * len(rounds)
-        rate, alone, share = _over(rates, ones), _over(models, ones), _over(rates, [each.value for each in models])
+        ours, ones, paired = [rate.value for rate in rates], [1.0] * len(rounds), math.sqrt(2) * noise
+        rate, alone = _over(rates, ones, noise), _over(models, ones, noise)
+        share = _over(rates, [each.value for each in models], paired)
         times = rate.value / share.value / alone.value
         return cls(
             images_per_second=rate,
             model=Estimate(**{end: times * value for end, value in alone.model_dump().items()}),
             share=share,
-            others={name: _over(ran, ours[: len(ran)]) for name, ran in (others or {}).items()},
+            others={name: _over(ran, ours[: len(ran)], paired) for name, ran in (others or {}).items()},
         )
 
     def rows(self, profile: Profile) -> tuple[Row, ...]:
@@ -268,15 +275,25 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
     return result.model_copy(update={"verdict": Verdict.DRIFTED, "reasons": (*result.reasons, *reasons)})
 
 
-def _over(rates: Sequence[Estimate], others: Sequence[float]) -> Estimate:
-    """Return the median of rates over others, in pairs.
+def noise(profile: Profile) -> float:
+    """Return the standard deviation, in log units, between the trials of a profile's winner in its tune: the windows
+    of one trial do not show how far the machine's speed differs from one trial to the next.
+    """
+    winner, ran = profile.winner.key, [(each.key, each.images_per_second) for each in profile.result.trials]
+    logs = [math.log(rate.value) for key, rate in ran if key == winner and rate is not None and rate.value > 0]
+    return stdev(logs) if len(logs) >= FEWEST_PAIRS else USUAL_NOISE
 
-    Its interval is as wide as that of the windows of a trial, or as the spread of the pairs if that is more. Both are
-    medians as well, so that no single disturbed round, nor one too short for an interval, hides the others.
+
+def _over(rates: Sequence[Estimate], others: Sequence[float], noise: float) -> Estimate:
+    """Return the median of rates over others, in pairs, each with this `noise` in log units.
+
+    Its interval is the widest of three: of the windows of a trial, of the spread of the pairs, of the noise. The first
+    two are medians as well, so that no single disturbed round, nor one too short for an interval, hides the others.
     """
     pairs = [rate.value / other for rate, other in zip(rates, others, strict=True)]
     value = median(pairs)
     apart = _DEVIATION * median([abs(pair - value) for pair in pairs]) if len(pairs) >= FEWEST_PAIRS else 0.0
-    low = min(value * median([rate.low / rate.value for rate in rates]), value - apart)
-    high = max(value * median([rate.high / rate.value for rate in rates]), value + apart)
+    reach = math.exp(normal_point(0.05) * noise / math.sqrt(len(pairs)))
+    low = min(value * median([rate.low / rate.value for rate in rates]), value - apart, value / reach)
+    high = max(value * median([rate.high / rate.value for rate in rates]), value + apart, value * reach)
     return Estimate(value=value, low=max(0.0, low), high=high)

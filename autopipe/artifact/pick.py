@@ -112,13 +112,15 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
 
 def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
     """Return the strongest rival of a profile's winner, and the fastest baseline. Each comes with its rate over the
-    winner's, and with 1 if it was slower.
+    winner's, by turns with it if both ran so, and with 1 if it was slower.
 
     The rival was raced or trained. One with another kind of loader, or another place to keep samples, is preferred.
     Two are left out: a conversion takes too long, and an artifact does not choose to run the user's own code.
     """
     result, winner, rate = profile.result, config_of(profile), profile.winner.images_per_second.value
-    trained = [(each, made / rate) for config, made in result.measured() for each in readable([config])]
+    paired = {each.key: 1 / each.ratio for each in result.contests}
+    measured = [(each, made / rate) for config, made in result.measured() for each in readable([config])]
+    trained = [(each, paired.get(each.key(), ratio)) for each, ratio in measured]
     raced = readable(each.config for each in sorted(result.raced, key=lambda each: -each.images_per_second))
     alone = [(each.model_copy(update=winner.model_setup._asdict()), 1.0) for each in raced]
     others = [pair for pair in (*trained, *alone) if pair[0].key() != winner.key() and not pair[0].kept.converts]

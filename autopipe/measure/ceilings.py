@@ -126,13 +126,6 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     )
 
 
-def made_in_time(loader: LoaderCeiling, at_once: int) -> float:
-    """Return the images/s that the loader makes with this many reads at a time."""
-    assert loader.loader_images_per_second is not None  # measured
-    made, reads = loader.loader_images_per_second.value, loader.reads
-    return made if reads is None or not reads.waits else min(made, reads.images_per_second(at_once))
-
-
 def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCache) -> ReadCosts | None:
     data = part.data
     if pages.regime == "cold":

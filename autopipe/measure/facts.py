@@ -158,6 +158,14 @@ class LoaderCeiling(Value):
         """The read and the deterministic first ops."""
         return [op for op in self.op_costs if op.part == "fixed"]
 
+    def made_in_time(self, config: PipelineConfig, cores: int) -> float:
+        """Return the images/s that the loader of a configuration makes before it keeps them, on so many cores."""
+        assert self.loader_images_per_second is not None  # measured
+        made, at_once = self.loader_images_per_second.value, config.loader.reads_at_once()
+        if self.reads is None or not self.reads.waits:
+            return made
+        return min(made, self.reads.images_per_second(cores if config.kept.converts else at_once or cores))
+
     def sent_bytes(self, finish: str) -> int:
         """Return the bytes of a sample that is handed over so; 0 if not known."""
         return (self.finished_bytes if finish == "host" else None) or self.compact_bytes or 0

@@ -307,6 +307,8 @@ class MeasureOptions(StopRule, _OnFiles):
 
     # of the model alone, for a session that does not measure it
     model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    # of a loader that fills a cache, by an earlier session on this machine; None: it is measured if it is needed
+    makes_images_per_second: float | None = pydantic.Field(default=None, gt=0)
     folder: str | None = None  # for samples that are converted for it; None: the temporary folder
     trace: str | None = None  # the file of a trace; None: nothing is noted
     lines: bool = False  # watch the lines of the user's files that make batches

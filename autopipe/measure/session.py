@@ -243,16 +243,21 @@ class Session:
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
-        part = self._part(config, pages, wanted.folder, alone, report)
+        part = self._part(config, pages, wanted.folder, alone, report, wanted.makes_images_per_second)
         return loader_feed(config, wanted, bench, part, pages.regime)
 
     def _part(
-        self, config: PipelineConfig, pages: PageCache, folder: str | None, trains: float, report: Report
+        self,
+        config: PipelineConfig,
+        pages: PageCache,
+        folder: str | None,
+        trains: float,
+        report: Report,
+        makes: float | None = None,
     ) -> Part:
-        at_once = None if config.kept.converts else config.loader.reads_at_once()
         return self._parts.part_for(
             config,
-            makes=lambda: ceilings.made_in_time(self._loader_ceiling(pages, report), at_once or machine.usable_cores()),
+            makes=lambda: makes or self._loader_ceiling(pages, report).made_in_time(config, machine.usable_cores()),
             trains=trains,
             folder=folder,
         )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from autopipe.values import Estimate, Value
 
 FEWEST_PAIRS = 3  # with fewer, an interval also rests on other knowledge of the noise
+USUAL_NOISE = 0.03  # between measurements of one configuration, in log units, as long as nothing was repeated
 REPEATABILITY = 2.8
 """Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
 CLEAR = 3.0

@@ -18,11 +18,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.measure.stats import Comparison, median, student_t_95
+from autopipe.measure.stats import USUAL_NOISE, Comparison, median, student_t_95
 
 Array = NDArray[np.floating[Any]]
 
-_USUAL: Final = 0.03  # the noise before anything has been repeated
 _NOISES: Final = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)
 _DRIFTS: Final = (0.003, 0.01, 0.03, 0.1, 0.3)
 
@@ -82,7 +81,7 @@ class Pooled:
     def _learnt(self) -> tuple[float, float]:
         """Return noise and drift, of the usual size as far as nothing has been repeated that would tell."""
         if len(self.keys) == len(self._blocks):
-            return _USUAL, 0.0
+            return USUAL_NOISE, 0.0
         in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else the two cannot be separated
         return max(
             itertools.product(_NOISES, _DRIFTS if in_blocks else (0.0,)), key=lambda each: self._fitted(*each)[2]

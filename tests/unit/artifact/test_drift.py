@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 import re
 import types
@@ -15,7 +16,7 @@ import pytest
 
 from autopipe import again
 from autopipe.api import retuning
-from autopipe.artifact import pick
+from autopipe.artifact import drift, pick
 from autopipe.artifact.drift import (
     DriftMonitor,
     DriftWarning,
@@ -30,18 +31,20 @@ from autopipe.artifact.drift import (
 from autopipe.artifact.schema import Profile
 from autopipe.measure import facts, fingerprint
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.stats import USUAL_NOISE
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.callbacks import EpochFigures
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import lock, searching
-from autopipe.search.result import Raced
+from autopipe.search.result import Contest, Raced
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED, known
 from tests.fakes.measurements import measurement
 from tests.fakes.profiles import NOON, about, ceiling, config, digest, hardware, profile, trial
 
+KEY = "0123456789ab"
 LIES = "/my models/retune/autopipe.json"
 PROMISE = Promise(profile=profile(hardware=hardware(cores=4)), artifact=Path(LIES))
 
@@ -284,6 +287,27 @@ def test_too_few_rounds_to_disagree_are_as_uncertain_as_the_windows_of_one(round
     found = by_turns(*[(800.0, 1000.0), (820.0, 1000.0)][:rounds], spread=0.1)
     assert found.share is not None
     assert found.share.high == pytest.approx(1.1 * found.share.value)
+
+
+@pytest.mark.parametrize(("noise", "verdict"), [(0.01, Verdict.DRIFTED), (0.1, Verdict.FITS)])
+def test_a_machine_that_sways_from_trial_to_trial_as_in_the_tune_is_no_drift(noise: float, verdict: Verdict) -> None:
+    of_it = [trial(config(), 1000.0 * math.exp(by * noise)) for by in (-1, 0, 1)]
+    known = profile(trials=(*(each.model_copy(update={"key": KEY}) for each in of_it), trial(RIVAL, 900.0)))
+    assert drift.noise(known) == pytest.approx(noise)
+    now = Rates.by_turns([(within(850.0), within(1250.0))], {NAME: [within(920.0)]}, drift.noise(known))
+    assert checked(known, now).verdict is verdict
+
+
+def test_without_repeated_trials_the_noise_is_the_usual_one() -> None:
+    assert drift.noise(profile()) == USUAL_NOISE
+
+
+def test_a_rival_has_to_beat_what_it_was_in_the_same_rounds() -> None:
+    """The last trial of a rival alone is one reading: in its rounds it was 3 % ahead, by which it cost more."""
+    contest = Contest(key=PipelineConfig.model_validate(RIVAL).key(), config=RIVAL, ratio=1 / 1.03, low=0.9, pairs=4)
+    assert [ratio for _, ratio in pick.contenders(profile(trials=(trial(RIVAL, 700.0),), contests=(contest,)))] == [
+        pytest.approx(1.03)
+    ]
 
 
 # ---------------------------------------------------------------- the rounds of a check

@@ -14,7 +14,6 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
 from autopipe.measure import op_costs
-from autopipe.measure.ceilings import made_in_time
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.feed import PageCache, Parts
 from autopipe.measure.op_costs import read_costs
@@ -164,8 +163,12 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
     """64 reads of 100 ms at a time feed what two of them cannot: the part for a cache would take half a minute."""
     alone = LoaderCeiling(loader_images_per_second=Estimate(value=600.0, low=590.0, high=610.0))
     waiting = alone.model_copy(update={"reads": ceilings.reads(10.0, 40.0, 160.0, 640.0)})
-    assert [made_in_time(waiting, count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
-    assert made_in_time(alone, 1) == 600.0
+
+    def made(loader: LoaderCeiling, count: int) -> float:
+        return loader.made_in_time(ap.PipelineConfig(loader=ap.Threads(workers=count)), cores=1)
+
+    assert [made(waiting, count) for count in (2, 16, 64)] == [20.0, 160.0, 600.0]
+    assert made(alone, 1) == 600.0
 
 
 class Source:
