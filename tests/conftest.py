@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -15,8 +17,10 @@ import psutil
 import pytest
 
 from autopipe.hardware import machine
+from autopipe.pipeline.batching import process
 from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig, to_config
 from tests.fakes.commands import children
+from tests.fakes.nurseries import Forked
 from tests.fakes.reports import Approved
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
@@ -77,6 +81,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of caches of the test's own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def forked_nurseries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the processes that start a loader's workers forked from one that has imported what they need."""
+    monkeypatch.setattr(process, "subprocess", types.SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
 
 
 ThisMachine = Callable[..., None]

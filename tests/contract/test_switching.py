@@ -28,6 +28,7 @@ from autopipe.workload.op import NUMPY
 from tests.contract.test_loaders import BATCH, SMALL, digest, small_arrays
 from tests.fakes.sources import Made
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
 CONFIGS = {
     "threads": ap.PipelineConfig(loader=ap.Threads(workers=2, queue_size=2)),
     "threads, cached": ap.PipelineConfig(loader=ap.Threads(workers=3, queue_size=1), keep="memory"),

@@ -27,6 +27,8 @@ from autopipe.pipeline import wrap
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
+
 
 def by_keras(workers: int, *, use_multiprocessing: bool = False) -> LoaderConfig:
     knobs = {"workers": workers, "use_multiprocessing": use_multiprocessing, "max_queue_size": 10}
