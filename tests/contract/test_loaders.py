@@ -37,7 +37,7 @@ from tests.fakes.damage import damaged_files
 from tests.fakes.reference import by_python
 from tests.fakes.sources import Made
 
-pytestmark = pytest.mark.usefixtures("forked_nurseries")
+pytestmark: Any = pytest.mark.usefixtures("forked_nurseries")  # of an extension, which has marks of its own, too
 LOADERS: dict[str, LoaderConfig] = {
     **{f"threads-{n}": ap.Threads(workers=n, queue_size=2) for n in (1, 2, 5)},
     **{f"processes-{n}": ap.Processes(workers=n, queue_size=2) for n in (1, 2, 5)},

@@ -420,11 +420,11 @@ def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_
 
 
 def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(case: Case, tmp_path: Path) -> None:
-    """Judged by what nine hundred more take. Each worker process gets a copy of it."""
+    """Judged by what four hundred more take. Each worker process gets a copy of it."""
     own = 12 + 8 if case.file is None else 0  # an array in memory is its samples
-    limit = (64 + own) * 900
+    limit = (64 + own) * 400
     for attempt in range(3):  # a table of the interpreter's own, such as that of all names, may grow meanwhile
-        held, pickled = zip(*(_taken(case, tmp_path / f"{attempt}-{count}", count) for count in (60, 960)), strict=True)
+        held, pickled = zip(*(_taken(case, tmp_path / f"{attempt}-{count}", count) for count in (60, 460)), strict=True)
         if held[1] - held[0] <= limit:
             break
     assert held[1] - held[0] <= limit

@@ -135,7 +135,7 @@ def test_a_loop_of_ones_own_gets_the_same_batches(photos: Path) -> None:
 
 def test_a_trainer_that_was_given_its_loader_cannot_tune_itself() -> None:
     x, y = blobs(24)
-    trainer = ap.Trainer(models.classifier(run_eagerly=True), ArrayLoader(x.astype(np.float32), y, 4))
+    trainer = ap.Trainer(models.classifier(), ArrayLoader(x.astype(np.float32), y, 4))
     with pytest.raises(ModelError, match="cannot tune itself"):
         trainer.fit(tune="live")
 

@@ -106,6 +106,7 @@ def plugin_modules() -> Mapping[str, str]:
     return found
 
 
+@functools.cache
 def users() -> dict[str, set[str]]:
     """Return the modules that import a plugin of another package, with what they import."""
     plugins, found = plugin_modules(), {}

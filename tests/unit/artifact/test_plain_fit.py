@@ -36,16 +36,16 @@ FLOATS = X.astype(np.float32) / 255
 
 
 def classifier(**compile_arguments: Any) -> keras.Model:
-    """Return a small model, which is not compiled where order alone counts: that takes longer than its training."""
+    """Return a small model, without a metric where order alone counts: its step is compiled in half the time."""
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3)])
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.SGD(0.05), loss, **{"run_eagerly": True, **compile_arguments})
+    model.compile(keras.optimizers.SGD(0.05), loss, **compile_arguments)
     return model
 
 
 def compiled() -> keras.Model:
-    return classifier(run_eagerly=False, metrics=["accuracy"])
+    return classifier(metrics=["accuracy"])
 
 
 def loader(batch_size: int = 4, **settings: Any) -> ArrayLoader:

@@ -207,8 +207,8 @@ def test_who_ended_a_search_shows_in_the_status(
     ("into", "arguments"),
     [
         ("/dev/full", ["--version"]),  # which Python prints when it ends,
-        ("/dev/full", ["show", ASSET, "--json"]),  # what is larger than its buffer,
-        ("/dev/full", ["show", ASSET]),  # and Rich
+        pytest.param("/dev/full", ["show", ASSET, "--json"], marks=pytest.mark.slow),  # what is larger than its buffer,
+        pytest.param("/dev/full", ["show", ASSET], marks=pytest.mark.slow),  # and Rich
         ("a pipe that nobody reads", ["--version"]),
     ],
 )

@@ -209,7 +209,7 @@ def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
     assert busy.latency_seconds == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize("wall", [0.02, 2.5])
+@pytest.mark.parametrize("wall", [0.02, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_reads_that_wait_are_tried_side_by_side_with_files_in_their_state_before_each_rung(wall: float) -> None:
     """What was dropped from memory once has come back with the rung before. Reads of seconds are tried, too."""
     source, before = Source(), list[int]()

@@ -15,7 +15,7 @@ def classifier(*, one_hot: bool = False, shape: tuple[int, ...] = (4, 4, 3), **c
         [keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")], name="classifier"
     )
     loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
-    model.compile(keras.optimizers.SGD(0.05), loss, metrics=["accuracy"], **compile_arguments)
+    model.compile(keras.optimizers.SGD(0.05), loss, **compile_arguments)
     return model
 
 

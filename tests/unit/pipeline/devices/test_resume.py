@@ -52,7 +52,7 @@ class Numbers(keras.callbacks.Callback):
 
 def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, ArrayLoader, Numbers]:
     loader = ArrayLoader(X.astype(np.float32) / 255, Y, 4)
-    trainer = Trainer(classifier(run_eagerly=True), loader)
+    trainer = Trainer(classifier(), loader)
     numbers = Numbers()
     callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), numbers]
     if kill_at is not None:
@@ -64,7 +64,7 @@ def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, 
 
 @functools.cache
 def undisturbed() -> keras.Model:
-    trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
+    trainer = Trainer(classifier(), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
     trainer.fit(epochs=EPOCHS, verbose=0)
     return trainer.model
 
@@ -111,7 +111,7 @@ def test_a_callback_that_joins_a_training_is_told_that_it_begins_once() -> None:
 
 def test_stopping_within_the_rest_of_an_epoch_ends_training(tmp_path: Path) -> None:
     run(tmp_path, save_freq=1, kill_at=7)
-    trainer = Trainer(classifier(run_eagerly=True), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
+    trainer = Trainer(classifier(), ArrayLoader(X.astype(np.float32) / 255, Y, 4))
 
     class Stop(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
