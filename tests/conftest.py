@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No test asserts a time: a machine that is busy for a moment is no failure. `make test-core` runs the profile `whole`.
 hypothesis.settings.register_profile("whole", deadline=None)
-hypothesis.settings.register_profile("part", deadline=None, max_examples=25)
+hypothesis.settings.register_profile("part", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("part")
 
 

@@ -97,7 +97,7 @@ def test_a_training_begins_without_a_configuration(photos: Path) -> None:
     assert same_weights(trainer.model, by_a_fixed_loader(photos).model)
 
 
-@pytest.mark.parametrize(("seconds", "together"), [(0.001, 32), (0.1, 1)])
+@pytest.mark.parametrize(("seconds", "together"), [(0.001, 32), pytest.param(0.1, 1, marks=pytest.mark.slow)])
 def test_a_model_of_short_steps_trains_many_by_one_call(
     seconds: float, together: int, photos: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -336,8 +336,14 @@ def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch)
     [
         (1 << 30, [CONFIG, ap.PipelineConfig(loader=ap.Threads(workers=2)), CONFIG], [0, 0, 0]),
         (-1, [CONFIG, CONFIG], [0, 1]),
-        (1 << 30, [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
-        (1 << 30, [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
+        pytest.param(
+            *(1 << 30, [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(1 << 30, [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["warm", "each its own", "another setting of the process", "freed memory was kept"],
 )

@@ -263,6 +263,7 @@ def test_where_a_search_finds_room_for_both_sets_a_training_keeps_both(this_mach
         assert sum(len(x) for x, _ in loader.batches(0)) == 100  # no CacheWarning, which would be an error here
 
 
+@pytest.mark.usefixtures("forked_nurseries")
 @pytest.mark.parametrize("kind", [ap.Threads, ap.Processes])
 def test_no_more_workers_than_batches_serve_what_is_evaluated(photos: Path, kind: Any) -> None:
     config = ap.PipelineConfig(loader=kind(workers=5, queue_size=9))

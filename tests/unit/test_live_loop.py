@@ -19,6 +19,7 @@ import autopipe as ap
 from autopipe.errors import LoaderError, WorkloadError
 from tests.fakes.commands import python, succeeded
 
+pytestmark = pytest.mark.usefixtures("forked_nurseries")
 COUNT = 12
 
 
@@ -222,7 +223,7 @@ def test_what_cannot_be_fed_is_refused_by_name(dataset: Any, threads: bool, erro
         next(iter(ap.live(dataset, threads=threads)))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
 def test_no_framework_is_imported_for_a_plain_loop(tmp_path: Path) -> None:
     loop = """
 import sys, time, autopipe as ap, numpy as np

@@ -162,6 +162,7 @@ def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(tmp_path: P
     assert damage.unnamed(Parquet, tmp_path / "a.parquet", tries=4) == []
 
 
+@pytest.mark.slow
 def test_no_framework_is_imported_for_them() -> None:
     code = "import sys, datasets, autopipe as ap; ap.Parquet; print({'tensorflow', 'keras'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -157,7 +157,9 @@ def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
     assert session.cut_sizes(workload, plan) == {"array": {1: each * len(pieces)}}
 
 
-@pytest.mark.parametrize(("size", "keep"), [((20, 16), "memory"), ((40, 24), "array")])
+@pytest.mark.parametrize(
+    ("size", "keep"), [((20, 16), "memory"), pytest.param((40, 24), "array", marks=pytest.mark.slow)]
+)
 def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
     size: Any, keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

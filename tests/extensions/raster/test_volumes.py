@@ -313,6 +313,7 @@ def test_blocks_are_volumes_also_of_a_part_of_the_samples(tmp_path: Path) -> Non
 LOADERS = [ap.Threads(workers=3), ap.Processes(workers=2), ap.TfData(num_parallel_calls=2), ap.Resident(workers=2)]
 
 
+@pytest.mark.usefixtures("forked_nurseries")
 @pytest.mark.parametrize("loader", LOADERS, ids=str)
 def test_every_loader_gives_the_slices_of_the_blocks_order(loader: Any, tmp_path: Path) -> None:
     masks = [npy(tmp_path / "masks" / f"{n}.npy", (VOLUME + n) % 3) for n in range(4)]
@@ -449,7 +450,7 @@ def test_slices_of_a_damaged_volume_are_skipped_and_listed(tmp_path: Path) -> No
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_whatever_a_header_says_the_file_is_named_or_its_slices_are_read(data: st.DataObject) -> None:
     version = data.draw(st.sampled_from([1, 2]))
     header = header_of((5, 4, 3), 4, version=version)
@@ -474,7 +475,7 @@ def test_whatever_a_header_says_the_file_is_named_or_its_slices_are_read(data: s
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
 def test_whatever_is_wrong_with_a_damaged_volume_is_told_with_its_name(name: str, tmp_path: Path) -> None:
     path = nii(tmp_path / name, VOLUME)
-    assert damage.unnamed(lambda file: Windows(file, size=(1, None, None)), path, tries=150) == []
+    assert damage.unnamed(lambda file: Windows(file, size=(1, None, None)), path, tries=60) == []
 
 
 def test_masks_of_another_shape_missing_ones_and_mixed_dtypes_are_named(tmp_path: Path) -> None:

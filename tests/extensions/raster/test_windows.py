@@ -273,6 +273,7 @@ def batches(workload: ap.Workload, loader: Any, epochs: int = 2, keep: str = "no
         return [[np.array(each[0]) for each in made.epoch(number)] for number in range(epochs)]
 
 
+@pytest.mark.usefixtures("forked_nurseries")
 def test_windows_at_random_positions_are_the_same_in_every_loader_and_new_in_each_epoch(tmp_path: Path) -> None:
     for name in "ab":
         tiled(tmp_path / "images" / f"{name}.tif")
@@ -608,7 +609,7 @@ def test_whatever_is_wrong_with_a_damaged_file_is_told_with_its_name(name: str, 
         saved(path, scene)
     else:
         np.savez_compressed(path, scene)
-    assert damage.unnamed(lambda file: Windows(file, size=16), path, tries=150) == []
+    assert damage.unnamed(lambda file: Windows(file, size=16), path, tries=60) == []
 
 
 def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(tmp_path: Path) -> None:
@@ -618,7 +619,7 @@ def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(tmp_path: Pat
         zarr.create_array(path, data=SCENE[:20, :20, :2], chunks=(10, 10, 2), zarr_format=version)
         for file in sorted(each for each in path.rglob("*") if each.is_file()):
             whole = file.read_bytes()
-            for _ in range(25):
+            for _ in range(10):
                 content = bytearray(whole)
                 content[chance.randrange(len(content))] = chance.randrange(256)
                 file.write_bytes(content[: chance.choice([len(content), chance.randrange(len(content))])])
@@ -635,7 +636,7 @@ def test_whatever_is_wrong_with_a_zarr_array_is_told_with_its_name(tmp_path: Pat
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_tags_of_a_tiff_that_lie_are_told_with_its_name(data: st.DataObject) -> None:
     """Each change is to a tag itself, which random bytes seldom hit."""
     content = bytearray(TAGGED)

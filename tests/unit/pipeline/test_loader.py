@@ -104,6 +104,7 @@ SMALL, LARGE = (4, 4, 3), (1024, 512, 3)
 BATCH = 4
 
 
+@pytest.mark.usefixtures("forked_nurseries")
 @pytest.mark.parametrize(
     ("loader", "shape", "steps", "held"),
     [

@@ -412,11 +412,16 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize(
     ("target", "form"),
     [
-        *((target, "tf.data") for target in TARGETS),
+        *((target, "tf.data") for target in ("one-hot", "named")),
         ("mask of one-hots", "PyDataset"),
         ("mask", "generator"),
         ("vector of one", "Grain"),
-        *(("named", form) for form in list(FORMS)[1:]),
+        *(
+            pytest.param(target, "tf.data", marks=pytest.mark.slow)
+            for target in TARGETS
+            if target.count(" ") or target == "mask"
+        ),
+        *(pytest.param("named", form, marks=pytest.mark.slow) for form in list(FORMS)[1:]),
     ],
 )
 def test_targets_of_any_shape_are_planned_looked_at_and_trained_on(target: str, form: str) -> None:
@@ -602,7 +607,7 @@ def _classifier() -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize(("fails_after", "epochs"), [(1, 2), (2, 2)])
+@pytest.mark.parametrize(("fails_after", "epochs"), [pytest.param(1, 2, marks=pytest.mark.slow), (2, 2)])
 def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]) -> None:
     class Failing(Items):
         ended = 0

@@ -73,7 +73,7 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before(before: Estim
     [
         (loader_bound(quirks=1, compared=()), {}, {"trials": 1}, Reason.TRIALS),
         (loader_bound(quirks=1), {}, {}, Reason.NO_GAIN),
-        (  # finds nothing new
+        pytest.param(  # finds nothing new
             Surface(),
             {"loader": ["keras"], "devices": [2, 1]},
             {
@@ -82,6 +82,7 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before(before: Estim
                 "reached_share": 2.0,
             },
             Reason.EXHAUSTED,
+            marks=pytest.mark.slow,
         ),
         (  # though the first batch is slow
             Surface(model_rate=900.0, sample_count=2000, noise=0.001),

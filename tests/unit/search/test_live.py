@@ -335,7 +335,13 @@ def _batch_seconds(played: Machine, config: ap.PipelineConfig) -> float:
     ],
 )
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("begins", [None, ap.PipelineConfig(loader=ap.Threads(workers=16))], ids=["nothing", "threads"])
+@pytest.mark.parametrize(
+    "begins",
+    [
+        pytest.param(None, id="nothing"),
+        pytest.param(ap.PipelineConfig(loader=ap.Threads(workers=16)), id="threads", marks=pytest.mark.slow),
+    ],
+)
 def test_after_20_seconds_a_training_is_within_a_tenth_of_the_best(
     here: Machine, seed: int, begins: ap.PipelineConfig | None
 ) -> None:

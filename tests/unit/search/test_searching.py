@@ -282,11 +282,12 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
     [
         ({"mode": Mode.PREDICT}, "mode: nothing there, 'predict' here."),
         ({"simulate": SimulatedAccelerator(0.005)}, "simulated step: '15ms' there, '5ms' here."),
-        (
+        pytest.param(
             {"simulate": SimulatedAccelerator(0.015, 400)},
             "simulated step: '15ms' there, '15ms/400' here",
+            marks=pytest.mark.slow,
         ),
-        ({"page_cache": "cold"}, "page cache: nothing there, 'cold' here."),
+        pytest.param({"page_cache": "cold"}, "page cache: nothing there, 'cold' here.", marks=pytest.mark.slow),
         (
             {"site": {"described": DESCRIBED.model_copy(update={"model": "n"})}},
             "workload: model 'm' there, 'n' here.",

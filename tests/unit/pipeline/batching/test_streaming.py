@@ -86,6 +86,7 @@ def test_a_slot_that_cannot_be_made_is_the_batchs_error_and_the_worker_lives_on(
     assert ahead == 0 or filler.begun == 0
 
 
+@pytest.mark.slow
 def test_a_loader_that_its_own_worker_finds_as_garbage_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped = threading.Event()
 

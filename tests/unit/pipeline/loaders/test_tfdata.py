@@ -140,6 +140,7 @@ class Held:
         Held.alive -= 1
 
 
+@pytest.mark.slow
 def test_epochs_that_are_left_hold_no_samples_that_were_read_ahead_but_the_last() -> None:
     loader = ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=16)
     with ap.build_loader(ap.Workload(data=Held(), ops=[], batch_size=4), ap.PipelineConfig(loader=loader)) as made:
