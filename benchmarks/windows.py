@@ -8,8 +8,10 @@ of the ratios within rounds. People's rows read some windows of the same grid, o
 rasterio in a PyDataset of Keras with 2 workers; by tf.data, which calls Python for each; and by tifffile's `asarray`,
 which unpacks the whole scene. `--only whole`: scenes without tiles, of which each window unpacks all. Volumes are
 .nii.gz of 64 slices of 256x256, int16; people's rows unpack one for each slice, by nibabel if it is installed, else by
-gzip and NumPy. `--only deep`: grey PNG files of 16 bits with masks, 640x512, halved, cropped and flipped; beside it
-OpenCV in a pool of two threads, which make the next batches while one is taken. The load of the machine is printed.
+gzip and NumPy. If TorchGeo and MONAI are installed, they read the same in the form of their tutorials: scenes with
+coordinates by a sampler and a DataLoader of 2 workers that stay; volumes by `GridPatchDataset`, each read once, and a
+`ShuffleBuffer` of four. `--only deep`: grey PNG files of 16 bits with masks, 640x512, halved, cropped and flipped;
+beside it OpenCV in a pool of two threads, which make the next batches while one is taken. The load is printed.
 """
 
 from __future__ import annotations
@@ -226,6 +228,50 @@ def opencv_loop(folder: Path) -> Epoch:
     return epoch
 
 
+def by_torchgeo(files: list[str], *, random: bool) -> Epoch:
+    """Give the scenes places side by side on a map, which TorchGeo asks for, and read windows of them."""
+    import rasterio
+    from torch.utils.data import DataLoader
+    from torchgeo.datasets import RasterDataset, stack_samples
+    from torchgeo.samplers import GridGeoSampler, RandomGeoSampler, Units
+
+    for number, file in enumerate(files):
+        with rasterio.open(file, "r+") as scene:
+            scene.crs = "EPSG:32632"
+            scene.transform = rasterio.Affine(10, 0, 500_000 + 20 * SIDE * number, 0, -10, 5_000_000)
+
+    data = RasterDataset(files)
+    if random:
+        sampler = RandomGeoSampler(data, SIZE, length=SOME, units=Units.PIXELS)
+    else:
+        sampler = GridGeoSampler(data, SIZE, stride=SIZE, units=Units.PIXELS)
+    loader = DataLoader(
+        data, BATCH, sampler=sampler, num_workers=2, collate_fn=stack_samples, persistent_workers=True, drop_last=True
+    )
+
+    def epoch(number: int) -> Iterator[Any]:
+        for batch in loader:
+            yield (batch["image"] - 3000) / 1000
+
+    return epoch
+
+
+def by_monai(files: list[str]) -> Epoch:
+    from monai.data import DataLoader, Dataset, GridPatchDataset, PatchIter, ShuffleBuffer
+    from monai.transforms import Compose, EnsureChannelFirst, LoadImage, NormalizeIntensity
+
+    load = Compose([LoadImage(reader="NibabelReader", image_only=True), EnsureChannelFirst(channel_dim="no_channel")])
+    normalise = NormalizeIntensity(subtrahend=3000, divisor=1000)
+
+    def epoch(number: int) -> Iterator[Any]:
+        order = np.random.default_rng(number).permutation(len(files))
+        volumes = Dataset([files[each] for each in order], load)
+        patches = GridPatchDataset(volumes, PatchIter((SIZE, SIZE, 1)), normalise, with_coordinates=False)
+        yield from DataLoader(ShuffleBuffer(patches, buffer_size=4 * DEPTH), batch_size=BATCH, num_workers=2)
+
+    return epoch
+
+
 # -------------------- rows
 
 
@@ -327,6 +373,8 @@ def of_volumes(files: list[str], rounds: int) -> None:
             "autopipe, Threads(2), keep=memory": autopipe(stack, files, "memory", size=size),
             f"PyDataset, {name}, 2 threads": py_dataset(lambda epoch: slices(files, epoch)[:FEW], read),
         }
+        if importlib.util.find_spec("monai"):
+            rows["MONAI, GridPatchDataset, 2 workers"] = by_monai(files)
         compare(f"slices of {len(files)} packed volumes", rows, rounds)
 
 
@@ -348,6 +396,8 @@ def one_case(files: list[str], kind: str, *, rounds: int) -> None:
             "PyDataset, tifffile's asarray, 2 threads": py_dataset(few_of, by_tifffile),
             "tf.data, numpy_function, tifffile's asarray": tf_data(few_of, by_tifffile),
         }
+        if importlib.util.find_spec("torchgeo"):
+            rows["TorchGeo, 2 workers"] = by_torchgeo(files, random=random)
         if kind == "whole":  # each window unpacks all of its scene
             rows = {name: row for name, row in rows.items() if "tf.data" not in name}
         titles = {"grid": "grid", "random": "random positions", "whole": "random positions, scenes packed as a whole"}
