@@ -14,13 +14,14 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final, TypeAlias, Unpack
 
 from autopipe.api import request
 from autopipe.artifact import artifact, codegen, drift, factory, pick, schema
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.drift import Rates, Result, Verdict
-from autopipe.errors import NothingMeasuredError
+from autopipe.errors import ArtifactError, NothingMeasuredError
 from autopipe.hardware import gpu, machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
@@ -58,6 +59,7 @@ from autopipe.workload.workload import Workload
 FORMER: Final = "the former configuration"
 TRIALS: Final = 15  # half of a tune's usual number: the known configurations come first
 BUDGET_SECONDS: Final = 90.0  # if the time of the tune is not known
+_FIRST: Final = "It first measures the winner again, by turns with what came next to it, for some 20 s."
 KNOWN: Final = 3  # the most known configurations, of this machine and of others, that a retune tries before new ones
 
 
@@ -124,7 +126,7 @@ def retune(
 
     Raises:
         ConfigError: an argument is impossible.
-        ArtifactError: the file is no artifact, or its workload cannot be found.
+        ArtifactError: the file is no artifact, its workload cannot be found, or its folder cannot be written to.
         WorkloadError: the workload cannot be imported or run.
         SearchInterruptedError: Ctrl-C ended the search before anything to use was measured.
 
@@ -170,6 +172,7 @@ def run(
     settings = _as_before(stored, settings, given, there)
     asked = settings.mode, settings.simulate
     require_possible(settings)
+    _require_writable(stored.path.parent, needed=when.always and not when.dry_run)
     watcher.on_request(settings)
     space = searching.read_space(settings, there)
     watcher.on_machine(there)
@@ -181,6 +184,7 @@ def run(
         Processes(runner) as processes,
     ):
         if repeats:
+            watcher.on_trial(protocol.Log(text=_FIRST))
             processes.begin(guess)
         described = searching.description(runner)
         site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
@@ -198,7 +202,7 @@ def run(
             return Retuned(checked=checked, would=True)
         if checked is not None and checked.holds:
             return Retuned(checked=checked, profile=_renewed(stored, former, here), kept=True)
-        _tell_why(watcher, checked)
+        _begin_search(watcher, checked, stored.path.parent)
         same = is_for_this and match.level is MatchLevel.SAME
         config = next(pick.readable([former.winner.config]), None) if same else None
         settings = _of_study(
@@ -206,16 +210,39 @@ def run(
         )
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
         found, settings = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
-    profile = codegen.profile_of(found.result, described, here, settings, retune=True)
-    kept = config is not None and (profile is None or profile.winner.key == config.key())
-    if profile is not None:
-        _written(stored, profile)
-    converted = profile is not None and fingerprint.is_beside(stored.path.parent, described, pick.config_of(profile))
-    return Retuned(checked=checked, result=found.result, profile=profile, kept=kept, converted=converted)
+    return _concluded(stored, site, settings, found.result, config, checked)
 
 
-def _tell_why(watcher: Watcher, checked: Result | None) -> None:
+def _concluded(
+    stored: Stored,
+    site: searching.Site,
+    settings: Settings,
+    result: SearchResult,
+    former: PipelineConfig | None,
+    checked: Result | None,
+) -> Retuned:
+    """Write what a search has found, unless it is without a winner."""
+    profile = codegen.profile_of(result, site.described, site.hardware, settings, retune=True)
+    kept = former is not None and (profile is None or profile.winner.key == former.key())
+    if profile is None:
+        return Retuned(checked=checked, result=result, kept=kept)
+    _written(stored, profile)
+    converted = fingerprint.is_beside(stored.path.parent, site.described, pick.config_of(profile))
+    return Retuned(checked=checked, result=result, profile=profile, kept=kept, converted=converted)
+
+
+def _require_writable(folder: Path, *, needed: bool = True) -> None:
+    """Raise ArtifactError if a search would be for nothing, as its profile could not be written."""
+    if needed and not os.access(folder, os.W_OK | os.X_OK):
+        raise ArtifactError(
+            f"The artifact's folder must be writable, but {str(folder)!r} is not.",
+            hint="Make it writable, or retune a copy of the artifact elsewhere.",
+        )
+
+
+def _begin_search(watcher: Watcher, checked: Result | None, folder: Path) -> None:
     """Tell of a check that lets a search begin, if it has measured anything."""
+    _require_writable(folder)
     if checked is not None and checked.rows:
         watcher.on_trial(protocol.Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
 

@@ -24,16 +24,17 @@ _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def writable_folder(folder: Path, named: str = "`--out`", hint: str = "Choose another with --out DIR.") -> Path:
-    """Create the folder if necessary, and return it; called before anything is measured. Errors call it `named`."""
+def writable_folder(folder: Path) -> Path:
+    """Create the folder of `--out` if necessary, and return it; called before anything is measured."""
+    hint = "Choose another with --out DIR."
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArtifactError(
-            f"{named} must be a folder that can be made, but got {str(folder)!r}: {error.strerror}.", hint=hint
+            f"`--out` must be a folder that can be made, but got {str(folder)!r}: {error.strerror}.", hint=hint
         ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(f"{named} must be writable, but {str(folder)!r} is not.", hint=hint)
+        raise ArtifactError(f"`--out` must be writable, but {str(folder)!r} is not.", hint=hint)
     return folder
 
 

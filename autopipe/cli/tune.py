@@ -111,10 +111,8 @@ def retune(
     from autopipe.search.conclusion import nothing_measured
 
     known = stored.read()
-    folder = output.writable_folder(
-        known.path.parent, "The artifact's folder", "Make it writable, or retune a copy of the artifact elsewhere."
-    )
-    settings = dataclasses.replace(search.settings(folder / "study.db", context), command=again.this())
+    study = known.path.with_name("study.db")
+    settings = dataclasses.replace(search.settings(study, context), command=again.this())
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
     with screen.saying_how_to_go_on():  # if an interrupted search wrote a profile, its study is not continued
         with Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ from autopipe.artifact import pick
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.artifact.factory import NamelessWarning, ProfileWarning
 from autopipe.artifact.schema import FileReference, Profile
-from autopipe.errors import ConfigError, SearchInterruptedError
+from autopipe.errors import ArtifactError, ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.rows import Row
@@ -237,6 +239,25 @@ def test_a_workload_of_a_notebook_is_retuned_on_new_hardware(notebooks: tuple[Pa
     tuned = ap.load(path, workload=workload, on_new_hardware="retune", retune_seconds=60)  # a warning would be an error
     assert tuned.profile.hardware.cores == 4
     assert {each.hardware.cores for each in files.read(path).profiles} == {2, 4}
+
+
+@pytest.mark.parametrize("cores", [2, 4])
+def test_a_folder_that_cannot_be_written_to_stops_a_retune_only_where_it_would_search(
+    notebooks: tuple[Path, ap.Workload, Fleet], monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    path, workload, fleet = notebooks
+    fleet.at(imaginary(cores=cores), Surface())
+    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
+    stored = files.stored(path, workload=workload)
+
+    def retuned(**when: bool) -> retuning.Retuned:
+        return retuning.run(stored, Settings(trials=4), Watcher(), when=When(**when), given=["trials"])
+
+    assert retuned(stale=True, dry_run=True).would is (cores == 4)
+    with pytest.raises(ArtifactError, match="must be writable") if cores == 4 else contextlib.nullcontext():
+        assert retuned(stale=True).profile is None
+    with pytest.raises(ArtifactError, match="must be writable"):
+        retuned()
 
 
 def test_a_workload_of_a_notebook_is_retuned(notebooks: tuple[Path, ap.Workload, Fleet]) -> None:
