@@ -288,6 +288,13 @@ def test_padding_does_not_make_few_targets_look_sorted() -> None:
     assert epochs.hardly_mixed(epoch) is None
 
 
+def cases(table: dict[str, Any], *slow: str) -> list[Any]:
+    """Return the rows of a table; those that are slow show what others show, of another kind of dataset."""
+    marks = {name: [pytest.mark.slow] for name in slow}
+    rows = {name: row if isinstance(row, tuple) else (row,) for name, row in table.items()}
+    return [pytest.param(*row, id=name, marks=marks.pop(name, [])) for name, row in rows.items()]
+
+
 FAULTS: dict[str, tuple[Any, str]] = {
     "a training part behind a shuffle": (training_part, "samples that the first had not"),
     "a validation part of batches behind a shuffle": (validation_part, "samples that the first had not"),
@@ -315,7 +322,10 @@ FAULTS: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("dataset", "said"), FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize(
+    ("dataset", "said"),
+    cases(FAULTS, "a shard behind a shuffle", "the same, with random changes", "the same of random changes"),
+)
 def test_what_makes_another_training_than_was_meant_is_a_fault(dataset: Any, said: str) -> None:
     (fault,) = looked_at(dataset).faults
     assert said in fault
@@ -334,7 +344,9 @@ SOUND: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("dataset", SOUND.values(), ids=SOUND)
+@pytest.mark.parametrize(
+    "dataset", cases(SOUND, "whole batches only", "targets that are padded as far as their batch needs")
+)
 def test_sound_datasets_have_no_faults(dataset: Any) -> None:
     assert looked_at(dataset).faults == ()
 
@@ -356,7 +368,9 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("dataset", "said"), NOTES.values(), ids=NOTES)
+@pytest.mark.parametrize(
+    ("dataset", "said"), cases(NOTES, "images of double precision", "a split that is fixed, shuffled behind it")
+)
 def test_what_is_worth_to_know_is_a_note(dataset: Any, said: list[str]) -> None:
     found = looked_at(dataset)
     assert found.faults == ()
@@ -434,7 +448,7 @@ def test_random_changes_hide_samples_that_come_twice_and_it_is_said() -> None:
     assert [looked_at(dataset).hidden for dataset in (Noisy(), Items(), in_order)] == [True, False, False]
 
 
-@pytest.mark.parametrize("change", [flipped, flipped_by_seed])
+@pytest.mark.parametrize("change", [flipped, pytest.param(flipped_by_seed, marks=pytest.mark.slow)])
 def test_of_an_epoch_that_is_no_pass_the_distinct_samples_are_counted_without_random_changes(change: Any) -> None:
     tf.random.set_seed(1)  # in one of a hundred orders the random changes hide no sample
     found = looked_at(lambda: tensors().repeat().map(change).shuffle(4 * COUNT).batch(BATCH), COUNT // BATCH)
@@ -501,28 +515,27 @@ def test_a_shuffle_that_mixes_only_neighbours_of_sorted_data_is_a_note(buffer: i
 # -------------------- samples that are made and thrown away
 
 
-@pytest.mark.parametrize(
-    ("dataset", "share"),
-    [
-        (lambda: files().map(decoded).filter(lambda x, number: number % 4 == 0), "75%"),
-        (lambda: files().map(decoded, 2).filter(lambda x, number: number % 2 == 0).batch(4).prefetch(1), "50%"),
-        (
-            lambda: (
-                files()
-                .map(decoded)
-                .rejection_resample(
-                    lambda x, number: tf.cast(number % 20 == 0, tf.int32), [0.5, 0.5], [0.95, 0.05], seed=1
-                )
-            ),
-            r"(8|9)\d%",
-        ),
-        (lambda: files().filter(lambda number, png: number % 4 == 0).map(decoded), None),
-        (lambda: files().map(decoded).filter(lambda x, number: number % 20 > 0), None),  # a few odd ones
-        (lambda: files().map(lambda number, png: number).filter(lambda number: number % 4 == 0), None),  # costs nothing
-        (lambda: files().map(decoded).batch(4), None),
-    ],
-    ids=["filter", "parallel", "resampled", "first", "few", "cheap", "none"],
-)
+def resampled() -> Any:
+    made = files().map(decoded)
+    kind = [0.5, 0.5], [0.95, 0.05]
+    return made.rejection_resample(lambda x, number: tf.cast(number % 20 == 0, tf.int32), *kind, seed=1)
+
+
+THROWN: dict[str, tuple[Any, str | None]] = {
+    "filter": (lambda: files().map(decoded).filter(lambda x, number: number % 4 == 0), "75%"),
+    "parallel": (
+        lambda: files().map(decoded, 2).filter(lambda x, number: number % 2 == 0).batch(4).prefetch(1),
+        "50%",
+    ),
+    "resampled": (resampled, r"(8|9)\d%"),
+    "first": (lambda: files().filter(lambda number, png: number % 4 == 0).map(decoded), None),
+    "a few odd ones": (lambda: files().map(decoded).filter(lambda x, number: number % 20 > 0), None),
+    "cheap": (lambda: files().map(lambda number, png: number).filter(lambda number: number % 4 == 0), None),
+    "none": (lambda: files().map(decoded).batch(4), None),
+}
+
+
+@pytest.mark.parametrize(("dataset", "share"), cases(THROWN, "parallel", "resampled", "a few odd ones"))
 def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
     dataset: Callable[[], Any], share: str | None
 ) -> None:
@@ -543,19 +556,21 @@ def within(**named: Any) -> Any:
     return tf.data.Dataset.range(9).interleave(lambda _: files().map(decoded), cycle_length=3, **named).batch(8)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "said"),
-    [
-        (lambda: files().map(lambda number, png: decoded(number + stateful(), png)), True),
-        (lambda: files().map(decoded, 2), False),
-        (lambda: files().map(decoded, 1), True),
-        (lambda: files().map(lambda number, png: number + stateful()), False),  # costs nothing
-        (lambda: within(num_parallel_calls=2), False),
-        (lambda: within(), True),
-        (lambda: tf.data.Dataset.range(99).interleave(lambda _: tf.data.Dataset.range(50)).batch(8), False),
-    ],
-    ids=["one", "several", "one by number", "cheap", "several files", "one file", "cheap files"],
-)
+ONE_BY_ONE: dict[str, tuple[Any, bool]] = {
+    "one": (lambda: files().map(lambda number, png: decoded(number + stateful(), png)), True),
+    "several": (lambda: files().map(decoded, 2), False),
+    "one by number": (lambda: files().map(decoded, 1), True),
+    "cheap": (lambda: files().map(lambda number, png: number + stateful()), False),
+    "several files": (lambda: within(num_parallel_calls=2), False),
+    "one file": (lambda: within(), True),
+    "cheap files": (
+        lambda: tf.data.Dataset.range(99).interleave(lambda _: tf.data.Dataset.range(50)).batch(8),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("dataset", "said"), cases(ONE_BY_ONE, "one by number", "several files", "cheap files"))
 def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
     def is_told() -> bool:
         iterator = iter(dataset())

@@ -832,10 +832,13 @@ EPOCHS: dict[str, tuple[Callable[..., Any], int | None, list[list[int]]]] = {
     "counted IterDataset": (lambda calls=1: from_grain().to_iter_dataset(), None, WHOLE),
     "counted tf.data": (lambda calls=1: count_up().take(3).filter(lambda x, y: True), None, WHOLE),
 }
+OF_THE_SAME_KIND = {"endless PyDataset of 2 threads", "more than all", "a part of an iterable", "counted IterDataset"}
 
 
 @pytest.mark.filterwarnings("ignore:Keras .* starts its workers:autopipe.errors.DataWarning")
-@pytest.mark.parametrize("name", EPOCHS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in OF_THE_SAME_KIND else ()) for name in EPOCHS]
+)
 def test_epochs_follow_each_other_by_hand_and_in_fit(name: str) -> None:
     make, steps, epochs = EPOCHS[name]
     workload = _wrapped(make, steps=steps)
