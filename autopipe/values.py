@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, Final, Self
 
 import pydantic
@@ -104,6 +105,16 @@ def milliseconds_text(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
+def capital(said: str) -> str:
+    """Return a sentence with a capital at its beginning."""
+    return said[:1].upper() + said[1:]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names, at least one, to a list in a sentence."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def count_text(number: float, noun: str) -> str:

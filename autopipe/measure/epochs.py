@@ -59,11 +59,11 @@ CACHED: Final = {
 }
 
 
-def samples(batch: Iterable[Any]) -> tuple[Sample, ...]:
-    """Return the digests of each sample of a batch (x, y, weights)."""
+def samples(batch: Iterable[Any], most: int | None = None) -> tuple[Sample, ...]:
+    """Return the digests of each sample of a batch (x, y, weights); `most` as in `randomness.digests`."""
     x, *others = (slot for slot in batch if slot is not None)
-    first = randomness.digests([x])
-    return tuple(zip(first, randomness.digests(others) if others else [b""] * len(first), strict=True))
+    first = randomness.digests([x], most)
+    return tuple(zip(first, randomness.digests(others, most) if others else [b""] * len(first), strict=True))
 
 
 @dataclasses.dataclass(slots=True)
@@ -108,7 +108,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     found.hidden = data.is_pass and len(_new(first, second)) > (1 - _SAME) * len(_xs(second)) and not fixed
     if not data.is_pass:
         _no_pass(first, second, found, is_sure=bool(fixed))
-    _another_y(first, second, found)
+    found.faults += filter(None, [another_y([first, second])])
     found.notes += filter(None, [hardly_mixed(first)] if list(first) != list(second) else [])
     if data.is_pass and whole:
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
@@ -175,18 +175,22 @@ def _no_pass(first: Epoch, second: Epoch, found: Findings, *, is_sure: bool) -> 
     found.notes.append(said)
 
 
-def _another_y(first: Epoch, second: Epoch, found: Findings) -> None:
-    targets = collections.defaultdict[bytes, set[bytes]](set)
-    for x, y in itertools.chain(*first):
-        targets[x + y[:SHAPE_BYTES]].add(y)  # y that is padded as far as its batch needs is another in each
-    later = {x + y[:SHAPE_BYTES]: y for x, y in itertools.chain(*second)}
-    shared = [x for x in later if len(targets.get(x, ())) == 1]
-    changed = sum(later[x] not in targets[x] for x in shared)
-    if changed > max(1, ANOTHER_Y * len(shared)):
-        found.faults.append(
-            f"{changed:,} of {len(shared):,} samples have another y in the second epoch than in the first, for the "
-            "same x: x and y are shuffled apart, or y is drawn anew. Put them together, then shuffle"
-        )
+def another_y(epochs: Iterable[Epoch]) -> str | None:
+    """Say that samples come again with another y in a later epoch, if so."""
+    known, changed, again = dict[bytes, bytes](), 0, 0
+    for epoch in (list(itertools.chain(*batches)) for batches in epochs):
+        count = collections.Counter(x for x, _ in epoch)
+        # Equal samples, such as blank ones, have any y. One that is padded as its batch needs has several shapes.
+        once = {x + y[:SHAPE_BYTES]: y for x, y in epoch if count[x] == 1}
+        shared = known.keys() & once.keys()
+        again, changed = again + len(shared), changed + sum(known[x] != once[x] for x in shared)
+        known |= once
+    if changed <= max(1, ANOTHER_Y * again):
+        return None
+    return (
+        f"{changed:,} of {again:,} samples that came again had another y than before, for the same x: x and y "
+        "are shuffled apart, or y is drawn anew. Put them together, then shuffle"
+    )
 
 
 def _other_samples(
@@ -227,10 +231,16 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
             + "".join(f". `{name}` has no effect on them" for name in sorted(own) if name)
         )
         return
-    targets = [[y for _, y in itertools.chain(*epoch)] for epoch in (first, second)]
-    usual = max(collections.Counter(targets[0]).values())
-    if found.hidden and targets[0] == targets[1] and len(targets[0]) - usual >= UNLIKE:
-        found.notes.append("y comes in the same order in both epochs: the samples are not shuffled")
+    found.notes += filter(None, [same_targets([first, second])] if found.hidden else [])
+
+
+def same_targets(epochs: Sequence[Epoch]) -> str | None:
+    """Say that the targets of epochs come in one order, if so and if there are several."""
+    targets, *others = [[y for _, y in itertools.chain(*epoch)] for epoch in epochs]
+    usual = max(collections.Counter(targets).values(), default=0)
+    if len(targets) - usual < UNLIKE or any(each != targets for each in others):
+        return None
+    return f"y comes in the same order in each of {len(epochs)} epochs: the samples are not shuffled"
 
 
 def hardly_mixed(batches: Epoch) -> str | None:
@@ -442,19 +452,8 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
 
 def _read(dataset: Any, index: int) -> tuple[Any, bytes]:
     """Return the shapes and the bytes of a batch or a sample."""
-    parts = [np.asarray(part) for slot in _slots(dataset[index]) for part in leaves(slot)]
+    parts = [np.asarray(part) for part in randomness.leaves(dataset[index])]
     return [part.shape for part in parts], b"".join(part.tobytes() for part in parts)
-
-
-def _slots(element: Any) -> Sequence[Any]:
-    return element if isinstance(element, tuple | list) else [element]
-
-
-def leaves(slot: Any) -> Iterable[Any]:
-    """Return the arrays of a slot of a batch, which may be nested in mappings, tuples and lists."""
-    if isinstance(slot, Mapping):
-        return itertools.chain(*map(leaves, slot.values()))
-    return itertools.chain(*map(leaves, slot)) if isinstance(slot, tuple | list) else [slot]
 
 
 def _values(dataset: Any) -> dict[str, Any]:

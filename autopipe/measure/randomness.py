@@ -36,7 +36,6 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, flat, forks, has_index
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
-from autopipe.workload.sample import leaves
 
 Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 """Batches, each as the digests of its samples."""
@@ -54,20 +53,28 @@ _REMEDY_OF_OPS: Final = (
 )
 
 
-def digests(batch: Iterable[Any]) -> tuple[bytes, ...]:
-    """Return a digest of each sample of a batch, over all its parts. It begins with that of their shapes."""
+def leaves(slot: Any) -> Iterable[Any]:
+    """Return the arrays of a slot of a batch, which may be nested in mappings, tuples and lists."""
+    if isinstance(slot, Mapping):
+        return itertools.chain(*map(leaves, slot.values()))
+    return itertools.chain(*map(leaves, slot)) if isinstance(slot, tuple | list) else [slot]
+
+
+def digests(batch: Iterable[Any], most: int | None = None) -> tuple[bytes, ...]:
+    """Return a digest of each sample of a batch, over all its parts, or over at most so many values of each, at the
+    same places in all samples. It begins with one, of SHAPE_BYTES, of their shapes: padding gives one sample several.
+    """
     parts = [np.asarray(part) for slot in batch for part in leaves(slot) if part is not None]
-    made = [hashlib.blake2b(digest_size=16) for _ in parts[0]]
+    shapes = hashlib.blake2b(repr([part.shape[1:] for part in parts]).encode(), digest_size=SHAPE_BYTES).digest()
+    made = [hashlib.blake2b(digest_size=16) for _ in parts[0]] if parts else []
     for part in parts:
-        for sample, row in zip(made, part, strict=True):
-            sample.update(np.ascontiguousarray(row).tobytes())
-    shapes = shape_digest(parts)
+        rows = part.reshape(len(part), math.prod(part.shape[1:]))
+        if most is not None and rows.shape[1] > most:
+            rows = rows[:, np.sort(np.random.default_rng(0).integers(rows.shape[1], size=most))]
+        for sample, row in zip(made, rows, strict=True):
+            # Objects, such as texts, are no more than addresses in the array.
+            sample.update(repr(row.tolist()).encode() if row.dtype.hasobject else np.ascontiguousarray(row).tobytes())
     return tuple(shapes + sample.digest() for sample in made)
-
-
-def shape_digest(parts: Iterable[Any]) -> bytes:
-    """Return a digest, of SHAPE_BYTES, of the shapes that samples of a batch have: padding gives one sample several."""
-    return hashlib.blake2b(repr([part.shape[1:] for part in parts]).encode(), digest_size=SHAPE_BYTES).digest()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

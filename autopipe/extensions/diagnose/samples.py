@@ -8,19 +8,14 @@ changes of x hide all of this but the order of y.
 from __future__ import annotations
 
 import collections
-import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-import numpy as np
-
-from autopipe.measure.epochs import ANOTHER_Y, MIXED, UNLIKE, copies, hardly_mixed, leaves, targets_held
-from autopipe.measure.randomness import SHAPE_BYTES, shape_digest
-
-Sample: TypeAlias = tuple[bytes, bytes]
-"""Digests of x and of y."""
+from autopipe.measure import epochs
+from autopipe.measure.epochs import ANOTHER_Y, MIXED, Sample, targets_held
+from autopipe.values import capital
 
 _VALUES: Final = 1024  # of each array of a sample
 _TIME_SHARE: Final = 0.01
@@ -75,7 +70,7 @@ class Samples:
         if not self._readable or self._spent > share * (now - self._began) > 0:
             return ()
         try:
-            return _samples(batch)
+            return epochs.samples(batch if isinstance(batch, tuple | list) else [batch], _VALUES)
         except (TypeError, ValueError, RuntimeError, AttributeError):  # of no arrays, or of arrays in several places
             self._readable = False
             return ()
@@ -119,23 +114,11 @@ class Samples:
         """Tell of samples that come once from each of several workers."""
         every = [collections.Counter(itertools.chain(*batches)) for batches in self._firsts if len(batches) > 1]
         seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
-        yield from [f"{said}." for said in [copies(seen, distinct, workers)] if said is not None]
+        yield from _sentence(epochs.copies(seen, distinct, workers))
 
     def other_targets(self) -> Iterator[str]:
         """Tell of samples that come again with another y."""
-        known, changed, again = dict[bytes, bytes](), 0, 0
-        for epoch in ([*itertools.chain(*batches)] for batches in self._epochs):
-            count = collections.Counter(x for x, _ in epoch)
-            # Equal samples, such as blank ones, have any y. One that is padded as its batch needs has several shapes.
-            once = {x + y[:SHAPE_BYTES]: y for x, y in epoch if count[x] == 1}
-            shared = known.keys() & once.keys()
-            again, changed = again + len(shared), changed + sum(known[x] != once[x] for x in shared)
-            known |= once
-        if changed > max(1, ANOTHER_Y * again):
-            yield (
-                f"{changed:,} of {again:,} samples that came again had another y than before, for the same x: x and y "
-                "are shuffled apart, or y is drawn anew. Put them together, then shuffle."
-            )
+        yield from _sentence(epochs.another_y(self._epochs))
 
     def same_order(self) -> Iterator[str]:
         """Tell of epochs that begin with the same batches in the same order."""
@@ -145,16 +128,12 @@ class Samples:
             return
         if all(batches == first for batches in others):
             yield f"Each of {1 + len(others)} epochs begins with the same batches in the same order: nothing shuffles."
-            return
-        targets = [[y for _, y in itertools.chain(*batches)] for batches in (first, *others)]
-        usual = max(collections.Counter(targets[0]).values())
-        if len(targets[0]) - usual >= UNLIKE and all(each == targets[0] for each in targets):
-            yield f"y comes in the same order in each of {1 + len(others)} epochs: the samples are not shuffled."
+        else:
+            yield from _sentence(epochs.same_targets([first, *others]))
 
     def hardly_mixed(self) -> Iterator[str]:
         """Tell of data that are sorted by y, in the epoch of which most was looked at."""
-        if (said := hardly_mixed(max(self._epochs, key=len, default=[]))) is not None:
-            yield f"{said[0].upper()}{said[1:]}."
+        yield from map(capital, _sentence(epochs.hardly_mixed(max(self._epochs, key=len, default=[]))))
 
     def few_targets(self) -> Iterator[str]:
         """Tell of a validation that has far fewer targets than if it had been drawn from all samples."""
@@ -174,25 +153,6 @@ def _are_others(one: Sequence[Sample], other: Sequence[Sample]) -> bool:
     return {*xs}.isdisjoint(other_xs) and collections.Counter(ys) != collections.Counter(other_ys)
 
 
-def _samples(batch: Any) -> tuple[Sample, ...]:
-    x, *others = batch if isinstance(batch, tuple | list) and batch else [batch]
-    first = _digests([x])
-    given = [part for part in others if part is not None]
-    return tuple(zip(first, _digests(given) if given else [b""] * len(first), strict=True))
-
-
-def _digests(slots: Sequence[Any]) -> list[bytes]:
-    """Return digests of the samples of some slots, over values at the same places of all, behind their shapes' own."""
-    made = list[Any]()
-    arrays = [np.asarray(part) for part in itertools.chain(*map(leaves, slots))]
-    for array in arrays:
-        if array.dtype.hasobject:
-            raise TypeError(array.dtype)
-        rows = array.reshape(len(array), -1)
-        if rows.shape[1] > _VALUES:
-            rows = rows[:, np.sort(np.random.default_rng(0).integers(rows.shape[1], size=_VALUES))]
-        made = made or [hashlib.blake2b(digest_size=16) for _ in rows]
-        for digest, row in zip(made, rows, strict=True):
-            digest.update(np.ascontiguousarray(row).tobytes())
-    shapes = shape_digest(arrays)
-    return [shapes + digest.digest() for digest in made]
+def _sentence(said: str | None) -> Iterator[str]:
+    if said is not None:
+        yield f"{said}."

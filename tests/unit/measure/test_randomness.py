@@ -19,7 +19,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError
-from autopipe.measure.randomness import Look, OtherSeeds
+from autopipe.measure.randomness import Look, OtherSeeds, digests
 from autopipe.pipeline.wrap import WrappedData
 from tests.fakes.commands import python, succeeded
 from tests.fakes.data_loader import DataLoader
@@ -416,3 +416,10 @@ def test_generators_continue_elsewhere_when_seeds_change() -> None:
         seeds.change(True)
         went_on = [float(each.random()) for each in made]
     assert not {float(each.random()) for each in (default_rng(1), np.random.RandomState(1), Random(1))} & set(went_on)
+
+
+def test_digests_of_texts_are_of_what_they_say() -> None:
+    texts = [np.array(["one", "two"], object), np.array(["".join(["o", "ne"]), "three"], object)]
+    (first, second), (again, other) = (digests([each]) for each in texts)
+    assert first == again
+    assert len({first, second, other}) == 3
