@@ -363,7 +363,7 @@ class _Watch:
         """Count the images that a module decodes."""
         from autopipe.extensions.diagnose.unpacked import Decoded
 
-        self._decoded = self._decoded or Decoded(processes.line_of)
+        self._decoded = self._decoded or Decoded()
         self._decoded.look_at(module)
         if module.__name__ == "cv2":
             self.see_threads(module)
@@ -372,14 +372,14 @@ class _Watch:
         """Count what filters of Grain throw away."""
         from autopipe.extensions.diagnose.unpacked import Filtered
 
-        self._filtered = Filtered(processes.line_of)
+        self._filtered = Filtered()
         self._filtered.look_at(grain)
 
     def see_reads(self, module: Any) -> None:
         """Note lines that unpack much more than they use. NumPy is there by then, which that needs."""
         from autopipe.extensions.diagnose.unpacked import Unpacked
 
-        Unpacked(self._note, processes.line_of).look_at(module)
+        Unpacked(self._note).look_at(module)
 
     def see_maps(self, tensorflow: Any) -> None:
         """Note functions whose random numbers tf.data draws once, as it traces them."""

@@ -8,6 +8,7 @@ user's that asks for them.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import gzip
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from autopipe.hardware.processes import line_of
 from autopipe.measure.lines import users_frame
 
 _READS = 8  # by a line of one process, after which it is told of
@@ -58,9 +60,9 @@ _AGAIN = {_STREAM: 2, _WHOLE: 4}  # times that each of a line's files is read, f
 class Unpacked:
     """Counts reads from now on, also in processes that are forked."""
 
-    def __init__(self, told: Callable[[str, str], None], line_of: Callable[[types.FrameType], str]) -> None:
+    def __init__(self, told: Callable[[str, str], None]) -> None:
         """Call `told(message, line)` of a line that unpacks much more than it uses."""
-        self._told, self._line_of = told, line_of
+        self._told = told
         self._sums: dict[Any, list[int]] = {}  # by what is read where: reads, bytes unpacked, bytes used
         self._held: dict[Any, dict[Any, None]] = {}  # by array: the chunks that HDF5 holds, the latest last
         # the same of the blocks that GDAL holds of an open raster
@@ -70,50 +72,32 @@ class Unpacked:
 
     def look_at(self, module: Any) -> None:
         """Count the reads of this module: of h5py, NumPy, rasterio or Zarr; with those of NumPy gzip's."""
-        name = module.__name__
-        owner = {
-            "h5py": lambda: module.Dataset,
-            "numpy": lambda: module.lib.npyio.NpzFile,
-            "rasterio": lambda: module.io.DatasetReader,
-            "zarr": lambda: module.Array,
-        }[name]()
-        counts: dict[str, Callable[..., str | None]] = {
-            "h5py": self._chunks,
-            "numpy": self._member,
-            "rasterio": self._blocks,
-            "zarr": self._inner,
-        }
-        count = counts[name]
-        method = "read" if name == "rasterio" else "__getitem__"
-        read = getattr(owner, method)
+        match module.__name__:
+            case "h5py":
+                self._look_at(module.Dataset, "__getitem__", self._chunks)
+            case "rasterio":
+                self._look_at(module.io.DatasetReader, "read", self._blocks)
+            case "zarr":
+                self._look_at(module.Array, "__getitem__", self._inner)
+            case _:
+                self._look_at(module.lib.npyio.NpzFile, "__getitem__", self._member)
+                self._look_at(module, "load", self._loaded)
+                self._look_at_gzip()
+
+    def _look_at(self, owner: Any, name: str, count: Callable[..., str | None]) -> None:
+        """Have `count(place, found, ...)` look at what a function of a module, or of a class, has read by `...`."""
+        read = getattr(owner, name)
 
         @functools.wraps(read)
-        def counted(data: Any, *arguments: Any, **named: Any) -> Any:
-            found, frame = read(data, *arguments, **named), users_frame(sys._getframe(1))
+        def counted(*arguments: Any, **named: Any) -> Any:
+            found, frame = read(*arguments, **named), users_frame(sys._getframe(1))
             if frame is None or not hasattr(found, "nbytes") or found.dtype.hasobject:
                 return found
             with contextlib.suppress(*_NOT_COUNTED):
-                if (message := count((frame.f_code, frame.f_lineno), data, found, *arguments, **named)) is not None:
-                    self._told(f"{self._line_of(frame)} {message}", self._line_of(frame))
+                self._tell(frame, count((frame.f_code, frame.f_lineno), found, *arguments, **named))
             return found
 
-        setattr(owner, method, counted)
-        if name == "numpy":
-            self._look_at_gzip()
-            self._look_at_load(module)
-
-    def _look_at_load(self, numpy: Any) -> None:
-        load = numpy.load
-
-        @functools.wraps(load)
-        def counted(file: Any, *arguments: Any, **named: Any) -> Any:
-            found, frame = load(file, *arguments, **named), users_frame(sys._getframe(1))
-            if frame is not None and type(found) is numpy.ndarray and found.nbytes >= _LEAST_BYTES:
-                with contextlib.suppress(*_NOT_COUNTED):  # of an open file, which has no path
-                    self._tell_again(_WHOLE, frame, os.fspath(file), found.nbytes)
-            return found
-
-        numpy.load = counted
+        setattr(owner, name, counted)
 
     def _look_at_gzip(self) -> None:
         close = gzip.GzipFile.close
@@ -127,11 +111,15 @@ class Unpacked:
                     read = frame, os.fspath(opened.name), unpacked
             close(file)
             if read is not None:
-                self._tell_again(_STREAM, *read)
+                self._tell(read[0], self._again(_STREAM, (read[0].f_code, read[0].f_lineno), *read[1:]))
 
         gzip.GzipFile.close = counted  # type: ignore[method-assign,assignment]  # until the script ends
 
-    def _chunks(self, place: Any, data: Any, found: Any, index: Any, **_: Any) -> str | None:
+    def _tell(self, frame: types.FrameType, message: str | None) -> None:
+        if message is not None:
+            self._told(f"{line_of(frame)} {message}", line_of(frame))
+
+    def _chunks(self, place: Any, found: Any, data: Any, index: Any, **_: Any) -> str | None:
         if not data.chunks or not data.id.get_create_plist().get_nfilters():
             return None
         array, chunk = (data.file.filename, data.name), math.prod(data.chunks) * data.dtype.itemsize
@@ -139,7 +127,7 @@ class Unpacked:
         held = self._held.setdefault(array, {})
         return self._of_chunks(_CHUNKS, place, array, data.shape, data.chunks, chunk, index, held, fit, found.nbytes)
 
-    def _inner(self, place: Any, data: Any, found: Any, index: Any, **_: Any) -> str | None:
+    def _inner(self, place: Any, found: Any, data: Any, index: Any, **_: Any) -> str | None:
         """Look at a read of a Zarr array, which holds no chunks."""
         if not data.compressors:
             return None
@@ -147,7 +135,7 @@ class Unpacked:
         array = (name, name)
         return self._of_chunks(_CHUNKS, place, array, data.shape, data.chunks, chunk, index, {}, 0, found.nbytes)
 
-    def _blocks(self, place: Any, data: Any, found: Any, *_: Any, window: Any = None, **__: Any) -> str | None:
+    def _blocks(self, place: Any, found: Any, data: Any, *_: Any, window: Any = None, **__: Any) -> str | None:
         if window is None or not data.compression:
             return None
         index = window.toslices() if hasattr(window, "toslices") else tuple(slice(*side) for side in window)
@@ -189,21 +177,25 @@ class Unpacked:
         better = tuple(runs) if said is _BLOCKS else tuple(map(min, runs, chunks))  # a strip is lower than a window
         return said.format(times=sums[0] / sums[1], name=array[1], chunk=chunks, better=better)
 
-    def _member(self, place: Any, data: Any, found: Any, name: str, **_: Any) -> str | None:
+    def _member(self, place: Any, found: Any, data: Any, name: str, **_: Any) -> str | None:
         if found.nbytes < _LEAST_BYTES or self._added((place, data.zip.filename, name), found.nbytes, 0) is None:
             return None
         return _MEMBER.format(name=name, megabytes=found.nbytes / 1e6)
 
-    def _tell_again(self, said: str, frame: types.FrameType, name: str, size: int) -> None:
-        """Count a file that is read as a whole, and tell of a line that reads the same ones again and again."""
-        place = frame.f_code, frame.f_lineno
+    def _loaded(self, place: Any, found: Any, file: Any, *_: Any, **__: Any) -> str | None:
+        if type(found) is not np.ndarray or found.nbytes < _LEAST_BYTES:  # a map of the file reads parts of it
+            return None
+        return self._again(_WHOLE, place, os.fspath(file), found.nbytes)  # an open file has no path
+
+    def _again(self, said: str, place: Any, name: str, size: int) -> str | None:
+        """Count a file that is read as a whole, and tell of a line that reads the same ones again and again, once."""
         files = self._files.setdefault(place, {})
         files[name] = files.get(name, 0) + 1
         count, times = len(files), sum(files.values())
-        if times >= max(_READS, _AGAIN[said] * count) and place not in self._told_of:
-            self._told_of.add(place)
-            told = said.format(count=count, times=times, name=Path(name).name, megabytes=size / 1e6)
-            self._told(f"{self._line_of(frame)} {told}", self._line_of(frame))
+        if times < max(_READS, _AGAIN[said] * count) or place in self._told_of:
+            return None
+        self._told_of.add(place)
+        return said.format(count=count, times=times, name=Path(name).name, megabytes=size / 1e6)
 
     def _added(self, key: Any, unpacked: int, used: int) -> tuple[int, int] | None:
         """Add a read; return the sums of bytes when there were enough reads, once."""
@@ -223,8 +215,8 @@ _DROPPED = (
 class Decoded:
     """Counts the images that are decoded from now on, in this process."""
 
-    def __init__(self, line_of: Callable[[types.FrameType], str]) -> None:
-        self._line_of, self._counts = line_of, dict[str, int]()
+    def __init__(self) -> None:
+        self._counts = collections.Counter[str]()
 
     def look_at(self, module: Any) -> None:
         """Count the images of this module: of OpenCV or of Pillow."""
@@ -235,8 +227,7 @@ class Decoded:
         @functools.wraps(decode)
         def counted(*arguments: Any, **named: Any) -> Any:
             if (frame := users_frame(sys._getframe(1))) is not None:
-                line = self._line_of(frame)
-                self._counts[line] = self._counts.get(line, 0) + 1
+                self._counts[line_of(frame)] += 1
             return decode(*arguments, **named)
 
         return counted
@@ -262,8 +253,8 @@ _FILTER = (
 class Filtered:
     """Counts what filters of Grain throw away, in this process."""
 
-    def __init__(self, line_of: Callable[[types.FrameType], str]) -> None:
-        self._line_of, self._counts = line_of, dict[str, list[int]]()
+    def __init__(self) -> None:
+        self._counts = dict[str, list[int]]()
 
     def look_at(self, grain: Any) -> None:
         for kind in (grain.MapDataset, grain.IterDataset):
@@ -272,7 +263,7 @@ class Filtered:
     def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def counted(dataset: Any, transform: Any) -> Any:
-            counts = self._counts.setdefault(self._line_of(sys._getframe(1)), [0, 0])
+            counts = self._counts.setdefault(line_of(sys._getframe(1)), [0, 0])
             keeps = getattr(transform, "filter", transform)
 
             @functools.wraps(keeps)

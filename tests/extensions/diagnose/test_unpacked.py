@@ -27,7 +27,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(np, "load", np.load)
     found: list[str] = []
     for module in (h5py, np, zarr):
-        Unpacked(lambda message, line: found.append(message), lambda frame: f"line {frame.f_lineno}").look_at(module)
+        Unpacked(lambda message, line: found.append(message)).look_at(module)
     return found
 
 
@@ -148,7 +148,7 @@ def test_windows_that_rasterio_reads_are_told_of_if_blocks_are_much_larger(
     rasterio = pytest.importorskip("rasterio")
     warnings.filterwarnings("ignore", message="Dataset has no geotransform")
     monkeypatch.setattr(rasterio.io.DatasetReader, "read", rasterio.io.DatasetReader.read)
-    Unpacked(lambda message, line: told.append(message), lambda frame: "line").look_at(rasterio)
+    Unpacked(lambda message, line: told.append(message)).look_at(rasterio)
     for name, codec, sides in (("wide", "deflate", {}), ("tiled", "deflate", {"tiled": True}), ("plain", None, {})):
         values = np.ones((6, 1024, 1024), np.uint16)
         described = {"height": 1024, "width": 1024, "count": 6, "dtype": "uint16", "driver": "GTiff"}
@@ -178,7 +178,7 @@ def test_images_that_are_decoded_and_not_trained_on_are_counted(
 ) -> None:
     monkeypatch.setattr(cv2, "imdecode", cv2.imdecode)  # it is given back
     monkeypatch.setattr(cv2, "imread", cv2.imread)
-    decoded, png = Decoded(lambda frame: f"line {frame.f_lineno}"), cv2.imencode(".png", np.zeros((2, 2), np.uint8))[1]
+    decoded, png = Decoded(), cv2.imencode(".png", np.zeros((2, 2), np.uint8))[1]
     decoded.look_at(cv2)
     for _ in range(round(each * 400)):
         cv2.imdecode(png, cv2.IMREAD_COLOR)
@@ -234,7 +234,7 @@ def test_samples_that_a_filter_of_grain_throws_away_are_counted(monkeypatch: pyt
         def filter(self, element: int) -> bool:
             return element % 2 == 0
 
-    seen = Filtered(lambda frame: f"line {frame.f_lineno}")
+    seen = Filtered()
     seen.look_at(grain)
     numbers = grain.MapDataset.source(list(range(100)))
     even = numbers.filter(Even()).to_iter_dataset()
