@@ -75,6 +75,7 @@ class _Process:
     parent: int
     ticks: int  # its own and those of its children that it has waited for
     started: int  # in ticks since boot: tells a process from a later one with the same number
+    has_ended: bool  # and waits for its parent to take notice
 
 
 class ProcessTree:
@@ -107,8 +108,25 @@ class ProcessTree:
         self._ticks = 0
         self._fell = False
 
+    def running(self) -> set[int]:
+        """Find the processes that joined and left, and return the numbers of those that run."""
+        self._look()
+        return {pid for pid, process in self._members.items() if not process.has_ended}
+
     def read(self) -> TreeReading:
         """Find the processes that joined and left, and return the tree's use until now."""
+        self._look()
+        each = {pid: resident(pid, self._proc) for pid in self._members}
+        own = sum(one.anonymous_bytes for one in each.values())
+        shared = max((one.file_bytes + one.shared_bytes for one in each.values()), default=0)
+        return TreeReading(
+            cpu_seconds=self._ticks / _TICKS_PER_SECOND,
+            memory_bytes=own + shared,
+            processes=len(self._members),
+            workers_bytes=own - each.get(self._pid, Resident()).anonymous_bytes,
+        )
+
+    def _look(self) -> None:
         members = self._living()
         self._lost_ticks += sum(
             last.ticks for pid, last in self._members.items() if pid not in members and last.parent not in self._members
@@ -119,15 +137,6 @@ class ProcessTree:
             self._lost_ticks += missing
         self._fell = missing > 0
         self._ticks -= min(0, missing)
-        each = {pid: resident(pid, self._proc) for pid in members}
-        own = sum(one.anonymous_bytes for one in each.values())
-        shared = max((one.file_bytes + one.shared_bytes for one in each.values()), default=0)
-        return TreeReading(
-            cpu_seconds=self._ticks / _TICKS_PER_SECOND,
-            memory_bytes=own + shared,
-            processes=len(members),
-            workers_bytes=own - each.get(self._pid, Resident()).anonymous_bytes,
-        )
 
     def _living(self) -> dict[int, _Process]:
         """Return the living members, old and new. Unrelated processes are not looked at again."""
@@ -158,7 +167,7 @@ class ProcessTree:
             return None
         parent, group, session = map(int, fields[1:4])
         ticks, started = sum(map(int, fields[11:15])), int(fields[19])
-        return _Process(frozenset((parent, group, session)), parent, ticks, started)
+        return _Process(frozenset((parent, group, session)), parent, ticks, started, fields[0] in (b"Z", b"X"))
 
 
 def _read(pid: int, name: str, proc: Path) -> bytes:

@@ -24,6 +24,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.hardware import machine
+from autopipe.hardware.processes import ProcessTree
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.rows import by_batch_size
@@ -94,7 +95,7 @@ def started(launch: Launch, deadlines: Deadlines) -> Iterator[TrialRunner]:
         pid = runner.pid
         assert pid is not None
         yield runner
-    assert child.members(pid) == []
+    assert ProcessTree(pid).running() == set()
 
 
 def is_gone(path: Path) -> bool:
@@ -543,7 +544,7 @@ def test_when_the_study_is_killed_its_trial_goes_too(
     with subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = next(line for line in process.stdout if last in line)
-        family = child.members(int(line.split()[-1]))
+        family = [psutil.Process(each) for each in ProcessTree(int(line.split()[-1])).running()]
         assert len(family) == count
         child.collect(temporary)
         assert len(list(temporary.glob(f"{child.PREFIX}*"))) == 1  # as long as it lives

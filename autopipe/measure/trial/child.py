@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import IO
 
 import cloudpickle
-import psutil
 import pydantic
 
 from autopipe.errors import TrialError, WorkloadError, told
 from autopipe.hardware import processes
+from autopipe.hardware.processes import ProcessTree
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.forkserver import Forked, ForkServer
 from autopipe.measure.trial.protocol import Channel
@@ -175,7 +175,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | Forked
         with theirs:
             self._process, inherited = self._forked(inherited) or self._started(inherited)
-        self._channel = Channel(ours)
+        self._channel, self._tree = Channel(ours), ProcessTree(self.pid)
         source = (
             protocol.Pickled(fd=inherited[1])
             if isinstance(launch.workload, Workload)
@@ -252,7 +252,7 @@ class Child:
         return None
 
     def memory_bytes(self, allowed: float = math.inf) -> int:
-        return group_bytes(self.pid, allowed)
+        return held_bytes(self._tree, allowed)
 
     def dump_stacks(self) -> None:
         before = self.log.size_bytes
@@ -266,9 +266,8 @@ class Child:
 
         If `politely`, it is asked by `Close`, else by SIGTERM.
         """
-        family: set[psutil.Process] = set()
         try:
-            family = descendants(self.pid)
+            self._tree.running()  # once more with those whose parents end now
             if self.is_alive():
                 if politely:
                     self.send(protocol.Close())
@@ -278,7 +277,7 @@ class Child:
                     self._process.wait(grace_seconds)
         finally:
             with processes.uninterrupted():  # also by a second Ctrl-C
-                if not kill(self.pid, family):
+                if not kill(self._tree):
                     _LOG.warning("Processes of the trial with process group %d cannot be killed.", self.pid)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(_EXIT_SECONDS)
@@ -323,86 +322,45 @@ def _bytecode() -> dict[str, str]:
     return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(records.cache_folder().parent / "bytecode")}
 
 
-# -------------------- the processes of a trial, seen from outside: its members, their memory, and their end
+# -------------------- the processes of a trial, seen from outside: their memory, and their end
 
 _KILL_SECONDS = 2.0
-_RESOURCE_TRACKER = "multiprocessing.resource_tracker"
+_RESOURCE_TRACKER = b"multiprocessing.resource_tracker"
 
 
-def members(leader: int) -> list[psutil.Process]:
-    """Return the living processes of the group that `leader` leads, itself included."""
-    return [process for process in psutil.process_iter() if _group_of(process.pid) == leader and _is_alive(process)]
-
-
-def group_bytes(leader: int, allowed: float = math.inf) -> int:
-    """Return the memory that only this group keeps in use.
+def held_bytes(tree: ProcessTree, allowed: float = math.inf) -> int:
+    """Return the memory that only these processes keep in use.
 
     Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Shared
     memory is counted once. What a fork still shares with its parent is counted for both, unless that is more than
     `allowed`: then the kernel's own figures, which take longer, decide.
     """
-    group = [process.pid for process in members(leader)]
-    each = [processes.resident(pid) for pid in group]
+    running = tree.running()
+    each = [processes.resident(pid) for pid in running]
     held = sum(one.anonymous_bytes for one in each) + max((one.shared_bytes for one in each), default=0)
-    return held if held <= allowed else min(held, sum(map(processes.own_bytes, group)) or held)
+    return held if held <= allowed else min(held, sum(map(processes.own_bytes, running)) or held)
 
 
-def descendants(leader: int) -> set[psutil.Process]:
-    """List the descendants of `leader`, also those in groups of their own. Only a living leader has any."""
-    try:
-        return set(psutil.Process(leader).children(recursive=True))
-    except psutil.NoSuchProcess:
-        return set()
-
-
-def kill(leader: int, family: Set[psutil.Process] = frozenset()) -> bool:
-    """Kill the rest of a group, and `family`; True if it is gone.
+def kill(tree: ProcessTree) -> bool:
+    """Kill processes; True if they are gone.
 
     Python's resource tracker, which removes the shared memory of the dead, is left to end last and by itself if it can.
     """
     for patient in (True, False):
-        for process in _alive(leader, family):
-            if not (patient and _is_resource_tracker(process)):
-                _signal(process, signal.SIGKILL)
+        _kill(tree.running(), patient=patient)
         give_up = time.monotonic() + _KILL_SECONDS
-        while _alive(leader, family) and time.monotonic() < give_up:
+        while tree.running() and time.monotonic() < give_up:
             time.sleep(_POLL_SECONDS)
-    return not _alive(leader, family)
+    return not tree.running()
 
 
 def kill_others() -> None:
-    """Kill all processes started by the calling one, which leads its group. The resource tracker ends after them."""
-    leader = os.getpid()
-    for process in _alive(leader, descendants(leader)):
-        if process.pid != leader and not _is_resource_tracker(process):
-            _signal(process, signal.SIGKILL)
+    """Kill all processes started by the calling one. The resource tracker ends after them."""
+    _kill(ProcessTree(os.getpid()).running() - {os.getpid()}, patient=True)
 
 
-def _alive(leader: int, family: Set[psutil.Process]) -> set[psutil.Process]:
-    return {process for process in family if _is_alive(process)}.union(members(leader))
-
-
-def _group_of(pid: int) -> int | None:
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return None
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE and process.is_running()
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _is_resource_tracker(process: psutil.Process) -> bool:
-    try:
-        return any(_RESOURCE_TRACKER in word for word in process.cmdline())
-    except psutil.Error:
-        return False
-
-
-def _signal(process: psutil.Process, number: int) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(number)
+def _kill(pids: Set[int], *, patient: bool) -> None:
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has gone
+            if not (patient and _RESOURCE_TRACKER in Path(f"/proc/{pid}/cmdline").read_bytes()):
+                os.kill(pid, signal.SIGKILL)

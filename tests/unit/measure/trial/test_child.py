@@ -18,7 +18,7 @@ import pydantic
 import pytest
 
 from autopipe.errors import TrialError
-from autopipe.hardware.processes import uninterrupted
+from autopipe.hardware.processes import ProcessTree, uninterrupted
 from autopipe.measure.trial import child, protocol
 from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch
 from autopipe.measure.trial.protocol import EVENT, Channel, Log
@@ -261,9 +261,10 @@ def test_what_forks_share_counts_once_where_counting_it_twice_would_be_too_much(
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", FORKS], stdin=pipe, stdout=pipe, start_new_session=True) as leader:
         assert leader.stdout is not None
+        tree = ProcessTree(leader.pid)
         try:
             assert leader.stdout.read(4) == b"...."
-            assert child.group_bytes(leader.pid) > 4 * (64 << 20)
-            assert 64 << 20 < child.group_bytes(leader.pid, 200 << 20) < 2 * (64 << 20)
+            assert child.held_bytes(tree) > 4 * (64 << 20)
+            assert 64 << 20 < child.held_bytes(tree, 200 << 20) < 2 * (64 << 20)
         finally:
-            child.kill(leader.pid)
+            assert child.kill(tree)
