@@ -274,47 +274,28 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
     return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
 
 
-@contextlib.contextmanager
-def other_seeds(offset: int = 7919) -> Iterator[None]:
+def other_seeds() -> contextlib.AbstractContextManager[None]:
     """Give random ops of TensorFlow that are built meanwhile other seeds than the code asks for; without a seed they
     stay as they are, and shuffles of datasets keep their orders.
     """
     import tensorflow as tf
 
-    seeds, orders, keys, function = (
-        _imported("tensorflow", "python.framework", "random_seed"),
+    seeds = _imported("tensorflow", "python.framework", "random_seed")
+    orders, get_seed = (
         _imported("tensorflow", "python.data.util", "random_seed"),
-        _imported("tensorflow", "python.ops", "random_ops_util"),
-        type(tf.function(lambda: None)),
-    )
-    get_seed, get_key, call = (
         _attribute("tensorflow", seeds, "get_seed"),
-        _attribute("tensorflow", keys, "get_key_counter_alg"),
-        _attribute("tensorflow", function, "__call__"),
     )
-    _attribute("tensorflow", orders, "random_seed")
 
     def other_seed(op_seed: Any) -> tuple[Any, Any]:
         first, second = get_seed(op_seed)
-        return first, second if second is None else (second + offset) % 2**31
+        return first, second if second is None else (second + _OFFSET) % 2**31
 
-    def other_key(seed: Any, alg: Any) -> Any:  # of ops without a state
-        return get_key(tf.convert_to_tensor(seed) + offset, alg)
-
-    def call_anew(self: Any, *args: Any, **kwargs: Any) -> Any:  # a traced function keeps its ops
-        return call(tf.function(self.python_function), *args, **kwargs)
-
-    seeds.get_seed, orders.random_seed = other_seed, types.SimpleNamespace(get_seed=get_seed)
-    keys.get_key_counter_alg, function.__call__ = other_key, call_anew
-    try:
-        yield
-    finally:
-        seeds.get_seed, orders.random_seed = get_seed, seeds
-        keys.get_key_counter_alg, function.__call__ = get_key, call
+    own = types.SimpleNamespace(get_seed=get_seed)
+    replaced = [(seeds, "get_seed", other_seed), (orders, "random_seed", own)]
+    return _traced_anew(lambda seed: tf.convert_to_tensor(seed) + _OFFSET, replaced)
 
 
-@contextlib.contextmanager
-def constant_numbers() -> Iterator[None]:
+def constant_numbers() -> contextlib.AbstractContextManager[None]:
     """Have random ops of TensorFlow that are traced meanwhile give the same numbers for each sample, whatever the seed.
 
     Ops that run at once, and shuffles of datasets, are random as ever.
@@ -322,37 +303,45 @@ def constant_numbers() -> Iterator[None]:
     import tensorflow as tf
 
     ops = _imported("tensorflow", "python.ops", "gen_random_ops")
-    keys, function = _imported("tensorflow", "python.ops", "random_ops_util"), type(tf.function(lambda: None))
-    get_key, call = _attribute("tensorflow", keys, "get_key_counter_alg"), function.__call__
-    drawn = {name: _attribute("tensorflow", ops, name) for name in _DRAWN}
 
     def constant(name: str) -> Callable[..., Any]:
+        drawn = _attribute("tensorflow", ops, name)
+
         def draw(shape: Any, *limits: Any, **named: Any) -> Any:
             if tf.executing_eagerly():
-                return drawn[name](shape, *limits, **named)
+                return drawn(shape, *limits, **named)
             if name == "random_uniform_int":
                 return tf.zeros(shape, tf.convert_to_tensor(limits[0] if limits else named["minval"]).dtype)
             return tf.fill(shape, tf.cast(0.5, limits[0] if limits else named["dtype"]))
 
         return draw
 
-    def constant_key(seed: Any, alg: Any) -> Any:  # of ops without a state
-        return get_key(seed if tf.executing_eagerly() else tf.zeros_like(seed), alg)
+    replaced = [(ops, name, constant(name)) for name in _DRAWN]
+    return _traced_anew(lambda seed: seed if tf.executing_eagerly() else tf.zeros_like(seed), replaced)
 
-    def call_anew(self: Any, *args: Any, **kwargs: Any) -> Any:  # a traced function keeps its ops
-        return call(tf.function(self.python_function), *args, **kwargs)
 
-    for name in drawn:
-        setattr(ops, name, constant(name))
-    keys.get_key_counter_alg, function.__call__ = constant_key, call_anew
-    try:
+@contextlib.contextmanager
+def _traced_anew(key: Callable[[Any], Any], replaced: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Replace attributes of TensorFlow's modules meanwhile, and have functions traced anew, as they keep their ops. Ops
+    without a state draw by `key(seed)`.
+    """
+    import tensorflow as tf
+
+    keys, function = _imported("tensorflow", "python.ops", "random_ops_util"), type(tf.function(lambda: None))
+    get_key, call = _attribute("tensorflow", keys, "get_key_counter_alg"), function.__call__
+    replaced = [
+        *replaced,
+        (keys, "get_key_counter_alg", lambda seed, alg: get_key(key(seed), alg)),
+        (function, "__call__", lambda self, *given, **named: call(tf.function(self.python_function), *given, **named)),
+    ]
+    with contextlib.ExitStack() as undo:
+        for owner, name, value in replaced:
+            undo.callback(setattr, owner, name, _attribute("tensorflow", owner, name))
+            setattr(owner, name, value)
         yield
-    finally:
-        for name, original in drawn.items():
-            setattr(ops, name, original)
-        keys.get_key_counter_alg, function.__call__ = get_key, call
 
 
+_OFFSET = 7919  # of other seeds
 _DRAWN = ("random_uniform", "random_uniform_int", "random_standard_normal", "truncated_normal")
 
 
@@ -540,7 +529,7 @@ def watch_loops(
     for wrapper, places in ((reading, _READS), (tells_steps, _STEPS), (tells_trainings, _TRAINS)):
         for module, kind, name in places:
             put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
-            sys.meta_path.insert(0, AfterImport(module, put_in))
+            after_import(module, put_in)
 
 
 def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:
@@ -563,7 +552,7 @@ def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable
         setattr(owner, "__init_subclass__", classmethod(derived))  # noqa: B010  mypy takes it for a method
 
 
-class AfterImport(importlib.abc.MetaPathFinder):
+class _AfterImport(importlib.abc.MetaPathFinder):
     """Calls a function with a module right after its first import."""
 
     def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
@@ -596,5 +585,5 @@ def after_import(name: str, then: Callable[[types.ModuleType], None]) -> Callabl
     if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
         then(module)
         return lambda: None
-    sys.meta_path.insert(0, hook := AfterImport(name, then))
+    sys.meta_path.insert(0, hook := _AfterImport(name, then))
     return lambda: sys.meta_path.remove(hook) if hook in sys.meta_path else None

@@ -513,13 +513,16 @@ def main() -> None:
     arguments = parser.parse_args()
     os.set_inheritable(arguments.fd, False)
     watch = _Watch(arguments)
-    sys.meta_path.insert(0, frameworks.AfterImport("keras", watch.patch))
-    for module in ("cv2", "PIL.Image"):
-        sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_images))
-    for module in ("h5py", "numpy", "rasterio", "zarr"):
-        sys.meta_path.insert(0, frameworks.AfterImport(module, watch.see_reads))
-    sys.meta_path.insert(0, frameworks.AfterImport("tensorflow", watch.see_maps))
-    sys.meta_path.insert(0, frameworks.AfterImport("grain", watch.see_filters))
+    seen = {
+        watch.patch: ["keras"],
+        watch.see_images: ["cv2", "PIL.Image"],
+        watch.see_reads: ["h5py", "numpy", "rasterio", "zarr"],
+        watch.see_maps: ["tensorflow"],
+        watch.see_filters: ["grain"],
+    }
+    for see, modules in seen.items():
+        for module in modules:
+            frameworks.after_import(module, see)
     frameworks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
     sys.argv = [arguments.script, *arguments.arguments]
     try:
