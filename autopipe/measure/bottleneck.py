@@ -13,7 +13,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
 from autopipe.measure.facts import OVERTAKEN, OpCost
 from autopipe.measure.outcome import Resources
-from autopipe.values import count_text
+from autopipe.values import count_text, listed
 from autopipe.values import milliseconds_text as _ms
 
 MODEL_SHARE = 0.9
@@ -218,7 +218,7 @@ def _more_cores(bounds: Bounds) -> str:
     count = math.ceil(elsewhere)
     megabytes = elsewhere / does.core_seconds * does.sent_bytes / 1e6
     network = f", {megabytes:,.3g} MB/s through the network" if megabytes else ""
-    return f"; {count} more core{'' if count == 1 else 's'} elsewhere would feed the model{network}"
+    return f"; {count_text(count, 'more core')} elsewhere would feed the model{network}"
 
 
 def _lock(bounds: Bounds, found: Limit) -> str:
@@ -238,8 +238,7 @@ def python_text(ops: Sequence[OpCost], threads: int, reason: str | None = None) 
     if not python:
         return None
     names = ["the read" if name == cost_model.READ else name for name in python]
-    said = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    said += " is Python" if len(python) == 1 else " are Python"
+    said = f"{listed(names)} {'is' if len(python) == 1 else 'are'} Python"
     if reason is not None:
         said = f"samples are made by Python: {reason}"
     held, taken = cost_model.lock_seconds(ops, 1), cost_model.lock_seconds(ops, threads)

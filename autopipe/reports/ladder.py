@@ -17,7 +17,7 @@ from autopipe.reports import wording
 from autopipe.reports.drawing import Drawing, LegendItem, Rows
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Result, Winner, raced_rate
-from autopipe.values import Estimate, span_text
+from autopipe.values import Estimate, capital, span_text
 
 FIGURES = tuple(
     Column(title, functools.partial(lambda key, row: "" if row[key] is None else wording.rate(row[key]["value"]), key))
@@ -29,8 +29,8 @@ FIGURES = tuple(
 def rows(result: Result) -> Section:
     """Make the section of the winner's row, and those of the baselines."""
     best = result.winner
-    said = [] if best is None or best.limit is None else [f"{best.limit[:1].upper()}{best.limit[1:]}"]
-    said += [f"{each.doubt[:1].upper()}{each.doubt[1:]}." for each in result.rows if each.doubt is not None]
+    said = [] if best is None or best.limit is None else [capital(best.limit)]
+    said += [f"{capital(each.doubt)}." for each in result.rows if each.doubt is not None]
     return Section(
         key="rows",
         title="What limits it?",
@@ -109,7 +109,7 @@ def _one_process(result: Result) -> str:
     said = bottleneck.python_text(work.paid, threads, ceiling.not_native)
     if said is None:
         return " The native library makes the samples: one process may use all cores." if work.paid else ""
-    return f" {said[0].upper()}{said[1:]}."
+    return f" {capital(said)}."
 
 
 def _remark(row: Row) -> str:

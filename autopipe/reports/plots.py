@@ -16,7 +16,7 @@ from autopipe.reports import drawing, wording
 from autopipe.reports.drawing import Drawing, Rows, Scale
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Asker, Contest, Effect, Result, Trial, Way
-from autopipe.values import span_text
+from autopipe.values import listed, span_text
 
 # ---------------------------------------------------------------- history
 
@@ -151,7 +151,7 @@ def confirmation(result: Result) -> Section | None:
     if result.interrupted:
         text += "; the run was cut off, so nothing is proved"
     elif beaten:
-        text += f"; the winner is proved faster than {wording.listed(beaten)}"
+        text += f"; the winner is proved faster than {listed(beaten)}"
     if any(each.few for each in contests):
         text += ". Fewer than three rounds prove nothing: their interval rests on the trials as well"
     rows: list[Row] = [

@@ -17,7 +17,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
 from autopipe.reports.terminal import figures, labelled
 from autopipe.search.result import Baseline, Payback, Result, Winner
-from autopipe.values import Estimate, span_text
+from autopipe.values import Estimate, capital, span_text
 
 _NAME = 36  # columns of a baseline's name, which is not broken
 _REASON = 100  # characters of why a baseline failed; the report and the study have all
@@ -34,7 +34,7 @@ def render(result: Result) -> RenderableType:
     if len(result.devices) > 1:
         grid.add_row("Devices", _devices(result))
     if elsewhere := _elsewhere(result, best, config):
-        grid.add_row("Elsewhere", f"{elsewhere[:1].upper()}{elsewhere[1:]}")
+        grid.add_row("Elsewhere", capital(elsewhere))
     if result.utilisation:
         grid.add_row("AU", _utilisation(result))
     if gains := verdict.gains(result):
@@ -104,7 +104,7 @@ def _limit(result: Result, config: PipelineConfig) -> str:
     if best is not None and best.limit is not None:
         own = ceiling is not None and not ceiling.op_costs and best.limit_kind is None
         lines = " If Python code makes them, `autopipe measure` names its slow lines." if own else ""
-        return f"{best.limit[:1].upper()}{best.limit[1:]}{lines}"
+        return f"{capital(best.limit)}{lines}"
     if result.reads_alone:
         return "Making batches: no model takes them. `autopipe measure` names the slow lines of Python code."
     if ceiling is None:

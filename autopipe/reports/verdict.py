@@ -19,7 +19,7 @@ from autopipe.pipeline.config import Params, PipelineConfig, from_config
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.reports import wording
 from autopipe.search.result import WORTH, Baseline, Contest, Effect, Reason, Result
-from autopipe.values import UNSTEADY
+from autopipe.values import UNSTEADY, capital, listed
 from autopipe.workload.mode import Mode
 
 _SPENT = 0.5  # of a budget: with the rest of it, the same command again may do nothing
@@ -83,7 +83,7 @@ def headline(result: Result) -> str:
         for each in result.baselines
         if each is not rival and each.images_per_second is not None
     ]
-    return f"{said} For comparison: {wording.listed(others)} images/s." if others else said
+    return f"{said} For comparison: {listed(others)} images/s." if others else said
 
 
 def _doubt(contest: Contest | None) -> str:
@@ -174,8 +174,8 @@ def _does(result: Result, rival: Baseline | None) -> str:
         credited = [each for each in credited if each not in loaders]
     said = [_told(each, config) for each in credited[:_MOST_TOLD]]
     plain = [each for each in said if "=" in each]
-    said = ([f"with {wording.listed(plain)}"] if plain else []) + [each for each in said if each not in plain]
-    return _capital(wording.listed(said or ["the winner"]))
+    said = ([f"with {listed(plain)}"] if plain else []) + [each for each in said if each not in plain]
+    return capital(listed(said or ["the winner"]))
 
 
 def _next_best(result: Result, theirs: Params) -> list[Effect]:
@@ -214,10 +214,6 @@ def _told(effect: Effect, config: PipelineConfig) -> str:
             return f"reading {config.loader.reads_at_once()} samples at a time"
         case _:
             return f"{setting.partition('.')[2] or setting}={effect.value}"
-
-
-def _capital(said: str) -> str:
-    return said[:1].upper() + said[1:]
 
 
 # ---------------------------------------------------------------- parts of the action
@@ -275,7 +271,7 @@ def trust(result: Result) -> tuple[bool, str]:
         each.baseline for each in result.contests if each.baseline is not None and not each.decided and _apart(each)
     ]
     if unsure and result.proved:
-        reasons.append(f"the rounds show no clear difference between the winner and {wording.listed(unsure)}")
+        reasons.append(f"the rounds show no clear difference between the winner and {listed(unsure)}")
     if not reasons:
         return True, f"{_what_was_proved(result)}."
     hold = result.proved and not few and not unsure and (not varies or all(each.decided for each in result.contests))
@@ -353,7 +349,7 @@ def epoch(result: Result) -> str:
     part = "" if mine.share >= 1 else f"; steps were timed on {mine.share:.0%} of the samples"
     others = [each for each in result.baselines if each.epoch is not None and each.key != best.key]
     told = [f"{each.name} {wording.seconds(each.epoch.seconds)}" for each in others if each.epoch is not None]
-    beside = f". For comparison: {wording.listed(told)}" if told else ""
+    beside = f". For comparison: {listed(told)}" if told else ""
     return f"{wording.seconds(mine.seconds)} ({of}), without callbacks of your own{part}{beside}"
 
 
@@ -383,7 +379,7 @@ def _of_the_search(result: Result) -> Iterator[str]:
         against = [reason.partition(": ") for reason in result.left_out if reason.startswith("loader ")]
         for why in dict.fromkeys(why for _, _, why in against):
             kinds = sorted(name.removeprefix("loader ") for name, _, same in against if same == why)
-            yield f"Not tried: loading with {wording.listed(kinds)}. {why[:1].upper()}{why[1:]}"
+            yield f"Not tried: loading with {listed(kinds)}. {capital(why)}"
     if result.unsaved is not None:
         yield (
             f"The study could not be written completely: {result.unsaved}. The figures here are complete; the next "
@@ -429,7 +425,7 @@ def _of_the_figures(result: Result) -> Iterator[str]:
     if plain and left_out and len(plain) == len(result.baselines):
         reasons = "; ".join(dict.fromkeys(each.message for each in plain.values()))
         yield (
-            f"The winner was compared with nothing: {wording.listed(list(plain))} cannot be written without autopipe, "
+            f"The winner was compared with nothing: {listed(list(plain))} cannot be written without autopipe, "
             f"because {reasons}. --baseline FILE.py:function compares with a pipeline of your own."
         )
     yield from _of_page_cache(result)
@@ -445,7 +441,7 @@ def _of_page_cache(result: Result) -> Iterator[str]:
         else:
             done, other = "read all files first, so some came from the disk that the winner found in memory", "cold"
         yield (
-            f"The rate of {wording.listed(names)} may be wrong: there was no time to {done}. Tune on a part of the "
+            f"The rate of {listed(names)} may be wrong: there was no time to {done}. Tune on a part of the "
             f"data, or with --page-cache {other}."
         )
     share = result.resident_share

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from autopipe.artifact import pick
@@ -105,11 +104,6 @@ def rates(estimate: Estimate) -> str:
 def counted(parts: str) -> str:
     """Say what images/s counts if a sample is not plainly an image."""
     return f"images/s counts rows of the batch's first axis. A row is {parts}."
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names, at least one, to a list in a sentence."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def resources(used: Resources, cores: float | None = None) -> str:

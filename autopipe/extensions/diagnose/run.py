@@ -42,6 +42,7 @@ from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome
 from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
+from autopipe.values import capital
 from autopipe.workload.data.paths import spread
 from autopipe.workload.ops import planner
 from autopipe.workload.workload import standing_in
@@ -416,7 +417,7 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tup
         )
     said += [f"{epochs.LOST_CACHE}."] * frameworks.loses_cache(source)
     kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(frameworks.cached(source)))
-    said += [f"{each[0].upper()}{each[1:]}." for each in kinds]
+    said += [f"{capital(each)}." for each in kinds]
     if model.run_eagerly and keras.backend.backend() != "torch":
         said.append(
             "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "

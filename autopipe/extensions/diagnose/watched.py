@@ -23,7 +23,7 @@ from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources
 from autopipe.measure.rows import Row
 from autopipe.reports import tables, terminal, wording
-from autopipe.values import Estimate, Value
+from autopipe.values import Estimate, Value, capital
 from autopipe.workload.ops.progressive import Progressive
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
@@ -308,7 +308,7 @@ def sentence(watched: Watched) -> str:
     said = _sentence(watched, watched.verdict)
     if watched.bound is None or watched.verdict not in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS):
         return said
-    return f"{watched.bound} {said[0].upper()}{said[1:]}"
+    return f"{watched.bound} {capital(said)}"
 
 
 def _sentence(watched: Watched, verdict: Verdict) -> str:

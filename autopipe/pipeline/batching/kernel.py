@@ -27,6 +27,7 @@ from autopipe.pipeline.batching.readahead import ReadAhead
 from autopipe.pipeline.batching.rows import RowsAtOnce
 from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.loader import LoadJob, Recipe
+from autopipe.values import listed
 from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import NUMPY, Step
@@ -237,7 +238,7 @@ class Kernel:
             for label, part in zip(self.spec.labels, parts, strict=True)
             if part is not None
         ]
-        return " and ".join(filter(None, (", ".join(looks[:-1]), looks[-1])))
+        return listed(looks)
 
 
 def _streams(steps: Sequence[Step]) -> list[tuple[int, int]]:
