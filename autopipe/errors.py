@@ -177,7 +177,17 @@ def worker_failure(error: BaseException) -> AutopipeError:
     return failure
 
 
-_NOT_OWN: Final = (*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parent), "<")
+_OTHERS: Final = (
+    *("/site-packages/", "/dist-packages/", "__autograph_generated"),
+    *(f"{folder}/" for folder in (Path(__file__).parent, *map(sysconfig.get_path, ("stdlib", "platstdlib")))),
+)
+
+
+@functools.cache
+def is_users(file: str) -> bool:
+    """Return True for a file of the user's: neither of Python, nor of a package, nor of autopipe."""
+    is_file = not file.startswith("<") or file.startswith("<ipython")
+    return is_file and not any(part in file for part in _OTHERS)
 
 
 def told(error: BaseException, text: str | None = None) -> str:
@@ -194,8 +204,7 @@ def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) ->
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     every = list(zip(traceback.extract_tb(error.__traceback__), frames, strict=True))
-    own = [each for each in every if not each[0].filename.startswith(_NOT_OWN)]
-    own = [each for each in own if "__autograph_" not in each[0].filename]
+    own = [each for each in every if is_users(each[0].filename)]
     shown = (own or every if or_any else own)[-most:]
     lines = [f"  {Path(line.filename).name}, line {line.lineno}, in {line.name}: {line.line}" for line, _ in shown]
     return [*lines[:-1], lines[-1] + _held_paths(shown[-1][1])] if own else lines
@@ -219,7 +228,7 @@ def _is_path(text: str) -> bool:
 def users_lines_in(text: str) -> list[str]:
     """Return the last line of the user's own code in a traceback that is text."""
     frames = re.findall(r'File "(.+)", line (\d+), in (.+)\n\s+(.+)', text)
-    own = [each for each in frames if not each[0].startswith(_NOT_OWN)][-1:]
+    own = [each for each in frames if is_users(each[0])][-1:]
     return [f"  {Path(file).name}, line {line}, in {name}: {code}" for file, line, name, code in own]
 
 
@@ -282,10 +291,14 @@ def near(word: str, candidates: Iterable[str]) -> str:
     return f" Did you mean `{matches[0]}`?" if matches else ""
 
 
-def shortened(value: object, limit: int = 120) -> str:
-    """Return `repr(value)` in one line, cut to `limit` characters, for use in a message."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+def cut(text: str, most: int) -> str:
+    """Return a text, or its beginning if it has more characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shortened(value: object) -> str:
+    """Return `repr(value)` in one line, cut to 120 characters, for use in a message."""
+    return cut(" ".join(repr(value).split()), 120)
 
 
 class DataWarning(UserWarning):

@@ -18,7 +18,6 @@ import linecache
 import operator
 import os
 import sys
-import sysconfig
 import threading
 import time
 import types
@@ -29,6 +28,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from autopipe.errors import is_users
 from autopipe.values import Value
 
 _SUMS = ("seconds", "processor_seconds")
@@ -235,24 +235,15 @@ _READERS: Final = (  # read data for Keras, and call the user's code
     f"{_OWN}/workload/",
     f"{_OWN}/extensions/diagnose/loop.py",  # for a loop of the user's own
 )
-_LIBRARIES: Final = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
 _PACKAGES: Final = "-packages/"
 _FORKS: Final = "/multiprocessing/popen_fork.py"
 _OF_DATASETS: Final = ("__getitem__", "__getitems__", "__next__", "__iter__")  # that readers call
 _WATCHERS: Final = (f"{_OWN}/frameworks.py", f"{_OWN}/extensions/diagnose/")  # stand between a reader and what it calls
-_OTHERS: Final = (_PACKAGES, "__autograph_generated", f"{_OWN}/", *_LIBRARIES)
 
 
 @functools.cache
 def _is_reader(file: str) -> bool:
     return any(part in file for part in _READERS)
-
-
-@functools.cache
-def is_users(file: str) -> bool:
-    """Return True for a file of the user's: neither of Python, nor of a package, nor of autopipe."""
-    is_file = not file.startswith("<") or file.startswith("<ipython")
-    return is_file and not any(part in file for part in _OTHERS)
 
 
 def _is_librarys(code: types.CodeType) -> bool:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autopipe.artifact import pick
+from autopipe.errors import cut
 from autopipe.hardware.machine import size_text
 from autopipe.measure import costs as cost_model
 from autopipe.measure.outcome import TrialFailure
@@ -81,9 +82,7 @@ def _rates(result: Result, best: Winner) -> Table:
 def _missing(failure: TrialFailure | None) -> str:
     if failure is None:
         return wording.unmeasured(failure)
-    reason = failure.message.splitlines()[0]
-    said = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
-    return f"{wording.unmeasured(failure)}: {said}"
+    return f"{wording.unmeasured(failure)}: {cut(failure.message.splitlines()[0], _REASON)}"
 
 
 def _against(result: Result, best: Winner, baseline: Baseline) -> str:

@@ -8,6 +8,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from autopipe.artifact import pick
+from autopipe.errors import cut
 from autopipe.hardware.machine import size_text
 from autopipe.measure.costs import Bounds
 from autopipe.measure.fingerprint import Hardware
@@ -29,9 +30,7 @@ _NEAR = 1.5  # a ratio whose second decimal matters
 
 def failed(failure: TrialFailure) -> str:
     """Return a failure in one line."""
-    message = " ".join(failure.message.split())
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[: _LONGEST_MESSAGE - 1]}…"
+    message = cut(" ".join(failure.message.split()), _LONGEST_MESSAGE)
     kind, phase = (str(word).replace("_", " ") for word in (failure.kind, failure.phase))
     return f"{kind} in {phase}: {message}"
 

@@ -291,14 +291,12 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
         lines = users_lines(error, or_any=not str(error))  # an `assert` of a library tells nothing else
         message, hint = "\n".join([message, *lines]), errors.hint_of_workers(error)
         hint = _hint_of_outputs(error) or hint
-    if len(message) > _MESSAGE_LIMIT:
-        message = f"{message[: _MESSAGE_LIMIT - 1]}…"
     if workload is None:  # an object, that of a command such as `tune --images` included
         verify = "`ap.verify_files(workload)`, or `autopipe verify --files` with the same arguments,"
     else:
         verify = f"`{again.autopipe('verify', '--files', workload)}`"
     hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
-    return TrialFailure(kind=kind, phase=phase, message=message, hint=hint)
+    return TrialFailure(kind=kind, phase=phase, message=errors.cut(message, _MESSAGE_LIMIT), hint=hint)
 
 
 def _told(text: str) -> str:

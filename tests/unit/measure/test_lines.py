@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib.util
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from autopipe import errors
 from autopipe.measure.lines import Line, Lines, LineWatch
 from autopipe.reports.tables import slow_lines
 
@@ -28,6 +30,22 @@ def test_times_of_a_line_add_up_and_the_users_own_threads_come_last() -> None:
     assert found.lines == (line(seconds=3.0), other, beside)
     assert found.seconds == 5.0
     assert found.forked
+
+
+@pytest.mark.parametrize(
+    ("file", "is_own"),
+    [
+        ("/home/me/of-packages/train.py", True),
+        ("/usr/lib/python3/dist-packages/cv2/data.py", False),
+        ("/home/me/.local/lib/python3.11/site-packages/cv2/data.py", False),
+        (functools.__file__, False),
+        (errors.__file__, False),
+        ("<frozen runpy>", False),
+        ("<ipython-input-1-0a>", True),
+    ],
+)
+def test_files_of_the_users_are_neither_pythons_nor_a_packages(file: str, is_own: bool) -> None:
+    assert errors.is_users(file) is is_own
 
 
 def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
