@@ -25,7 +25,6 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.reports import verdict, wording
 from autopipe.reports.ladder import FIGURES
 from autopipe.reports.terminal import figures, labelled
-from autopipe.search.result import Baseline, Result
 from autopipe.values import count_text
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
@@ -258,7 +257,7 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     gains = [
         f"{each.name}: {wording.unmeasured(each.failure)}"
         if (times := result.times_faster(each)) is None
-        else f"{wording.times(times)} {each.name}{'' if _is_sure(result, each) else ' (not proved)'}"
+        else f"{wording.times(times)} {each.name}{' (not proved)' * verdict.is_doubtful(result, each)}"
         for each in result.baselines
     ]
     return labelled(
@@ -272,13 +271,6 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
             ("fits here", Text(said, style="green" if fits else "yellow")),
         ]
     )
-
-
-def _is_sure(result: Result, baseline: Baseline) -> bool:
-    """Return True for a ratio that rounds have decided, and for that of the winner to itself."""
-    contest = verdict.contest_with(result, baseline)
-    is_same = result.winner is not None and baseline.key == result.winner.key
-    return is_same or (contest is not None and contest.decided)
 
 
 # ---------------------------------------------------------------- verify

@@ -148,6 +148,12 @@ def is_proved(result: Result, baseline: Baseline) -> bool:
     return contest is not None and contest.decided and not contest.few
 
 
+def is_doubtful(result: Result, baseline: Baseline) -> bool:
+    """Return True for a ratio to a baseline that is not proved; that of the winner to itself needs no proof."""
+    is_same = result.winner is not None and baseline.key == result.winner.key
+    return not (is_same or is_proved(result, baseline))
+
+
 def contest_with(result: Result, baseline: Baseline) -> Contest | None:
     """Return the rounds with a baseline; None without, and of a run that was cut off, which proves nothing."""
     return None if result.interrupted else result.contest(baseline)

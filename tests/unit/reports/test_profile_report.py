@@ -291,3 +291,12 @@ def test_a_notebook_shows_a_report_in_a_frame_and_a_console_its_verdict_alone(ar
     assert report.document["verdict"] in repr(report)
     assert "<svg" not in repr(report)
     assert len(repr(report)) < 500
+
+
+def test_the_winner_needs_no_proof_against_itself(profile: Profile) -> None:
+    best = profile.winner
+    own = profiles.baseline("keras", best.images_per_second.value).model_copy(
+        update={"config": best.config, "key": best.key}
+    )
+    found = _found(baselines=(own,), contests=())
+    assert "not proved</small>" not in profile_report.html_page(profiles.artifact(found), found)

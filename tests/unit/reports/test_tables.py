@@ -227,11 +227,13 @@ def test_what_was_used_is_said_as_far_as_it_is_known() -> None:
     assert wording.resources(Resources()) == ""
 
 
-@pytest.mark.parametrize(("low", "proved"), [(1.1, True), (0.9, False), (None, False)])
-def test_a_gain_that_no_rounds_decide_is_not_shown_as_proved(low: float | None, proved: bool) -> None:
+@pytest.mark.parametrize(
+    ("low", "pairs", "proved"), [(1.1, 6, True), (1.1, 2, False), (0.9, 6, False), (None, 0, False)]
+)
+def test_a_gain_that_no_rounds_decide_is_not_shown_as_proved(low: float | None, pairs: int, proved: bool) -> None:
     rival = profiles.baseline("keras", 400.0)
     contest = (
-        None if low is None else Contest(key=rival.key, config=rival.config, ratio=2.5, low=low, high=9.0, pairs=6)
+        None if low is None else Contest(key=rival.key, config=rival.config, ratio=2.5, low=low, high=9.0, pairs=pairs)
     )
     kept = profiles.profile(baselines=(rival,), contests=() if contest is None else (contest,))
     text = printed(tables.profiles(profiles.artifact(kept), kept, None, here=kept.hardware, now=profiles.NOON))
