@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.extensions.whatif.expected import model_rate, predict, transfer_seconds
+from autopipe.extensions.whatif.prediction import model_rate, predict, transfer_seconds
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from tests.fakes.ceilings import ceiling, reads

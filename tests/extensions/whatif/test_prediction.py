@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from autopipe.extensions.whatif.expected import predict
-from autopipe.extensions.whatif.prediction import INTERCONNECTS, Machine, Measured, WhatIf, correction, what_if
+from autopipe.extensions.whatif.prediction import INTERCONNECTS, Machine, Measured, WhatIf, correction, predict, what_if
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
