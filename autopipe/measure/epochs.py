@@ -89,7 +89,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
         ends()
     fixed = _asked(data, dataset, found)
     _prepared(data, dataset, found)
-    if any(_is_filter(each) for each, _ in frameworks.dataset_ops(dataset)):
+    if any(_kind(each) == "FilterDataset" for each, _ in frameworks.dataset_ops(dataset)):
         found.notes += filter(None, [_thrown_away(dataset)])
     if randomness.is_streamed(dataset):
         every = list(itertools.chain(*first))
@@ -381,10 +381,6 @@ def _kind(dataset: Any) -> str:
 def caches(dataset: Any) -> bool:
     """Return True if a `tf.data.Dataset` keeps its samples, which the first epoch makes."""
     return any(_kind(each) == "CacheDataset" for each, _ in frameworks.dataset_ops(dataset))
-
-
-def _is_filter(dataset: Any) -> bool:
-    return _kind(dataset) == "FilterDataset"
 
 
 # -------------------- a dataset with an index: what asking changes, and what workers get

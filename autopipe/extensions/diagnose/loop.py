@@ -92,10 +92,6 @@ class Loop:
             self._samples.trained(batch)
         self._batch_size = max(self._batch_size, self._images)
 
-    def pause(self, *, paused: bool) -> None:
-        """Look at no lines while another loop reads."""
-        self.line_watch.paused = paused
-
     def leave(self) -> None:
         """Stop looking."""
         self.is_done = True
@@ -289,8 +285,7 @@ class Reads:
         loop, before = self._loop(data), self._now
         if before is not None and before is not loop:
             before.asked()
-            before.pause(paused=True)
-            loop.pause(paused=False)
+            before.line_watch.paused, loop.line_watch.paused = True, False
         index = arguments[0] if arguments else None
         goes_on = self._last[0]() is data and (index is None or index > self._last[1])
         if loop.asked() and self._is_training(loop):
