@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,7 @@ importlib.util.find_spec("keras")  # as `import tensorflow` does, which may come
 import keras
 
 x, y = np.zeros((64, 8, 8, 3), "float32"), np.zeros((64,), "int32")
-model = keras.Sequential(
-    [keras.Input((8, 8, 3)), *augmentation, keras.layers.Flatten(), keras.layers.Dense(2)]
-)
+model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 """
 SLOW = """
@@ -92,12 +91,6 @@ class Data(keras.utils.PyDataset):
         return x[:8], y[:8]
 """
 LOOPS = {
-    "keras.utils.PyDataset": f"""{DATASET}
-data = Data(workers=2)
-for _ in range(1000):
-    for index in range(len(data)):
-        model.train_on_batch(*data[index])  # read
-""",
     "tf.data.Dataset": """
 import tensorflow as tf
 
@@ -128,14 +121,6 @@ for batch in grain.DataLoader(data_source=Source(), sampler=numbers, operations=
     model.train_on_batch(*batch)
 """,
 }
-BY_HAND = """
-import jax
-
-weights, slope = jax.numpy.zeros((2,)), jax.grad(lambda weights, x: (x @ weights).mean())
-for _ in range(12):
-    rows = np.sort(np.random.default_rng(0).random((500_000, 2), "float32"), axis=0)  # slow
-    weights = weights - slope(weights, rows[:8])
-"""
 VALIDATES = f"""{DATASET}
 class Slow(Data):
     def __getitem__(self, index):
@@ -161,18 +146,7 @@ class Locked(Data):
 
 threading.Thread(target=hold, daemon=True).start()
 held.wait()
-model.fit(Locked(workers=2, use_multiprocessing=FORKS), epochs=1000, verbose=0)
-"""
-THREADS = f"""{DATASET}
-class Turned(Data):
-    def __getitem__(self, index):
-        import cv2
-
-        cv2.setNumThreads(64)
-        cv2.GaussianBlur(np.zeros((2000, 2000), "float32"), (31, 31), 3)
-        return super().__getitem__(index)
-
-model.fit(Turned(workers=2, use_multiprocessing=True), epochs=1000, verbose=0)
+model.fit(Locked(workers=2), epochs=1000, verbose=0)
 """
 SEVERAL = """
 model.fit(x[:8], y[:8], verbose=0)  # one step: nothing to see
@@ -184,8 +158,16 @@ model.save("final.keras")
 """
 
 
-def run(folder: Path, *arguments: str, **variables: str) -> Done:
-    return autopipe("diagnose", *arguments, cwd=folder, **variables)
+def run(folder: Path, script: str, *options: str, own: Sequence[str] = (), **variables: str) -> Done:
+    """Diagnose a script, which gets its `own` arguments."""
+    (folder / "train.py").write_text(script)
+    return autopipe("diagnose", *options, "train.py", *own, cwd=folder, **variables)
+
+
+def line_of(end: str, script: str) -> int:
+    """Return the number of the only line that ends so."""
+    (line,) = (number for number, text in enumerate(script.splitlines(), 1) if text.endswith(end))
+    return line
 
 
 def seen(done: Done) -> list[dict[str, Any]]:
@@ -194,8 +176,14 @@ def seen(done: Done) -> list[dict[str, Any]]:
 
 
 def test_a_script_that_waits_is_told_so_and_ended_before_it_writes_anything(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation", "keras.layers.RandomFlip()") + SLOW)
-    done = run(tmp_path, "--json", "--steps", "12", "train.py", "--debug", "--json")
+    done = run(
+        tmp_path,
+        HEAD.replace("keras.layers.Flatten", "keras.layers.RandomFlip(), keras.layers.Flatten") + SLOW,
+        "--json",
+        "--steps",
+        "12",
+        own=["--debug", "--json"],
+    )
     (watched,) = seen(done)
     assert "arguments ['--debug', '--json'] __main__" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
@@ -212,66 +200,52 @@ def test_a_script_finds_its_own_modules_and_none_of_the_working_directory_runs_i
     (tmp_path / "json.py").write_text("raise SystemExit(3)")
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts" / "beside.py").touch()
-    (tmp_path / "scripts" / "train.py").write_text("import beside\n" + HEAD.replace("*augmentation, ", "") + SLOW)
+    (tmp_path / "scripts" / "train.py").write_text("import beside\n" + HEAD + SLOW)
     done = python("-P", "-m", "autopipe", "diagnose", "--json", "--steps", "4", "scripts/train.py", cwd=tmp_path)
     assert len(seen(done)) == 1
 
 
 def test_callbacks_that_may_write_run_if_that_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + SLOW)
-    (watched,) = seen(run(tmp_path, "--json", "--callbacks", "--steps", "4", "train.py"))
+    (watched,) = seen(run(tmp_path, HEAD + SLOW, "--json", "--callbacks", "--steps", "4"))
     assert watched["left_out"] == []
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "log.csv", "notes.txt", "more.txt"}
 
 
 def test_the_training_of_a_trainer_that_ends_early_is_told_of_and_writes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + TRAINER)
-    (watched,) = seen(run(tmp_path, "--json", "train.py"))
+    (watched,) = seen(run(tmp_path, HEAD + TRAINER, "--json"))
     assert (watched["data"], watched["left_out"]) == ("autopipe", ["CSVLogger"])
     assert watched["alone_images_per_second"] > 0
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + KERAS_2)
-    done = run(tmp_path, "train.py")
+    done = run(tmp_path, HEAD + KERAS_2)
     assert done.returncode == 3
     assert "workers=8, use_multiprocessing=True" in done.stderr
     assert "PyDataset" in done.stderr
-    (watched,) = seen(run(tmp_path, "--json", "--steps", "4", "train.py", "again"))
+    (watched,) = seen(run(tmp_path, HEAD + KERAS_2, "--json", "--steps", "4", own=["again"]))
     assert watched["data"] == "keras.utils.PyDataset"
 
 
 def test_a_script_that_grain_feeds_is_told_what_feeds_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + GRAIN)
-    (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py"))
+    (watched,) = seen(run(tmp_path, HEAD + GRAIN, "--json", "--steps", "12"))
     assert watched["data"] == "grain IterDataset"
     assert watched["alone_images_per_second"] > 0
 
 
 @pytest.mark.parametrize("data", LOOPS)
 def test_a_loop_without_fit_is_told_of_by_its_line(data: str, tmp_path: Path) -> None:
-    script = HEAD.replace("*augmentation, ", "") + LOOPS[data] + "\nmodel.save('final.keras')\n"
-    (tmp_path / "train.py").write_text(script)
-    (watched,) = seen(run(tmp_path, "--json", "--steps", "6", "train.py"))
-    (line,) = (number for number, text in enumerate(script.splitlines(), 1) if text.endswith("# read"))
+    script = HEAD + LOOPS[data] + "\nmodel.save('final.keras')\n"
+    (watched,) = seen(run(tmp_path, script, "--json", "--steps", "6"))
+    line = line_of("# read", script)
     assert (watched["data"], watched["loop"]) == (data, f"train.py:{line}")
     assert watched["batch_size"] == 8
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert any("workers=2" in warning for warning in watched["warnings"]) == ("PyDataset" in data)
 
 
-def test_a_training_whose_data_are_not_seen_is_told_of_by_the_lines_of_its_thread(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(f"import numpy as np{BY_HAND}")
-    done = run(tmp_path, "train.py")
-    assert done.returncode == 3
-    (line,) = (number for number, text in enumerate(BY_HAND.splitlines(), 1) if text.endswith("# slow"))
-    assert f"train.py:{line}" in " ".join(done.stderr.split())
-    assert "ap.watch" in done.stderr
-
-
 def test_a_file_that_ends_a_loop_is_named_beside_what_was_seen_of_it(tmp_path: Path) -> None:
-    script = f"""{HEAD.replace("*augmentation, ", "")}
+    script = f"""{HEAD}
 import cv2
 
 class Files(keras.utils.PyDataset):
@@ -291,8 +265,7 @@ open("7.png", "w").close()
 for index in range(8):
     model.train_on_batch(*data[index])
 """
-    (tmp_path / "train.py").write_text(script)
-    (watched,) = seen(run(tmp_path, "--json", "train.py"))
+    (watched,) = seen(run(tmp_path, script, "--json"))
     assert any("1 of 8 image files" in each and "7.png" in each for each in watched["warnings"])
 
 
@@ -301,7 +274,7 @@ for index in range(8):
     [("", ["Files[3]", "Thumbs.db"]), ("workers=2, use_multiprocessing=True", ["Files[3]", "Thumbs.db"])],
 )
 def test_a_batch_that_ends_a_fit_is_named_with_its_file(arguments: str, named: list[str], tmp_path: Path) -> None:
-    script = f"""{HEAD.replace("*augmentation, ", "")}
+    script = f"""{HEAD}
 import cv2
 
 def read(path):
@@ -318,15 +291,14 @@ cv2.imwrite("0.png", np.zeros((4, 4, 3), "uint8"))
 open("Thumbs.db", "w").close()
 model.fit(Files({arguments}), shuffle=False)
 """
-    (tmp_path / "train.py").write_text(script)
-    done = run(tmp_path, "train.py")
+    done = run(tmp_path, script)
     assert done.returncode == 3
     hint = " ".join(done.stderr.partition("hint:")[2].split())
     assert all(each in hint for each in named)
 
 
 def test_files_are_not_called_damaged_if_none_can_be_opened_any_more(tmp_path: Path) -> None:
-    script = f"""{HEAD.replace("*augmentation, ", "")}
+    script = f"""{HEAD}
 import cv2
 
 class Files(keras.utils.PyDataset):
@@ -345,8 +317,7 @@ for path in data.paths:
     cv2.imwrite(path, np.zeros((4, 4, 3), "uint8"))
 model.fit(data, shuffle=False)
 """
-    (tmp_path / "train.py").write_text(script)
-    done = run(tmp_path, "train.py")
+    done = run(tmp_path, script)
     assert done.returncode == 3
     hint = done.stderr.partition("hint:")[2]
     assert "ulimit -n" in hint
@@ -354,7 +325,7 @@ model.fit(data, shuffle=False)
 
 
 def test_a_batch_without_samples_that_ends_a_fit_is_named(tmp_path: Path) -> None:
-    script = f"""{HEAD.replace("*augmentation, ", "")}
+    script = f"""{HEAD}
 class Files(keras.utils.PyDataset):
     def __len__(self):
         return 4
@@ -364,59 +335,43 @@ class Files(keras.utils.PyDataset):
 
 model.fit(Files(), epochs=2)
 """
-    (tmp_path / "train.py").write_text(script)
-    done = run(tmp_path, "train.py")
+    done = run(tmp_path, script)
     assert done.returncode == 3
     assert "Files[3]" in done.stderr.partition("hint:")[2]
 
 
 def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "data.py").write_text(HEAD.replace("*augmentation, ", ""))
+    (tmp_path / "package" / "data.py").write_text(HEAD)
     fit = "from .data import model, x, y\nif __name__ == '__main__':\n    model.fit(x, y, batch_size=4, epochs=4)\n"
     (tmp_path / "package" / "train.py").write_text(fit)
-    (watched,) = seen(run(tmp_path, "--json", "--steps", "6", "package/train.py"))
+    (watched,) = seen(autopipe("diagnose", "--json", "--steps", "6", "package/train.py", cwd=tmp_path))
     assert watched["batch_size"] == 4
 
 
 def test_what_is_known_of_an_error_of_workers_is_said(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("raise RuntimeError('received 0 items of ancdata')")
-    done = run(tmp_path, "train.py")
+    done = run(tmp_path, "raise RuntimeError('received 0 items of ancdata')")
     assert done.returncode == 3
     assert "ulimit -n" in done.stderr
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_a_slow_validation_is_a_part_of_the_epoch_with_its_own_lines(backend: str, tmp_path: Path) -> None:
-    script = HEAD.replace("*augmentation, ", "") + VALIDATES.replace("SLEEP", "threading.Event().wait(0.2)")
-    (tmp_path / "train.py").write_text(f"import threading\n{script}")
-    (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py", backend=backend))
+    script = HEAD + VALIDATES.replace("SLEEP", "threading.Event().wait(0.2)")
+    (watched,) = seen(run(tmp_path, f"import threading\n{script}", "--json", "--steps", "12", backend=backend))
     epochs = watched["epochs"]
     assert epochs["validation_seconds"] >= epochs["validation_waiting_seconds"] >= 1.4 * epochs["count"]
     assert [line["code"] for line in watched["validation_lines"]["lines"]] == ["threading.Event().wait(0.2)"]
     assert watched["lines"] is None or "Event" not in watched["lines"]["lines"][0]["code"]
 
 
-@pytest.mark.parametrize("forks", [True, False])
-def test_workers_that_wait_for_ever_are_told_of_by_their_line(forks: bool, tmp_path: Path) -> None:
-    script = HEAD.replace("*augmentation, ", "") + HANGS.replace("FORKS", str(forks))
-    (tmp_path / "train.py").write_text(script)
-    done = run(tmp_path, "train.py")
+def test_threads_that_wait_for_ever_are_told_of_by_their_line(tmp_path: Path) -> None:
+    done = run(tmp_path, HEAD + HANGS)
     assert done.returncode == 3
-    (line,) = (number for number, text in enumerate(script.splitlines(), 1) if text.endswith("# hangs"))
-    who = "worker processes wait" if forks else "its threads wait"
-    said = f"No batch came for 20 s, and nothing computes: {who} at train.py:{line} `with lock:  # hangs`."
+    line = line_of("# hangs", HEAD + HANGS)
+    said = f"No batch came for 20 s, and nothing computes: its threads wait at train.py:{line} `with lock:  # hangs`."
     assert said in done.stderr
-    assert ("nobody gives it back in the forked process" in done.stderr) is forks
-
-
-def test_library_threads_that_multiply_are_named_with_the_line_that_sets_them(tmp_path: Path) -> None:
-    script = HEAD.replace("*augmentation, ", "") + THREADS
-    (tmp_path / "train.py").write_text(script)
-    (watched,) = seen(run(tmp_path, "--json", "--steps", "12", "train.py"))
-    line = 1 + script.splitlines().index("        cv2.setNumThreads(64)")
-    said = [warning for warning in watched["warnings"] if f"train.py:{line} `cv2.setNumThreads(64)`" in warning]
-    assert len(said) == 1
+    assert "nobody gives it back in the forked process" not in done.stderr
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
@@ -426,16 +381,14 @@ def test_what_binds_the_script_to_fewer_cores_is_named(tmp_path: Path) -> None:
     )
     call = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
     for bind, said in (("import blas", "`import blas`"), (f"import os\n{call}", f"train.py:2 `{call}`")):
-        (tmp_path / "train.py").write_text(bind + HEAD.replace("*augmentation, ", "") + SLOW)
-        (watched,) = seen(run(tmp_path, "--json", "--steps", "4", "train.py"))
+        (watched,) = seen(run(tmp_path, bind + HEAD + SLOW, "--json", "--steps", "4"))
         assert watched["bound"].startswith(
             f"{said} bound this process to 1 of its {len(os.sched_getaffinity(0))} cores"
         )
 
 
 def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(HEAD.replace("*augmentation, ", "") + SEVERAL)
-    done = run(tmp_path, "--keep-running", "train.py")
+    done = run(tmp_path, HEAD + SEVERAL, "--keep-running")
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("verdict") == 2
     assert "fit is fit JAXTrainer." in done.stdout
@@ -451,8 +404,7 @@ def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> N
     ],
 )
 def test_a_script_without_a_training_is_told_so(tmp_path: Path, script: str, said: str) -> None:
-    (tmp_path / "train.py").write_text(script)
-    done = run(tmp_path, "train.py")
+    done = run(tmp_path, script)
     assert done.returncode == 3
     assert said in done.stderr
     assert ("ValueError: its own" in done.stderr) == ("its own" in script)
@@ -485,8 +437,8 @@ def test_scripts_as_keras_io_teaches_them_are_watched_as_they_are(name: str, tmp
         cv2.imwrite(str(place), image, [cv2.IMWRITE_JPEG_PROGRESSIVE, number % 2])
         cv2.imwrite(str(masks / f"{number:02}.png"), generator.integers(1, 4, (40, 60), np.uint8))
     places = {"PHOTOS": str(classes), "PETS": str(tmp_path), "backend": "tensorflow"}
-    done = run(work, "--json", "--steps", "1", str(ROOT / "examples" / "diagnose" / f"{name}.py"), **places)
-    (watched,) = seen(done)
+    script = ROOT / "examples" / "diagnose" / f"{name}.py"
+    (watched,) = seen(autopipe("diagnose", "--json", "--steps", "1", script, cwd=work, **places))
     assert (watched["data"], watched["left_out"]) == ("tf.data.Dataset", ["ModelCheckpoint"])
     assert watched["alone_images_per_second"] > 0
     assert watched["image_files"]["progressive"] > 0
