@@ -140,46 +140,44 @@ def programs(
     """
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}
-    finish: list[tuple[int, Step]] = []
-    done = 0
+    finish: list[Step] = []
+    made = _programs(before, (), parts, finish, simd=simd)
     for number, step in enumerate(steps, start=1):
         touched = {place for place, is_on in enumerate(step.op.touches(step.before)) if is_on}
         on = [parts[place] for place in touched & parts.keys()]
         found = [part.found(step) for part in on] if touched <= parts.keys() and _alike(step, touched) else [None]
         if on and None not in found:
             for part, code in zip(on, found, strict=True):
-                part.add(number, draw, code or ())
+                part.code.extend((instruction, draw) for instruction in code or ())
         elif step.op.batchable and not step.op.draws and not any(part.is_encoded for part in on):
-            finish.append((number, step))
+            finish.append(step)
             for part in on:
                 part.is_closed = True
         else:
             break
         draw += step.op.draws
         for part in parts.values():
-            part.go_on(number, step)
+            part.go_on(step)
         if not any(part.is_encoded for part in parts.values()) and (any_shape or step.after.is_fixed):
-            done = number
-    return _programs(before, steps[:done], parts, tuple(step for number, step in finish if number <= done), simd=simd)
+            made = _programs(before, steps[:number], parts, finish, simd=simd)
+    return made
 
 
 def _programs(
-    before: SampleSpec, steps: Sequence[Step], parts: dict[int, _Part], finish: tuple[Step, ...], *, simd: int
+    before: SampleSpec, steps: Sequence[Step], parts: dict[int, _Part], finish: Sequence[Step], *, simd: int
 ) -> Programs:
-    count = len(steps)
-    fields, code = list(before.columns), list[Sequence[tuple[Instruction, int]]]([()] * len(before.columns))
-    for number, part in parts.items():
-        fields[number], code[number] = part.field(count), part.code(count)
+    fields = [parts[number].field if number in parts else field for number, field in enumerate(before.columns)]
+    code = [parts[number].code if number in parts else [] for number in range(len(fields))]
     touched = [step.op.touches(step.before) for step in finish]
     has_code = tuple(map(bool, code))
     return Programs(
-        count=count,
+        count=len(steps),
         parts=tuple(_program(each, field, simd=simd) for each, field in zip(code, fields, strict=True)),
         has_code=has_code,
         before=before,
         made=SampleSpec.of(fields, before.structure),
         after=steps[-1].after if steps else before,
-        finish=finish,
+        finish=tuple(finish),
         finished=tuple(any(on[number] for on in touched) for number in range(len(fields))),
         is_native=any(has_code),
     )
@@ -199,36 +197,32 @@ def _alike(step: Step, touched: set[int]) -> bool:
     return len(shapes) < 2 or (None not in shapes and len({shape[:2] for shape in shapes if shape}) == 1)
 
 
+@dataclasses.dataclass(slots=True)
 class _Part:
-    """The instructions of one part, as far as they are found.
+    """What is found of one part so far.
 
     Attributes:
+        number: which part it is.
+        field: behind the instructions.
+        code: these, each with the number of its first draw.
         is_closed: whether NumPy has gone on with it, so that no instruction can follow.
     """
 
-    def __init__(self, number: int, field: Field) -> None:
-        self.number, self.is_closed = number, False
-        self._fields = [(0, field)]  # each with the number of the step before it
-        self._code: list[tuple[int, int, Instruction]] = []  # each with the numbers of its step and its first draw
-
-    @property
-    def _now(self) -> Field:
-        return self._fields[-1][1]
+    number: int
+    field: Field
+    code: list[tuple[Instruction, int]] = dataclasses.field(default_factory=list)
+    is_closed: bool = False
 
     @property
     def is_encoded(self) -> bool:
-        return self._now.kind is FieldKind.ENCODED
+        return self.field.kind is FieldKind.ENCODED
 
     @property
     def is_known(self) -> bool:
         """Whether it is of a kind that the library has instructions for."""
-        field = self._now
+        field = self.field
         is_small = field.dtype is not None and field.dtype.itemsize <= _MOST_BYTES
         return self.is_encoded or (field.kind in _IMAGES and field.rank in _RANKS and is_small)
-
-    @property
-    def _is_bytes(self) -> bool:
-        return self.is_encoded or self._now.dtype == np.uint8
 
     def found(self, step: Step) -> tuple[Instruction, ...] | None:
         """Return the instructions of a step; None if Python does it."""
@@ -237,28 +231,19 @@ class _Part:
             return None
         try:
             instructions = op.mask_instructions if step.op.is_mask(self.number) else op.instructions
-            code = instructions(self._now)
+            code = instructions(self.field)
         except (AutopipeError, ValueError, OverflowError):  # Python raises it again, with the sample's name
             return None
-        if code is None or not (self._is_bytes or all(each.is_wide for each in code)):
+        is_bytes = self.is_encoded or self.field.dtype == np.uint8
+        if code is None or not (is_bytes or all(each.is_wide for each in code)):
             return None
         makes_floats = code[-1:] and code[-1].name == "LINEAR"
         is_wide = bool(code) and all(each.is_wide for each in code)
-        is_kept = makes_floats or is_wide or not self._is_bytes or after is None or after.dtype in (None, np.uint8)
+        is_kept = makes_floats or is_wide or not is_bytes or after is None or after.dtype in (None, np.uint8)
         return code if is_kept else None
 
-    def add(self, number: int, draw: int, code: Sequence[Instruction]) -> None:
-        self._code.extend((number, draw, each) for each in code)
-
-    def go_on(self, number: int, step: Step) -> None:
+    def go_on(self, step: Step) -> None:
         after = step.after.columns[self.number]
         assert after is not None
         if not self.is_closed:
-            self._fields.append((number, after))
-
-    def field(self, count: int) -> Field:
-        return next(field for number, field in reversed(self._fields) if number <= count)
-
-    def code(self, count: int) -> list[tuple[Instruction, int]]:
-        """Return the instructions of the first `count` steps."""
-        return [(each, draw) for number, draw, each in self._code if number <= count]
+            self.field = after
