@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,31 +21,29 @@ from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 # -------------------- array namespace
 
 
-class ArrayNamespace:
-    """The few functions that a batchable op may call besides operators, so that one text runs in NumPy, TensorFlow and
-    Keras: here by NumPy; another library's class overrides them.
-    """
+class ArrayNamespace(NamedTuple):
+    """The few functions that a batchable op may call besides operators, so that one text runs in NumPy and Keras."""
 
-    def cast(self, array: Any, dtype: str) -> Any:
-        return np.asarray(array).astype(dtype, copy=False)
-
-    def constant(self, values: Any, dtype: str) -> Any:
-        return np.asarray(values, dtype)
-
-    def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
-        """Return a new last axis of length `classes` that is 1 at the id and 0 elsewhere."""
-        ids = np.asarray(ids)
-        out = np.zeros((ids.size, classes), dtype)
-        flat = ids.reshape(-1)
-        inside = np.flatnonzero((flat >= 0) & (flat < classes))  # ids outside get all zeros, as in TensorFlow and Keras
-        out[inside, flat[inside]] = 1
-        return out.reshape(*ids.shape, classes)
-
-    def transpose(self, array: Any, axes: Sequence[int]) -> Any:
-        return np.transpose(array, axes)
+    cast: Callable[[Any, str], Any]
+    constant: Callable[[Any, str], Any]
+    one_hot: Callable[[Any, int, str], Any]  # returns a new last axis of so many classes: 1 at the id and 0 elsewhere
+    transpose: Callable[[Any, Sequence[int]], Any]
 
 
-NUMPY = ArrayNamespace()
+def _cast(array: Any, dtype: str) -> Any:
+    return np.asarray(array).astype(dtype, copy=False)
+
+
+def _one_hot(ids: Any, classes: int, dtype: str) -> Any:
+    ids = np.asarray(ids)
+    out = np.zeros((ids.size, classes), dtype)
+    flat = ids.reshape(-1)
+    inside = np.flatnonzero((flat >= 0) & (flat < classes))  # ids outside get all zeros, as in TensorFlow and Keras
+    out[inside, flat[inside]] = 1
+    return out.reshape(*ids.shape, classes)
+
+
+NUMPY = ArrayNamespace(_cast, np.asarray, _one_hot, np.transpose)
 
 
 # -------------------- op
@@ -190,7 +188,8 @@ class Op(abc.ABC):
 
         They use the variables of the parts on which it acts, `autopipe.workload.plain_code.parts(step)`: "x" and "y",
         or of several parts all at once, with the same random numbers, "x_left", "x_right", "y_mask". A random op draws
-        from `rng` in NumPy, and TensorFlow's own numbers there. Raise PlainCodeError if it has no such form.
+        from `rng` in NumPy, and TensorFlow's own numbers there. Those of an op that mixes samples are on whole batches.
+        Raise PlainCodeError if it has no such form.
         """
         raise PlainCodeError(f"`{type(self).__name__}` has no plain code (`plain`)")
 
@@ -199,12 +198,6 @@ class Op(abc.ABC):
         so that the op before need not round them; None if it does no more than put them elsewhere.
         """
         return False
-
-    def plain_batch(self, step: Step, library: Library) -> Iterable[str]:
-        """Return lines on the `x` and `y` of a whole batch, for an op that mixes samples; NumPy's draw from `rng`.
-        Raise PlainCodeError if it has no plain form.
-        """
-        raise PlainCodeError(f"`{type(self).__name__}` has no plain code on batches (`plain_batch`)")
 
     def plain_constants(self, step: Step) -> Lines:
         """Return the lines that both forms need at the top of a file: a table, say."""

@@ -163,7 +163,7 @@ def said(op: Op, step: Step, library: Library) -> Lines:
     """Return the lines of a step that an op writes. Raise PlainCodeError if the op writes none, inherits those of a
     class that does something else, or knows only `x` and `y` while the parts have other names.
     """
-    if not is_still_true(type(op), ("plain",), ("apply", "pixels", "values")):
+    if not is_still_true(type(op), ("plain",), ("apply", "mix", "pixels", "values")):
         raise PlainCodeError(f"`{op.name}` has no plain code (`plain`)")
     lines = list(op.plain(step, library))
     if step.before.structure is not None:

@@ -140,15 +140,6 @@ def mapped(function: Callable[[Any], Any], slot: Any) -> Any:
     return tuple(map(function, slot)) if isinstance(slot, tuple) else function(slot)
 
 
-def zipped(function: Callable[[list[Any]], Any], slots: Sequence[Any]) -> Any:
-    """Combine several slots of one structure by a function of their parts at each place."""
-    if isinstance(slots[0], dict):
-        return {key: function([slot[key] for slot in slots]) for key in slots[0]}
-    if isinstance(slots[0], tuple):
-        return tuple(function(list(parts)) for parts in zip(*slots, strict=True))
-    return function(list(slots))
-
-
 def keyed(slot: Any) -> dict[Any, Any]:
     """Return the parts of x, y or sample_weight by their keys or numbers; a single part by None."""
     return slot if isinstance(slot, dict) else dict(enumerate(slot)) if isinstance(slot, tuple) else {None: slot}

@@ -26,7 +26,7 @@ from autopipe.hardware import processes
 from autopipe.pipeline.devices.feed import Placement, Stream
 from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.op import ArrayNamespace
-from autopipe.workload.sample import Field, leaves, zipped
+from autopipe.workload.sample import Field, leaves
 from autopipe.workload.workload import standing_in
 
 # -------------------- several steps by one call of a compiled function
@@ -86,7 +86,7 @@ def stacked(batches: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[An
     """Yield batches of NumPy arrays in stacks of up to `count` of one shape, which have a new first axis."""
     while group := list(itertools.islice(batches, count)):
         for _, alike in itertools.groupby(group, key=lambda batch: leaves(batch[0])[0].shape):
-            yield tuple(zipped(stack, slots) for slots in zip(*alike, strict=True))
+            yield keras.tree.map_structure(lambda *parts: stack(parts), *alike)
 
 
 def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -125,29 +125,16 @@ def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader
     return made.with_options(options)
 
 
-# -------------------- keras ops: the array functions of batchable ops in `keras.ops`, compiled or eager
-
-
-class _KerasOps(ArrayNamespace):
-    def cast(self, array: Any, dtype: str) -> Any:
-        return keras.ops.cast(array, dtype)
-
-    def constant(self, values: Any, dtype: str) -> Any:
-        return keras.ops.convert_to_tensor(values, dtype=dtype)
-
-    def one_hot(self, ids: Any, classes: int, dtype: str) -> Any:
-        return keras.ops.one_hot(ids, classes, dtype=dtype)
-
-    def transpose(self, array: Any, axes: Sequence[int]) -> Any:
-        return keras.ops.transpose(array, tuple(axes))
-
-
-KERAS_OPS = _KerasOps()
-
-
 # -------------------- finished steps
 
 
+KERAS_OPS = ArrayNamespace(
+    keras.ops.cast,
+    keras.ops.convert_to_tensor,
+    lambda ids, classes, dtype: keras.ops.one_hot(ids, classes, dtype=dtype),
+    keras.ops.transpose,
+)
+"""For batchable ops: compiled or eager."""
 _KINDS = ("train", "test", "predict")
 
 

@@ -132,19 +132,22 @@ def written(
 
     steps = (*plan.prefix, *plan.body, *plan.suffix)
     source = asked(data_source.plain, workload.data, plan.source, dialect)
-    mixing = [line for step in plan.body if step.op.mixes for line in asked(step.op.plain_batch, step, dialect)]
+    mixing = lines([step for step in plan.body if step.op.mixes])
     single = [step for step in plan.body if not step.op.mixes]
     is_kept = config is not None and config.kept.in_memory
     loads = not is_kept and bool(plan.prefix or (source and source.reading))
     whole = of_batches or not (loads or plan.prefix)
-    by_batch = whole and all(map(_is_of_batches, single))
+    by_batch = whole and all(  # TensorFlow flips each image of a batch by itself
+        type(step.op.acting) is RandomFlip and [part.is_flat for part in parts(step)] == [False] for step in single
+    )
     is_joined = dialect == "tf" and not mixing and not by_batch and bool(single or loads)  # one map is faster than two
     groups: list[Sequence[Step]] = [plan.prefix, single, plan.suffix]
     if dialect == "tf":
         last = plan.suffix if is_joined else ()
         functions_of = [plan.prefix, (*single, *last)] if is_kept else [(*plan.prefix, *single, *last)]
         jpegs = _jpegs(workload, plan)
-        made = [*(step for each in functions_of for step in _fused(each, jpegs)), *(() if is_joined else plan.suffix)]
+        fused = [_in_floats(_decoded_in_part(_looked_up_last(each), jpegs)) for each in functions_of]
+        made = [step for each in (*fused, () if is_joined else plan.suffix) for step in each]
         ends = len(plan.prefix), len(plan.prefix) + len(single)
         groups = [made[: ends[0]], made[ends[0] : ends[1]], made[ends[1] :]]
     prefix, body, suffix = map(lines, groups)
@@ -174,18 +177,9 @@ def written(
     )
 
 
-def _is_of_batches(step: Step) -> bool:
-    """Return True for a flip, whose TensorFlow flips each image of a batch by itself."""
-    return type(step.op.acting) is RandomFlip and [part.is_flat for part in parts(step)] == [False]
-
-
 # -------------------- tf.data, as experts of it write it
-# Ops write their lines without knowing of each other. Here steps get to know what the next one does with a part.
-
-
-def _fused(steps: Sequence[Step], jpegs: frozenset[str]) -> list[Step]:
-    """Return the steps of one function, in which nothing is done that a later one makes useless."""
-    return _in_floats(_decoded_in_part(_looked_up_last(steps), jpegs))
+# Ops write their lines without knowing of each other. Here the steps of one function get to know what the next one does
+# with a part, so that nothing is done that a later one makes useless.
 
 
 def _looked_up_last(steps: Sequence[Step]) -> list[Step]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import OpError, PlainCodeError
+from autopipe.errors import OpError
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops.pixels import check_number, plain_levels, to_levels, widened
 from autopipe.workload.order import generator
@@ -84,10 +84,7 @@ class _Mixing(Op):
     def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
         """Put the other sample of a row into that row, which keeps about `share` of itself."""
 
-    def plain(self, step: Step, library: Library) -> Lines:
-        raise PlainCodeError(f"`{type(self).__name__}` mixes the samples of a batch: see `plain_batch`")
-
-    def plain_batch(self, step: Step, library: Library) -> Iterator[str]:
+    def plain(self, step: Step, library: Library) -> Iterator[str]:
         alpha = self.alpha
         if library == "np":
             yield "order = rng.permutation(len(x))"
