@@ -277,14 +277,7 @@ class Conversion:
 
     @classmethod
     def of(cls, workload: Workload, plan: Plan, cut: int) -> Conversion:
-        """Return the conversion of a workload after the first `cut` ops of its deterministic prefix. Raise ConfigError
-        if the prefix is shorter than that.
-        """
-        if not 0 <= cut <= len(plan.prefix):
-            raise ConfigError(
-                f"`cut` must be between 0 and {len(plan.prefix)}, the number of ops that are the same in every epoch, "
-                f"but got {cut=}."
-            )
+        """Return the conversion of a workload after the first `cut` ops of its deterministic prefix."""
         steps = plan.prefix[:cut]
         return cls(
             source=workload.data,

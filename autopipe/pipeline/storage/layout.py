@@ -37,7 +37,6 @@ _MOST_SHARDS = 10_000
 _REMEDY = "Remove its folder and convert again."
 _SHARD_FILE = re.compile(r"[a-z]+-\d{5}\.[a-z.]+")
 _PART_RECORD = re.compile(r"part-\d+-of-\d+\.json")
-_FORMER = ("manifest.json", "conversion.json")  # of sets of schema version 1
 
 
 class SetRecord(pydantic.BaseModel):
@@ -206,7 +205,6 @@ def open_folder(
     another kind, or the set of another conversion.
     """
     names = sorted(folder.sizes())
-    _require_no_former(folder, names)
     known = known_shards(folder)  # after the list: parts that begin now write their records before their shards
     foreign = [name for name in names if name[0] != "." and (known is None or not _is_ours(name))]
     if foreign:
@@ -223,11 +221,6 @@ def open_folder(
 
 def _is_ours(name: str) -> bool:
     return name == RECORD_NAME or bool(_PART_RECORD.fullmatch(name) or _SHARD_FILE.fullmatch(name))
-
-
-def _require_no_former(folder: Folder, names: Iterable[str]) -> None:
-    if not {*_FORMER}.isdisjoint(names):
-        raise _stale(folder, "was written by an earlier version, in a layout that is no longer read: convert again")
 
 
 def require_same(record: SetRecord, conversion: Conversion, storage: str, folder: Folder) -> None:
@@ -265,7 +258,6 @@ def whole_record(folder: Folder) -> SetRecord:
     """Return a complete set's record; raise StorageError if it is missing or edited, or a file's size differs."""
     sizes = folder.sizes()
     if RECORD_NAME not in sizes:
-        _require_no_former(folder, sizes)
         begun = any(map(_PART_RECORD.fullmatch, sizes))
         raise StorageError(
             f"There is no whole set in `{folder}`{': its conversion was begun and did not end' if begun else ''}.",
@@ -336,11 +328,7 @@ class StoredSource:
         found: NDArray[Any] = shard[self._spec.labels.index(part)].box(row, rows, columns)
         return found
 
-    @property
-    def spans(self) -> data_source.Spans | None:
-        return None if self.remote is not None else self._spans
-
-    def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+    def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
         chosen = indices.tolist()
         found = self._found(chosen)
         bad = [at for at, index in enumerate(chosen) if index in self.record.bad]
@@ -402,7 +390,7 @@ def find(where: Where, conversion: Conversion, storage: Storage) -> StoredSource
     root = storage.at(where)
     reasons = []
     for folder in with_subfolders(root):
-        if any(name in (RECORD_NAME, *_FORMER) or _PART_RECORD.fullmatch(name) for name in folder.sizes()):
+        if any(name == RECORD_NAME or _PART_RECORD.fullmatch(name) for name in folder.sizes()):
             try:
                 return open_set(folder, conversion, storage)
             except StorageError as error:

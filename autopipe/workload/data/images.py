@@ -90,14 +90,9 @@ class ImagePairs:
     def read(self, index: int) -> tuple[bytes, bytes]:
         return self._images.read(index), self._masks.read(index)
 
-    @property
-    def spans(self) -> source.Spans | None:
-        if self.remote is not None:
-            return None
-        return lambda indices: (
-            native.files_at([*map(self._images.path, indices.tolist())]),
-            native.files_at([*map(self._masks.path, indices.tolist())]),
-        )
+    def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        chosen = indices.tolist()
+        return tuple(native.files_at([*map(files.path, chosen)]) for files in (self._images, self._masks))
 
     def name(self, index: int) -> str:
         return f"{self._images.text(index)} with {self._masks.text(index)}"
@@ -366,14 +361,10 @@ class ImageFolder:
             return np.array([label], np.float32)
         return np.eye(1, len(self.classes), label, dtype=np.float32)[0]
 
-    @property
-    def spans(self) -> source.Spans | None:
-        if self.remote is not None:
-            return None
-        return lambda indices: (
-            native.files_at([*map(self._paths.path, indices.tolist())]),
-            None if self._mode is None else [*map(self._label, indices.tolist())],
-        )
+    def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+        chosen = indices.tolist()
+        labels = None if self._mode is None else [*map(self._label, chosen)]
+        return native.files_at([*map(self._paths.path, chosen)]), labels
 
     def name(self, index: int) -> str:
         return self._paths.text(index)

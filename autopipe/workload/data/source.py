@@ -274,10 +274,10 @@ def plain_from_files(
 
 def spans_half(source: Source) -> Spans | None:
     """Return the source's `spans`, which gives columns (x, y) of some samples: of encoded images and masks spans as
-    `native.files_at` returns them, in place of the content, and of arrays `Rows`. None if the source has none, or if a
-    subclass or wrapper replaces `read`.
+    `native.files_at` returns them, in place of the content, and of arrays `Rows`. None if the source has none, is
+    behind a URL, or if a subclass or wrapper replaces `read`.
     """
-    spans = _beside_read(source, "spans")
+    spans = _beside_read(source, "spans") if remote(source) is None else None
     return spans if callable(spans) else None
 
 

@@ -217,7 +217,7 @@ class Table:
 
     @property
     def spans(self) -> source.Spans | None:
-        if self.remote is not None or self._features is not None or self._weights is not None:
+        if self._features is not None or self._weights is not None:
             return None
         return lambda indices: (
             native.files_at([*map(self._paths.path, indices.tolist())]),

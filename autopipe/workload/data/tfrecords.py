@@ -102,11 +102,7 @@ class TFRecords:
         except records.ExampleError as error:
             raise BadSampleError(f"The record at byte {start} of `{self._files.text(file)}` {error}.") from error
 
-    @property
-    def spans(self) -> source.Spans | None:
-        return self._spans if self.remote is None else None
-
-    def _spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
+    def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
         files = np.searchsorted(self._firsts, indices, side="right") - 1
         offsets = np.frombuffer(self._offsets, np.uint64)
         places = indices + files  # each file has one offset more than records

@@ -215,13 +215,6 @@ def test_an_edited_record_is_told(tmp_path: Path, part: tuple[int, int]) -> None
             call()
 
 
-def test_a_set_of_an_earlier_layout_is_to_be_converted_again(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
-    for call in (convert, lambda *which: find(which[2], *which[:2])):
-        with pytest.raises(StorageError, match="in a layout that is no longer read: convert again"):
-            call(conversion(), ARRAY, tmp_path)
-
-
 def test_a_set_is_found_below_a_folder(tmp_path: Path) -> None:
     convert(conversion(ops_digest="others"), ARRAY, tmp_path / "a")
     with pytest.raises(StorageError, match=r"has no set of the 100 samples after 0 ops.*made by other ops"):
