@@ -10,12 +10,10 @@ import dataclasses
 import functools
 import math
 import shlex
-import threading
 import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,6 +28,7 @@ from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineCon
 from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Folder, Storage
+from autopipe.pipeline.switching import beside
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload import digests
 from autopipe.workload.data import remote
@@ -101,15 +100,24 @@ def opener(
     """
     made_of = make_plan(workload) if plan is None else plan
     order, shared = batch_order(workload, shard, rank), Shared()
-    identity = functools.cache(functools.partial(_identity, workload, shard))
+    # It looks at many files, so it runs beside the first batches.
+    identity = functools.cache(lambda: beside(functools.partial(batches_digest, workload, shard)).result)
 
     def open_loader(config: PipelineConfig) -> Loader:
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()
-        job = _job(workload, config, made_of, order, identity(), shared)
-        recipe = dataclasses.replace(job.recipe, trace=trace)
+        job = LoadJob(
+            recipe=dataclasses.replace(recipe_of(workload, config, made_of, shared), trace=trace),
+            order=order,
+            finish=Finish.left(made_of, config.model_setup),
+            bad_sample_log=workload.bad_sample_log,
+            identity=identity(),
+            device=_device,
+            setup=config.model_setup,
+            shared=shared,
+        )
         with _pieces_in_memory(job, config) as seconds:
-            loader = config.loader.open(dataclasses.replace(job, recipe=recipe))
+            loader = config.loader.open(job)
         loader.fill_seconds += seconds
         return loader
 
@@ -339,26 +347,6 @@ def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple
     )
 
 
-def _job(
-    workload: Workload,
-    config: PipelineConfig,
-    plan: Plan,
-    order: BatchOrder,
-    identity: Callable[[], str],
-    shared: Shared,
-) -> LoadJob:
-    return LoadJob(
-        recipe=recipe_of(workload, config, plan, shared),
-        order=order,
-        finish=Finish.left(plan, config.model_setup),
-        bad_sample_log=workload.bad_sample_log,
-        identity=identity,
-        device=_device,
-        setup=config.model_setup,
-        shared=shared,
-    )
-
-
 def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared | None = None) -> Recipe:
     """Return the recipe of a workload's samples in a configuration."""
     if config.keep != "none" and data_source.pieces(workload.data) is not None:
@@ -464,20 +452,6 @@ def conversion_of(
             hint=f"Use one of these, or `{storage.name}` alone for as many as it can.",
         )
     return dataclasses.replace(Conversion.of(workload, plan, cut), at_once=made_at_once)
-
-
-def _identity(workload: Workload, shard: tuple[int, int]) -> Callable[[], str]:
-    """Return a function of the digest of the batches. It looks at many files, so it runs beside the first batches."""
-    found: Future[str] = Future()
-
-    def find() -> None:
-        try:
-            found.set_result(batches_digest(workload, shard))
-        except Exception as error:  # noqa: BLE001  raised by the caller of the digest
-            found.set_exception(error)
-
-    threading.Thread(target=find, name="digest of the data", daemon=True).start()
-    return found.result
 
 
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,10 +115,8 @@ class Slot:
         self.block = SharedBlock(layout.size)
 
 
-class _Lent(weakref.ref[NDArray[Any]]):
-    """An array over a slot, and the number of its loan."""
-
-    loan: int
+_Lent: TypeAlias = "weakref.KeyedRef[int, NDArray[Any]]"
+"""An array over a slot, by the number of its loan."""
 
 
 class SlotPool:
@@ -153,16 +151,14 @@ class SlotPool:
     def lend(self, slot: Slot, rows: int) -> Batch:
         """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
         batch, loan = slot.layout.arrays(slot.block, rows), next(self._loans)
-        arrays = [_Lent(array, self._gone.append) for array in batch if array is not None]
-        for array in arrays:
-            array.loan = loan
+        arrays = [weakref.KeyedRef(array, self._gone.append, loan) for array in batch if array is not None]
         self._lent[loan] = (slot, arrays, _Forks.count)
         return batch
 
     def _take_back(self) -> None:
         while True:
             try:
-                loan = self._gone.popleft().loan
+                loan = self._gone.popleft().key
             except IndexError:
                 return
             slot, arrays, forks = self._lent.get(loan, (None, [], 0))
@@ -351,12 +347,8 @@ class MemoryCache:
         """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
         if recipe.cached == 0:
             return 0
-        return MemoryCache.bytes_of(recipe.fixed_spec, len(recipe.kept_source), recipe.cached, recipe.kept_bytes)
-
-    @staticmethod
-    def bytes_of(spec: SampleSpec, count: int, fraction: float, sample_bytes: float = 0.0) -> int:
-        rows = kept_count(count, fraction)
-        return _room(spec, rows, sample_bytes).size + rows
+        rows = kept_count(len(recipe.kept_source), recipe.cached)
+        return _room(recipe.fixed_spec, rows, recipe.kept_bytes).size + rows
 
     @staticmethod
     def unfilled_bytes() -> int:

@@ -329,10 +329,11 @@ def settle() -> None:
     with contextlib.suppress(AttributeError, ValueError):  # another object in its place
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     owner = os.getpid()
+    os.register_at_fork(after_in_child=lambda: threading.Thread(target=end_with, args=(owner,), daemon=True).start())
 
-    def watch() -> None:
-        while os.getppid() == owner:
-            time.sleep(1.0)
-        os._exit(1)
 
-    os.register_at_fork(after_in_child=lambda: threading.Thread(target=watch, daemon=True).start())
+def end_with(owner: int) -> None:
+    """End this process once its owner, which has started it, is gone."""
+    while os.getppid() == owner:
+        time.sleep(1.0)
+    os._exit(1)

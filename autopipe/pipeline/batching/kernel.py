@@ -90,22 +90,15 @@ class Kernel:
         self._draws = list(itertools.starmap(slice, itertools.pairwise(ends)))  # of each step in a row of numbers
         singles_alone = recipe.steps[:singles]
         before = singles_alone[0].before if singles_alone else self._single
-        self._rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
-        self._run, self._run_on_batch, self._read_sample = run, _run_on_batch, read_sample
-        self._make_rows = None if self._rows is None else self._rows.make
+        rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
+        noted: Any = (lambda function, name: function) if trace is None else trace.noted
+        self._run, self._run_on_batch = noted(run, _op_name), noted(_run_on_batch, _op_name)
+        self._read_sample = noted(read_sample, "read")
+        self._make_rows = None if rows is None else noted(rows.make, "native batch")
         self._source, self._count = recipe.source, len(recipe.source)
-        if trace is not None:
-            self._note(trace)
-        gathers = self._rows is not None and self._rows.gathers
+        gathers = rows is not None and rows.gathers
         # Whether several batches are made as one. Not if a batch is more than its samples one by one.
         self.makes_several = gathers and not self._tail and (cache is None or recipe.cached == 1.0)
-
-    def _note(self, trace: Trace) -> None:
-        """Have reads and ops noted, and rows that are made at once, a batch at a time."""
-        self._run, self._run_on_batch = trace.noted(run, _op_name), trace.noted(_run_on_batch, _op_name)
-        self._read_sample = trace.noted(read_sample, "read")
-        if self._make_rows is not None:
-            self._make_rows = trace.noted(self._make_rows, "native batch")
 
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
         """Return True if these samples are made at once now, without single reads."""

@@ -16,14 +16,14 @@ import random
 import sys
 import traceback
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
 
 from autopipe.errors import AutopipeError, LoaderError, shortened, told, worker_failure
-from autopipe.pipeline.loader import Recipe
+from autopipe.pipeline.loader import Made, Recipe
 from autopipe.workload.op import Op
 
 if TYPE_CHECKING:  # which imports the formats of data sets
@@ -37,16 +37,12 @@ def pickled(made: Recipe | Conversion, loader: str) -> bytes:
     LoaderError if a part of it does not pickle.
     """
     try:
-        with _by_value(_parts_of(made)):
-            body = cloudpickle.dumps(made)
-    except Exception:  # noqa: BLE001  # a user's module may fail in any way; a reference may still work
-        try:
-            body = cloudpickle.dumps(made)
-        except Exception as error:
-            raise LoaderError(
-                f"`{loader}` must pickle the data and the ops for its workers, but that failed: {told(error)}",
-                hint="Keep open files and locks out of the data and of functions in ap.Map, or use `Threads`.",
-            ) from error
+        body = _by_value(_parts_of(made), lambda: cloudpickle.dumps(made))
+    except Exception as error:
+        raise LoaderError(
+            f"`{loader}` must pickle the data and the ops for its workers, but that failed: {told(error)}",
+            hint="Keep open files and locks out of the data and of functions in ap.Map, or use `Threads`.",
+        ) from error
     return pickle.dumps((sys.path, body))
 
 
@@ -100,19 +96,21 @@ def _parts_of(made: Recipe | Conversion) -> list[Any]:
     return things
 
 
-@contextlib.contextmanager
-def _by_value(things: Iterable[Any]) -> Iterator[None]:
-    """Pickle classes and functions by value in the block, if they are of modules that are in no installed package."""
+def _by_value(things: Iterable[Any], pickle_them: Callable[[], Made]) -> Made:
+    """Pickle classes and functions by value, if they are of modules that are in no installed package. If that fails,
+    as a user's module may in any way, pickle references: they may still work.
+    """
     names = {getattr(thing, "__module__", None) for thing in things}
     own = [name for name in names if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")]
     modules = [sys.modules[name] for name in own if name in sys.modules]
-    with contextlib.ExitStack() as undo:
+    with contextlib.suppress(Exception), contextlib.ExitStack() as undo:
         for module in modules:
             file = getattr(module, "__file__", None) or "site-packages"
             if not any(packages in file for packages in ("site-packages", "dist-packages")):  # Debian, Colab
                 cloudpickle.register_pickle_by_value(module)
                 undo.callback(cloudpickle.unregister_pickle_by_value, module)
-        yield
+        return pickle_them()
+    return pickle_them()
 
 
 # -------------------- a user's dataset, for workers that make batches by their index
@@ -137,18 +135,14 @@ def apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
 
 def _apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
     held = list(getattr(dataset, "__dict__", {}).values())
-    try:
-        with _by_value([*type(dataset).__mro__, *held, *map(type, held)]):
-            return _dumped(dataset)
-    except Exception:  # noqa: BLE001  # a user's module may fail in any way; a reference may still work
-        return _dumped(dataset)
 
+    def dumped() -> tuple[bytes, list[memoryview]]:
+        buffers: list[pickle.PickleBuffer] = []
+        with io.BytesIO() as file:
+            _Pickler(file, pickle.HIGHEST_PROTOCOL, buffers.append).dump(dataset)
+            return file.getvalue(), [buffer.raw() for buffer in buffers]
 
-def _dumped(dataset: Any) -> tuple[bytes, list[memoryview]]:
-    buffers: list[pickle.PickleBuffer] = []
-    with io.BytesIO() as file:
-        _Pickler(file, pickle.HIGHEST_PROTOCOL, buffers.append).dump(dataset)
-        return file.getvalue(), [buffer.raw() for buffer in buffers]
+    return _by_value([*type(dataset).__mro__, *held, *map(type, held)], dumped)
 
 
 def _culprit(dataset: Any) -> str | None:

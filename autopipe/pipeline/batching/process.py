@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from autopipe.errors import LoaderError, WorkerDiedError
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.cache import MemoryCache, RowLayout, SharedBlock, Slot
-from autopipe.pipeline.batching.indexed import WITHOUT_DEVICES, Indexed, kernel_of, settle
+from autopipe.pipeline.batching.indexed import WITHOUT_DEVICES, Indexed, end_with, kernel_of, settle
 from autopipe.pipeline.batching.kernel import BadSample, Kernel
 from autopipe.pipeline.batching.pickling import RemoteFailure, answered, pickled, unpickled
 from autopipe.pipeline.loader import Recipe
@@ -147,7 +147,7 @@ class Nursery:
             try:
                 status: int | None = self._asked(("ended", pid))
             except (EOFError, OSError):  # the nursery was killed, and how its workers end is not known
-                return None if _runs(pid) else -signal.SIGKILL
+                return None if os.path.exists(f"/proc/{pid}") else -signal.SIGKILL  # noqa: PTH110
         return status
 
     def dataset(self) -> SharedBlock | None:
@@ -221,14 +221,6 @@ class Nursery:
         return pickle.loads(receive(self._channel)[0])  # noqa: S301  # from our own child over a private socket
 
 
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 class WorkerProcess:
     """One worker process; fills one batch at a time."""
 
@@ -280,17 +272,15 @@ class WorkerProcess:
     def _start(self) -> None:
         try:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError as error:
-            raise _cannot_start(error) from error
-        try:
-            with theirs:
+            with contextlib.ExitStack() as undo, theirs:
+                undo.callback(self._socket.close)
                 self.pid = self._nursery.fork(theirs, self._readers)
+                undo.pop_all()
         except OSError as error:
-            self._socket.close()
-            raise _cannot_start(error) from error
-        except LoaderError:
-            self._socket.close()
-            raise
+            raise LoaderError(
+                f"A worker process could not be started: {error}.",
+                hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
+            ) from error
         self._mapped: dict[int, weakref.ref[Slot]] = {}  # the slots that the process has mapped
         self._dataset: SharedBlock | None = None  # that the process has
 
@@ -362,13 +352,6 @@ class WorkerProcess:
                 os.kill(self.pid, signal.SIGKILL)
             time.sleep(_ASK_SECONDS)
         return status
-
-
-def _cannot_start(error: OSError) -> LoaderError:
-    return LoaderError(
-        f"A worker process could not be started: {error}.",
-        hint="Use fewer workers, or raise the limits of processes (`ulimit -u`) and of files (`ulimit -n`).",
-    )
 
 
 def _ending(status: int) -> str:
@@ -446,7 +429,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     channel = socket.socket(fileno=channel_number)
     channel.settimeout(_POLL_SECONDS)
     tasks = _tasks(channel, os.getppid())
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()  # even in a read that never returns
     try:
         recipe = unpickled(bytes(_mapped(recipe_number).view()))
         if not _is_as_it_is(recipe.source):
@@ -469,13 +452,6 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
 def _is_as_it_is(source: object) -> bool:
     """Return True for a dataset that Keras's own processes make, as they do without autopipe."""
     return isinstance(source, Indexed) and source.by_keras
-
-
-def _end_with(owner: int) -> None:
-    """End a worker whose owner has gone, even in a read that never returns."""
-    while os.getppid() == owner:
-        time.sleep(_POLL_SECONDS)
-    os._exit(1)
 
 
 def _mapped(descriptor: int) -> SharedBlock:

@@ -147,7 +147,7 @@ class BatchStream(Generic[T]):
             self._out += count
             self._given = self._behind(epoch, batch + count)
             goes_on = self._last_epoch is None
-        indices, size = self._epoch_indices(epoch), self._order.batch_size
+        indices, size = self._draw(epoch).result(), self._order.batch_size
         if goes_on and self._order.shuffle and 2 * (batch + count) >= self._order.batches:
             self._draw_ahead(epoch + 1)
         return Task(run, epoch, batch, count, indices[batch * size : (batch + count) * size])
@@ -267,9 +267,6 @@ class BatchStream(Generic[T]):
         if self._end is not None and self._given >= self._end:
             return True
         return self._last_epoch is not None and self._given[0] > self._last_epoch
-
-    def _epoch_indices(self, epoch: int) -> NDArray[np.int64]:
-        return self._draw(epoch).result()
 
     def _draw_ahead(self, epoch: int) -> None:
         if epoch not in self._orders:

@@ -86,7 +86,7 @@ class Resident(LoaderConfig):
         try:
             loader = _ResidentLoader(job, cache.rows, bad)
         except Exception as error:
-            if not _is_full(error):
+            if not isinstance(error, MemoryError) and not any(words in str(error) for words in _FULL):
                 raise
             warnings.warn(
                 f"The device has no room for the samples, which take {size_text(MemoryCache.bytes_needed(recipe))}, so "
@@ -155,10 +155,6 @@ def _size(field: Field) -> tuple[int, int]:
 
 _FULL = ("RESOURCE_EXHAUSTED", "OOM", "out of memory", "failed to allocate memory", "Dst tensor is not initialized")
 """What JAX and TensorFlow say of a full device; the last, if a copy to it fails (tensorflow issue 7025)."""
-
-
-def _is_full(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _FULL)
 
 
 # -------------------- the samples in the host's memory
