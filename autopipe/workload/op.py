@@ -68,12 +68,14 @@ class Op(abc.ABC):
             device.
         mixes: True if it combines samples of one batch. It then comes after all ops on single samples, and runs by
             `mix`; `apply` leaves a sample alone.
+        any_y: True if y may be anything for an op on both; otherwise such an op follows the image into masks alone.
         revision: raised when the op gives other values for the same settings, so that digests of ops differ.
     """
 
     draws: ClassVar[int] = 0
     batchable: ClassVar[bool] = False
     mixes: ClassVar[bool] = False
+    any_y: ClassVar[bool] = False
     revision: ClassVar[int] = 1
 
     @property
@@ -110,12 +112,10 @@ class Op(abc.ABC):
         return None if self.is_random else self
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        """Return (True if the op acts on x, True if it acts on y) for samples of `spec`.
-
-        An op on both follows the image into y only if y is a mask; a label or another array is left alone.
-        """
+        """Return (True if the op acts on x, True if it acts on y) for samples of `spec`."""
         target, y = self.target, spec.y  # of each sample once: short
-        return target != "mask", y is not None and (target == "mask" or (target == "both" and y.kind in _MASKS))
+        follows = target == "both" and y is not None and (self.any_y or y.kind in _MASKS)
+        return target != "mask", follows or (target == "mask" and y is not None)
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         return spec.x.kind, None if spec.y is None else spec.y.kind

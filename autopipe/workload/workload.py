@@ -70,6 +70,8 @@ class Workload:
                     f"`ops` must hold ops, but got {shortened(op)}.",
                     hint="Wrap a function of your own as ap.Map(function).",
                 )
+            if op.target not in ("image", "mask", "both"):
+                raise WorkloadError(f'`on` of {op.name} must be "image", "mask" or "both", but got {op.target!r}.')
         ops = self.ops
         object.__setattr__(self, "ops", tuple(op.followed_by(ops[at:]) for at, op in enumerate(ops, start=1)))
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import ConfigError, OpError, PlainCodeError, shortened
 from autopipe.workload.op import Op, Step
+from autopipe.workload.ops.pixels import check_choice
 from autopipe.workload.order import generator
 from autopipe.workload.plain_code import Library, Lines, Variable, names, parts, through_python
 from autopipe.workload.sample import Part, Sample, SampleSpec
@@ -45,6 +46,7 @@ class Map(Op):
         on: "image", "mask" (any y) or "both".
     """
 
+    any_y: ClassVar[bool] = True
     _is_checked: ClassVar[bool] = False  # of the object itself once its function was tried
 
     function: Callable[..., Any]
@@ -54,16 +56,12 @@ class Map(Op):
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise ConfigError(f"`function` of Map must be callable, but got {shortened(self.function)}.")
-        if self.on not in ("image", "mask", "both"):
-            raise ConfigError(f'`on` of Map must be "image", "mask" or "both", but got {self.on!r}.')
+        check_choice(self, "on", ("image", "mask", "both"))
 
     @property
     def draws(self) -> int:  # type: ignore[override]  # the other ops fix it by class
         """Random numbers a sample: two make the key of its generator."""
         return 2 if self.random else 0
-
-    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        return self.on != "mask", spec.y is not None and self.on != "image"
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
+from autopipe.workload.ops.pixels import check_choice, check_whole
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
@@ -92,12 +93,9 @@ class Decode(Op):
             check_size(self, *self._least)
         if self.channels not in (1, 3):
             raise ConfigError(f"`channels` of Decode must be 3 (RGB) or 1 (grey), but got channels={self.channels!r}.")
-        if self.max_pixels < 1:
-            raise ConfigError(f"`max_pixels` of Decode must be >= 1, but got max_pixels={self.max_pixels!r}.")
-        if self.orientation not in ("exif", "ignore", None):
-            raise ConfigError(f'`orientation` of Decode must be "exif" or "ignore", but got {self.orientation!r}.')
-        if self.dtype not in _DEPTHS:
-            raise ConfigError(f"`dtype` of Decode must be one of {', '.join(_DEPTHS)}, but got dtype={self.dtype!r}.")
+        check_whole(self, "max_pixels", self.max_pixels)
+        check_choice(self, "orientation", ("exif", "ignore", None))
+        check_choice(self, "dtype", _DEPTHS)
         if self.reduce and self.is_deep:
             raise ConfigError(
                 f"`reduce` of Decode reduces JPEG files, which have 8 bits, but got dtype={self.dtype!r}.",
@@ -114,8 +112,8 @@ class Decode(Op):
         return self.dtype != "uint8"
 
     @property
-    def _least(self) -> tuple[int, int]:
-        if isinstance(self.reduce, bool) or len(self.reduce) != 2:
+    def _least(self) -> Size:
+        if not isinstance(self.reduce, Sequence) or len(self.reduce) != 2:
             raise ConfigError(
                 f"`reduce` of Decode must be a size (height, width) in pixels by now, but got reduce={self.reduce!r}.",
                 hint="In a workload, reduce=True takes the size of the resize that follows; elsewhere, name it.",

@@ -19,6 +19,7 @@ from autopipe.workload.ops.pixels import (
     PixelOp,
     between,
     box,
+    check_choice,
     check_number,
     checked_range,
     filling,
@@ -147,17 +148,15 @@ class RandomAffine(PixelOp):
         check_number(self, "rotation", most=180)
         check_number(self, "shear", most=89)
         checked_range(self, "zoom", above=True)
-        if not (len(self.shift) == 2 and all(0 <= share <= 1 for share in self.shift)):
+        shares = tuple(self.shift) if isinstance(self.shift, Sequence) else ()
+        if len(shares) != 2 or not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
             raise ConfigError(
                 "`shift` of RandomAffine must be two shares of the image's height and width, 0 to 1, "
                 f"but got shift={self.shift!r}."
             )
-        object.__setattr__(self, "shift", tuple(self.shift))
-        for name, choices in (("fill", _BORDERS), ("interpolation", _METHODS)):
-            if getattr(self, name) not in choices:
-                raise ConfigError(
-                    f"`{name}` of RandomAffine must be one of {', '.join(choices)}, but got {getattr(self, name)!r}."
-                )
+        object.__setattr__(self, "shift", shares)
+        check_choice(self, "fill", _BORDERS)
+        check_choice(self, "interpolation", _METHODS)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         height, width = array.shape[:2]

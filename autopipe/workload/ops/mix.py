@@ -37,6 +37,7 @@ class _Mixing(Op):
     alpha: float
     probability: float = 1.0
     mixes: ClassVar[bool] = True
+    any_y: ClassVar[bool] = True
     draws: ClassVar[int] = 6  # order, chance, two for the share, two for a place
 
     def __post_init__(self) -> None:
@@ -46,9 +47,6 @@ class _Mixing(Op):
     @property
     def target(self) -> Target:
         return "both"
-
-    def touches(self, spec: SampleSpec) -> tuple[bool, bool]:
-        return True, spec.y is not None
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         name, x, y = type(self).__name__, spec.x, spec.y

@@ -7,7 +7,7 @@ always with the same random numbers, so that images and masks of a sample stay t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -149,7 +149,8 @@ class On(_Around):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.parts,) if isinstance(self.parts, str) else tuple(self.parts)
+        given: Any = self.parts
+        return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
 
     @property
     def mixes(self) -> bool:  # type: ignore[override]  # as the op

@@ -11,7 +11,7 @@ import abc
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
@@ -172,9 +172,17 @@ def check_whole(op: object, name: str, value: Any, of: str = "") -> None:
         raise ConfigError(f"`{name}` of {type(op).__name__} must be a whole number{of} >= 1, but got {name}={value!r}.")
 
 
+def check_choice(op: object, name: str, choices: Iterable[Any]) -> None:
+    """Raise ConfigError if a setting is none of the choices."""
+    known, value = tuple(choices), getattr(op, name)
+    if value not in known:
+        listed = ", ".join(map(str, known))
+        raise ConfigError(f"`{name}` of {type(op).__name__} must be one of {listed}, but got {name}={value!r}.")
+
+
 def check_ordered(op: object, lower: float, upper: float) -> None:
-    """Raise ConfigError if factors are negative or not in order."""
-    if not 0 <= lower < upper:
+    """Raise ConfigError if factors are no numbers, negative or not in order."""
+    if not all(isinstance(end, int | float) for end in (lower, upper)) or not 0 <= lower < upper:
         raise ConfigError(f"{type(op).__name__} needs 0 <= lower < upper, but got lower={lower!r}, upper={upper!r}.")
 
 

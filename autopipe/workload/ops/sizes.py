@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, ConfigError
+from autopipe.errors import BadSampleError
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops.pixels import (
     CHANNELS,
     PixelOp,
     box,
+    check_choice,
     check_whole,
     checked_range,
     filling,
@@ -56,9 +57,8 @@ class _Sized(PixelOp):
 
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
-        how = getattr(self, "interpolation", "nearest")  # crops and padding have none
-        if how not in ("nearest", *_SMOOTH):
-            raise ConfigError(f"`interpolation` must be one of nearest, {', '.join(_SMOOTH)}, but got {how!r}.")
+        if hasattr(self, "interpolation"):  # crops and padding have none
+            check_choice(self, "interpolation", ("nearest", *_SMOOTH))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
 from autopipe.workload.data.paths import located
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
-from autopipe.workload.ops.pixels import PixelOp, check_whole, not_decoded
+from autopipe.workload.ops.pixels import PixelOp, check_choice, check_whole, not_decoded
 from autopipe.workload.plain_code import Library, Lines, Variable, converted, parts, quoted
 from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
@@ -42,9 +42,7 @@ class _ValueOp(Op):
     batchable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
-            name = type(self).__name__
-            raise ConfigError(f"`dtype` of {name} must be one of {', '.join(_DTYPES)}, but got {self.dtype!r}.")
+        check_choice(self, "dtype", _DTYPES)
 
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         """Return (a, factor, b) of `values`, which are (x - a) * factor + b, for each channel or for all; None for what
@@ -83,6 +81,13 @@ class _ValueOp(Op):
         return self.dtype == "float32"
 
 
+def _check_numbers(op: object, *settings: str) -> None:
+    for name in settings:
+        value = getattr(op, name)
+        if np.asarray(value).dtype.kind not in "iuf":
+            raise ConfigError(f"`{name}` of {type(op).__name__} must be a number, but got {name}={value!r}.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Rescale(_ValueOp):
     """Multiply by `scale` and add `offset`, in the dtype of the result.
@@ -97,10 +102,7 @@ class Rescale(_ValueOp):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("scale", "offset"):
-            value = getattr(self, name)
-            if np.asarray(value).dtype.kind not in "iuf":
-                raise ConfigError(f"`{name}` of Rescale must be a number, but got {name}={value!r}.")
+        _check_numbers(self, "scale", "offset")
 
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         offset = xp.constant(self.offset, self.dtype) if self.offset else None
@@ -127,6 +129,7 @@ class Normalize(_ValueOp):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_numbers(self, "mean", "std")
         for name in ("mean", "std"):
             value = getattr(self, name)
             object.__setattr__(self, name, tuple(value) if isinstance(value, Sequence | np.ndarray) else value)
@@ -155,12 +158,10 @@ class Cast(_ValueOp):
 
     dtype: str = "float32"
     on: Literal["image", "mask", "both"] = dataclasses.field(default="image", kw_only=True)
+    any_y: ClassVar[bool] = True
 
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         return None, None, None
-
-    def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        return self.on != "mask", self.on != "image" and spec.y is not None
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         return self.finish(sample, spec, NUMPY)
@@ -206,7 +207,8 @@ class MaskToClass(PixelOp):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "palette", _checked(self.palette))
-        if self.unknown is not None and not 0 <= self.unknown < self._none:
+        unknown: Any = 0 if self.unknown is None else self.unknown
+        if not isinstance(unknown, int | np.integer) or not 0 <= unknown < self._none:
             raise ConfigError(
                 f"`unknown` of MaskToClass must be None or a class from 0 to {self._none - 1}, "
                 f"but got {self.unknown!r}."

@@ -45,6 +45,7 @@ DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
     [
         ({"data": "photos/"}, "`data` must have"),
         ({"ops": [abs]}, "ap.Map"),
+        ({"ops": [RandomFlip(on="masks")]}, "`on` of RandomFlip must be .* but got 'masks'"),  # type: ignore[arg-type]
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": 2.0}, r"batch_size=2\.0"),
         ({"batch_size": True}, "batch_size=True"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -16,7 +17,7 @@ from hypothesis import given, strategies
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataWarning, OpError
+from autopipe.errors import AutopipeError, BadSampleError, DataWarning, OpError
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.ops.planner import make_plan
@@ -30,6 +31,12 @@ LABELLED = SampleSpec(Field(FieldKind.IMAGE, (6, 8, 3), BYTES), Field(FieldKind.
 MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), BYTES))
 
 
+OPS: tuple[Op, ...] = (
+    ap.Decode(), ap.Resize(4, 4), ap.Pad(4, 4), ap.ResizeKeepingAspect(4, 4), ap.RandomCrop(4, 4),
+    ap.RandomResizedCrop(4, 4), ap.RandomFlip(), ap.RandomAffine(), ap.RandomErasing(), ap.RandomBrightness(),
+    ap.RandomContrast(), ap.RandomHue(), ap.RandomSaturation(), ap.RandomGrayscale(), ap.GaussianBlur(), ap.Rescale(1),
+    ap.Normalize(0, 1), ap.Cast(), ap.MaskToClass([(0, 0, 0)]), ap.OneHot(3), ap.MixUp(), ap.CutMix(), ap.Map(abs),
+)  # fmt: skip
 IMPOSSIBLE = (
     "ap.Resize(0, 5)", "ap.Resize(5, 2.5)", "ap.Resize(5, 5, 'cubic')", "ap.Rescale('1/255')",
     "ap.RandomCrop(True, 5)", "ap.Pad(5, -1)", "ap.RandomFlip(horizontal=False)",
@@ -53,6 +60,14 @@ def test_impossible_settings(approved: Approved, monkeypatch: pytest.MonkeyPatch
         return refusal(lambda: eval(code))
 
     approved({code: made(code) for code in IMPOSSIBLE})
+
+
+@pytest.mark.parametrize("op", [ap.On("x", ap.Cast()), *OPS], ids=lambda op: type(op).__name__)
+def test_a_setting_of_another_kind_is_refused_in_words(op: Op) -> None:
+    others = (None, "x", [], {}, -1, 1.5, float("nan"), True, (None, None), ("a", "b"), object())
+    for field, value in itertools.product(dataclasses.fields(op), others):
+        with contextlib.suppress(AutopipeError):  # a few are taken, and no other error is raised
+            dataclasses.replace(op, **{field.name: value})
 
 
 UNFIT: list[tuple[Op, Any, SampleSpec]] = [
