@@ -9,7 +9,6 @@ read-only: an op that wrote into one would change the sample for all later epoch
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import contextlib
 import fcntl
 import itertools
@@ -21,7 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
+from autopipe.workload.data import remote
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, has_room
 
@@ -115,8 +115,10 @@ class Slot:
         self.block = SharedBlock(layout.size)
 
 
-_Lent: TypeAlias = "weakref.KeyedRef[int, NDArray[Any]]"
-"""An array over a slot, by the number of its loan."""
+class _Lent(weakref.ref[NDArray[Any]]):
+    """An array over a slot, and the number of its loan."""
+
+    loan: int
 
 
 class SlotPool:
@@ -151,14 +153,16 @@ class SlotPool:
     def lend(self, slot: Slot, rows: int) -> Batch:
         """Return new arrays over the slot; it comes back when all of them, and all views of them, are gone."""
         batch, loan = slot.layout.arrays(slot.block, rows), next(self._loans)
-        arrays = [weakref.KeyedRef(array, self._gone.append, loan) for array in batch if array is not None]
+        arrays = [_Lent(array, self._gone.append) for array in batch if array is not None]
+        for array in arrays:
+            array.loan = loan
         self._lent[loan] = (slot, arrays, _Forks.count)
         return batch
 
     def _take_back(self) -> None:
         while True:
             try:
-                loan = self._gone.popleft().key
+                loan = self._gone.popleft().loan
             except IndexError:
                 return
             slot, arrays, forks = self._lent.get(loan, (None, [], 0))
@@ -454,20 +458,11 @@ class PiecesInMemory:
                 self._put(cache, index)
 
         began = said = time.monotonic()
-        with concurrent.futures.ThreadPoolExecutor(threads, "autopipe-unpack") as pool:
-            try:
-                for done, _ in enumerate(pool.map(put, missing), 1):
-                    if (now := time.monotonic()) - said >= _SAID_EVERY_SECONDS and done < len(missing):
-                        said, rest = now, (now - began) * (len(missing) - done) / done
-                        _LOG.warning(
-                            "Before the first batch scenes are unpacked into memory: %d of %d pieces, %.0f s to go.",
-                            done,
-                            len(missing),
-                            rest,
-                        )
-            except BaseException:  # also Ctrl-C
-                pool.shutdown(cancel_futures=True)
-                raise
+        for done, _ in enumerate(remote.at_once(put, missing, threads), 1):
+            if (now := time.monotonic()) - said >= _SAID_EVERY_SECONDS and done < len(missing):
+                said, rest = now, (now - began) * (len(missing) - done) / done
+                said_of = "Before the first batch scenes are unpacked into memory: %d of %d pieces, %.0f s to go."
+                _LOG.warning(said_of, done, len(missing), rest)
 
 
 def _key(recipe: Recipe) -> tuple[object, ...]:

@@ -13,9 +13,9 @@ import keras
 import numpy as np
 
 from autopipe import frameworks
-from autopipe.errors import ModelError, PeerLostError
+from autopipe.errors import PeerLostError
 from autopipe.hardware import gpu
-from autopipe.pipeline.devices.strategy import SharingStrategy
+from autopipe.pipeline.devices.strategy import SharingStrategy, require_devices
 
 _LOST = ("Gloo", "NCCL", "ncclRemoteError", "connection closed", "heartbeat", "UNAVAILABLE")
 """What a collective operation that misses a process says."""
@@ -28,13 +28,7 @@ class JaxParallel(SharingStrategy):
         self.devices = devices
         if gpu.asked() >= devices:
             _split_cpu(devices)
-        if (found := jax.local_device_count()) < devices:
-            raise ModelError(
-                f"`devices` must not exceed the devices that JAX sees: devices={devices}, but there "
-                f"{'is' if found == 1 else 'are'} {found}.",
-                hint=f"Use devices={found}. To try it on the CPU, set {gpu.VARIABLE}={devices} before the "
-                "process starts.",
-            )
+        require_devices(devices, jax.local_device_count(), jax.default_backend().upper())
         self.rank = self.cluster()
         self.looks_ahead = self.rank == (0, 1) and jax.default_backend() != "cpu"
         self._distribution = keras.distribution.DataParallel(devices=_first_of_each_process(devices))

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from autopipe.errors import ModelError
 from autopipe.hardware import gpu
-from autopipe.pipeline.devices.strategy import SharingStrategy, tensor
+from autopipe.pipeline.devices.strategy import SharingStrategy, require_devices, tensor
 
 
 class Mirrored(SharingStrategy):
@@ -28,14 +28,7 @@ class Mirrored(SharingStrategy):
         self.looks_ahead = self._kind == "GPU"
         if self._kind == "CPU" and gpu.asked() >= devices:
             _split_cpu(devices)
-        found = gpus or len(tf.config.list_logical_devices("CPU"))
-        if found < devices:
-            raise ModelError(
-                f"`devices` must not exceed the devices that TensorFlow sees: devices={devices}, "
-                f"but there {'is' if found == 1 else 'are'} {found} {self._kind}.",
-                hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. To try it on the CPU, set "
-                f"{gpu.VARIABLE}={devices} before the process starts.",
-            )
+        require_devices(devices, gpus or len(tf.config.list_logical_devices("CPU")), self._kind)
         self._names = [f"{self._kind}:{number}" for number in range(devices)]
         self._strategy = _shared(tuple(self._names))
 

@@ -128,6 +128,17 @@ class SharingStrategy(DeviceStrategy):
         return 1
 
 
+def require_devices(devices: int, found: int, kind: str) -> None:
+    """Raise ModelError if the backend sees fewer devices, of a kind such as "GPU"."""
+    if found < devices:
+        raise ModelError(
+            f"`devices` must not exceed the devices that Keras's backend {keras.backend.backend()} sees: "
+            f"devices={devices}, but there {'is' if found == 1 else 'are'} {found} {kind}.",
+            hint=f"Use devices={found}, or check CUDA_VISIBLE_DEVICES. To try it on the CPU, set "
+            f"{gpu.VARIABLE}={devices} before the process starts.",
+        )
+
+
 # -------------------- choice, on the Keras backend of this process
 
 

@@ -281,9 +281,9 @@ def size_and_tag(info: Mapping[str, Any]) -> tuple[int, bytes]:
     return -1 if size is None else int(size), str(tag).encode()
 
 
-def at_once(call: Callable[[T], R], values: Iterable[T]) -> Iterator[R]:
-    """Yield `call` of each value, in order; many calls run at a time."""
-    with ThreadPoolExecutor(_AT_ONCE, "autopipe-io") as pool:
+def at_once(call: Callable[[T], R], values: Iterable[T], threads: int = _AT_ONCE) -> Iterator[R]:
+    """Yield `call` of each value, in order; many calls run at a time. An error, or Ctrl-C, ends those that wait."""
+    with ThreadPoolExecutor(threads, "autopipe-io") as pool:
         try:
             yield from pool.map(call, values)
         except BaseException:
