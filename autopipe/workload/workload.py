@@ -9,12 +9,12 @@ import importlib
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from autopipe.errors import WorkloadError, shortened
 from autopipe.workload.data import source
-from autopipe.workload.data.paths import located
+from autopipe.workload.data.paths import located, require_text
 from autopipe.workload.op import Op
 from autopipe.workload.order import Blocks
 from autopipe.workload.sample import Source
@@ -58,22 +58,13 @@ class Workload:
     validation: Source | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ops", _begun(self.data, tuple(self.ops)))
+        object.__setattr__(self, "ops", _begun(self.data, self.ops))
+        require_text(self.converted)
         if "://" not in os.fspath(self.converted):
             object.__setattr__(self, "converted", located(self.converted, warns=False))
         _require_samples("data", self.data)
         if self.validation is not None:
             _require_samples("validation", self.validation)
-        for op in self.ops:
-            if not isinstance(op, Op):
-                raise WorkloadError(
-                    f"`ops` must hold ops, but got {shortened(op)}.",
-                    hint="Wrap a function of your own as ap.Map(function).",
-                )
-            if op.target not in ("image", "mask", "both"):
-                raise WorkloadError(f'`on` of {op.name} must be "image", "mask" or "both", but got {op.target!r}.')
-        ops = self.ops
-        object.__setattr__(self, "ops", tuple(op.followed_by(ops[at:]) for at, op in enumerate(ops, start=1)))
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise WorkloadError(f"`batch_size` must be a whole number >= 1, but got batch_size={self.batch_size!r}.")
         try:
@@ -124,10 +115,22 @@ def _under_policy(policy: str, model: Callable[[], Any]) -> Any:
     return model()
 
 
-def _begun(data: Any, ops: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the ops behind the source's own `first_op`, if it has one, in place of another source's."""
-    first = getattr(data, "first_op", None)
-    return ops if first is None else (first, *(op for op in ops if type(op) is not type(first)))
+def _begun(data: Any, ops: Any) -> tuple[Op, ...]:
+    """Return the ops behind the source's own `first_op`, if it has one, in place of another source's, each as it is
+    with those behind it. Raise WorkloadError if one is no op.
+    """
+    if not isinstance(ops, Iterable):
+        hint = "Write ops=[...], also of a single one, and ops=[] for none."
+        raise WorkloadError(f"`ops` must be a list of ops, but got {shortened(ops)}.", hint=hint)
+    first, given = getattr(data, "first_op", None), tuple(ops)
+    made = given if first is None else (first, *(op for op in given if type(op) is not type(first)))
+    for op in made:
+        if not isinstance(op, Op):
+            hint = "Wrap a function of your own as ap.Map(function)."
+            raise WorkloadError(f"`ops` must hold ops, but got {shortened(op)}.", hint=hint)
+        if op.target not in ("image", "mask", "both"):
+            raise WorkloadError(f'`on` of {op.name} must be "image", "mask" or "both", but got {op.target!r}.')
+    return tuple(op.followed_by(made[at:]) for at, op in enumerate(made, start=1))
 
 
 def _require_samples(name: str, given: Any) -> None:

@@ -36,9 +36,10 @@ class SimulatedAccelerator:
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.step_seconds) and self.step_seconds > 0):
+        is_number = isinstance(self.step_seconds, int | float)
+        if not (is_number and math.isfinite(self.step_seconds) and self.step_seconds > 0):
             raise ConfigError(f"`step_seconds` must be a positive number, but got step_seconds={self.step_seconds!r}.")
-        if self.batch_size is not None and self.batch_size < 1:
+        if self.batch_size is not None and not (isinstance(self.batch_size, int) and self.batch_size >= 1):
             raise ConfigError(f"`batch_size` must be at least 1, but got batch_size={self.batch_size!r}.")
 
     def seconds(self, samples: int) -> float:

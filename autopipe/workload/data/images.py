@@ -70,6 +70,8 @@ class ImagePairs:
 
     def __init__(self, images: Place, masks: Place, *, mask_suffix: str = "") -> None:
         roots = os.fsencode(located(images)), os.fsencode(located(masks))
+        if not isinstance(mask_suffix, str):
+            raise DataError(f'`mask_suffix` must be text, such as "_L", but got {shortened(mask_suffix)}.')
         if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
             raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
         found = _by_stem(roots[0], b"")

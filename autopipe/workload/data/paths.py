@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import unquote
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, near, printable
+from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, near, printable, shortened
 
 # -------------------- URLs
 
@@ -61,12 +61,12 @@ def located(place: Place, *, warns: bool = True) -> str:
     In a notebook or an interpreter, a path starts at the working directory. In a script, too, and with a warning, if
     it exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
     """
+    require_text(place)
     text = os.fspath(place)
     if _CHAIN.match(text) and "://" in text:
         raise DataError(
             f"Chains of URLs, such as `{_CHAIN.findall(text)[0]}...`, are not supported.", hint="Pass one plain URL."
         )
-    require_text(place)
     if not is_url(text):
         return _found(text, os.path.lexists, lambda folder: folder, warns=warns)
     if scheme(text) in ("file", "local"):
@@ -76,7 +76,9 @@ def located(place: Place, *, warns: bool = True) -> str:
 
 
 def require_text(place: Place) -> None:
-    """Raise DataError for a URL that was converted to a Path, and thereby lost a slash."""
+    """Raise DataError for what is neither text nor a Path, and for a URL that lost a slash as it was made a Path."""
+    if not isinstance(place, str | os.PathLike):
+        raise DataError(f"A path or a URL must be text or a pathlib.Path, but got {shortened(place)}.")
     if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
         raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
 

@@ -35,6 +35,7 @@ from autopipe.workload.data.paths import (
     located_pattern,
     read_at,
     require_regular,
+    require_text,
     shown,
 )
 from autopipe.workload.data.remote import Info, ObjectList
@@ -218,6 +219,8 @@ def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArra
     """Return the files, and the offsets of the records of each. Raise DataError as `record_offsets`, or if no file
     matches.
     """
+    if not isinstance(pattern, Iterable):
+        require_text(pattern)
     urls = _urls(pattern)
     if urls:
         top, objects = remote.named(urls)

@@ -170,7 +170,7 @@ class Table:
         if label is not None and not names:
             raise DataError("`label` must name a column, or several, but got an empty list.", hint="Pass label=None.")
         features = _names("features", features)
-        for option, name in (("path", path), ("sample_weight", sample_weight or "")):
+        for option, name in (("path", path), ("sample_weight", "" if sample_weight is None else sample_weight)):
             if not isinstance(name, str):
                 raise DataError(f"`{option}` must be the name of a column, but got {shortened(name)}.")
         if sample_weight is not None and label is None:

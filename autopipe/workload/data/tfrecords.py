@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, DataError
+from autopipe.errors import BadSampleError, DataError, shortened
 from autopipe.workload.data import records, source
 from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.paths import Place
@@ -69,6 +69,9 @@ class TFRecords:
         label_key: str | None = "image/class/label",
         mask_key: str | None = None,
     ) -> None:
+        for name, key in (("image_key", image_key), ("label_key", label_key), ("mask_key", mask_key)):
+            if not isinstance(key, str) and (key is not None or name == "image_key"):
+                raise DataError(f"`{name}` must be the key of a feature, as text, but got {shortened(key)}.")
         self._files, found = scanned(pattern)
         self.remote = self._files.remote
         self._image_key = image_key

@@ -46,6 +46,8 @@ DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
         ({"data": "photos/"}, "`data` must have"),
         ({"ops": [abs]}, "ap.Map"),
         ({"ops": [RandomFlip(on="masks")]}, "`on` of RandomFlip must be .* but got 'masks'"),  # type: ignore[arg-type]
+        ({"ops": RandomFlip()}, r"`ops` must be a list of ops, but got RandomFlip\("),
+        ({"converted": None}, "A path or a URL must be text or a pathlib.Path, but got None"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"batch_size": 2.0}, r"batch_size=2\.0"),
         ({"batch_size": True}, "batch_size=True"),

@@ -58,7 +58,7 @@ def test_a_step_takes_its_time_whatever_the_batch_or_in_proportion_to_it() -> No
     assert SimulatedAccelerator(0.015).seconds(7) == 0.015
 
 
-@pytest.mark.parametrize("arguments", [(0.0,), (float("nan"),), (1.0, 0)])
+@pytest.mark.parametrize("arguments", [(0.0,), (float("nan"),), ("15ms",), (1.0, 0), (1.0, "8")])
 def test_impossible_devices_are_refused(arguments: Any) -> None:
     with pytest.raises(ConfigError, match="must be"):
         SimulatedAccelerator(*arguments)

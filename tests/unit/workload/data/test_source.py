@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.workload.data import source
 from autopipe.workload.data.arrays import Arrays
@@ -180,3 +181,18 @@ def test_scan_of_what_is_no_folder_names_the_nearest_beside_it(tmp_path: Path) -
         scan(os.fsencode(tmp_path / "photo"))
     with pytest.raises(DataError, match="Not a directory"):
         scan(os.fsencode(tmp_path / "a.jpg"))
+
+
+@pytest.mark.parametrize("place", [None, 3, b"photos"])
+@pytest.mark.parametrize("made", [ap.ImageFolder, ap.NPZ, ap.Table, ap.TFRecords])
+def test_what_is_no_path_is_refused_in_words(made: Any, place: Any) -> None:
+    with pytest.raises(DataError, match=r"must be text or a pathlib\.Path, but got"):
+        made(place)
+
+
+def test_a_key_or_a_suffix_that_is_no_text_is_refused_in_words() -> None:
+    for option in ("image_key", "label_key", "mask_key"):
+        with pytest.raises(DataError, match=f"`{option}` must be the key of a feature, as text, but got 3"):
+            ap.TFRecords("train-*", **{option: 3})  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"`mask_suffix` must be text, .* but got 3"):
+        ap.ImagePairs("images", "masks", mask_suffix=3)  # type: ignore[arg-type]
