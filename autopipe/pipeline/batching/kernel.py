@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ class Kernel:
         rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
         noted: Any = (lambda function, name: function) if trace is None else trace.noted
         self._run, self._run_on_batch = noted(run, _op_name), noted(_run_on_batch, _op_name)
-        self._read_sample = noted(read_sample, "read")
+        self._read_sample: Callable[..., Sample] = noted(read_sample, "read")
         self._make_rows = None if rows is None else noted(rows.make, "native batch")
         self._source, self._count = recipe.source, len(recipe.source)
         gathers = rows is not None and rows.gathers

@@ -31,23 +31,8 @@ FIT: Final = "fit"
 DIRECTORY: Final = "directory"
 CACHED: Final = "tf.data-cache"
 _OF_EXTENSIONS: Final[Mapping[str, Any]] = dict(registry.loaded("autopipe.plain_forms", "form of plain code"))
-
-
-def _foreign(form: str) -> PipelineConfig:
-    return PipelineConfig(loader=Foreign(code=form), finish="host", device_prefetch=0)
-
-
-def _usual(form: str) -> PipelineConfig | None:
-    if form in (DIRECTORY, FIT):
-        return None
-    if form not in ("tf.data", CACHED):
-        return _foreign(form)
-    keep = "memory" if form == CACHED else "none"
-    return PipelineConfig(loader=TfData(), keep=keep, finish="host", device_prefetch=0)
-
-
-FORMS: Final = {form: _usual(form) for form in NAMES}
-"""What plain code can be, and the configuration by which it is what people have: two have none.
+FORMS: Final = NAMES
+"""What plain code can be.
 
 With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyDataset has `WORKERS` threads instead of
 Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for
@@ -70,10 +55,16 @@ def of_workers(workers: int) -> str:
 
 
 def named(form: str) -> PipelineConfig | None:
-    """Return the configuration of one of `FORMS`, or of "keras-workers=32". Raise KeyError if there is no such form,
-    and ConfigError if a PyDataset cannot have so many workers.
+    """Return the configuration by which one of `FORMS`, or "keras-workers=32", is what people have; two have none.
+    Raise KeyError if there is no such form, and ConfigError if a PyDataset cannot have so many workers.
     """
-    return FORMS[form] if forms.workers_of(form) is None else _foreign(form)
+    if forms.workers_of(form) is None and form not in FORMS:
+        raise KeyError(form)
+    if form in (DIRECTORY, FIT):
+        return None
+    loader: LoaderConfig = TfData() if form in ("tf.data", CACHED) else Foreign(code=form)
+    keep = "memory" if form == CACHED else "none"
+    return PipelineConfig(loader=loader, keep=keep, finish="host", device_prefetch=0)
 
 
 def reasons_against(workload: Workload, config: PipelineConfig | str, plan: Plan, *, own: bool = True) -> str | None:

@@ -449,4 +449,4 @@ def sample_or_none(read: Callable[[int], Sample], position: int) -> Sample | Non
 def _same(kept: Part, made: Part) -> bool:
     if kept is None or made is None or isinstance(kept, bytes):
         return bool(kept == made)
-    return np.shape(kept) == np.shape(made) and bool(np.array_equal(kept, made))
+    return bool(np.array_equal(kept, made))

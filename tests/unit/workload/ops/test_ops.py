@@ -31,7 +31,7 @@ LABELLED = SampleSpec(Field(FieldKind.IMAGE, (6, 8, 3), BYTES), Field(FieldKind.
 MASKED = SampleSpec(LABELLED.x, Field(FieldKind.MASK, (6, 8, 3), BYTES))
 
 
-OPS: tuple[Op, ...] = (
+SETTLED: tuple[Op, ...] = (
     ap.Decode(), ap.Resize(4, 4), ap.Pad(4, 4), ap.ResizeKeepingAspect(4, 4), ap.RandomCrop(4, 4),
     ap.RandomResizedCrop(4, 4), ap.RandomFlip(), ap.RandomAffine(), ap.RandomErasing(), ap.RandomBrightness(),
     ap.RandomContrast(), ap.RandomHue(), ap.RandomSaturation(), ap.RandomGrayscale(), ap.GaussianBlur(), ap.Rescale(1),
@@ -62,9 +62,9 @@ def test_impossible_settings(approved: Approved, monkeypatch: pytest.MonkeyPatch
     approved({code: made(code) for code in IMPOSSIBLE})
 
 
-@pytest.mark.parametrize("op", [ap.On("x", ap.Cast()), *OPS], ids=lambda op: type(op).__name__)
+@pytest.mark.parametrize("op", [ap.On("x", ap.Cast()), *SETTLED], ids=lambda op: type(op).__name__)
 def test_a_setting_of_another_kind_is_refused_in_words(op: Op) -> None:
-    others = (None, "x", [], {}, -1, 1.5, float("nan"), True, (None, None), ("a", "b"), object())
+    others: tuple[Any, ...] = (None, "x", [], {}, -1, 1.5, float("nan"), True, (None, None), ("a", "b"), object())
     for field, value in itertools.product(dataclasses.fields(op), others):
         with contextlib.suppress(AutopipeError):  # a few are taken, and no other error is raised
             dataclasses.replace(op, **{field.name: value})
