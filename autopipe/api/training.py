@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, shortened
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
@@ -95,7 +95,13 @@ def build_trainer(
 
 
 def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> PipelineConfig:
-    """Return the configuration to begin with."""
+    """Return the configuration to begin with. Raise ConfigError if it, or the workload, is something else."""
+    for name, given, kind in (("workload", workload, Workload), ("config", config, PipelineConfig)):
+        if not isinstance(given, kind) and (given is not None or name == "workload"):
+            raise ConfigError(
+                f"`{name}` must be an ap.{kind.__name__}, but got {shortened(given)}.",
+                hint="Such as ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=4))).",
+            )
     if config is not None:
         return config
     if tune is None:

@@ -38,7 +38,7 @@ from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.order import BatchOrder
+from autopipe.workload.order import BatchOrder, check_part
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
@@ -83,6 +83,7 @@ def build_loader(
     """Return an open loader, as `ap.build_loader`. `plan` is the workload's, if known; `trace` is the file of a
     trace that is begun.
     """
+    check_part("rank", rank)
     wrap.require_feedable(workload, config, rank)
     return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)
 

@@ -18,7 +18,7 @@ import sys
 import time
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -271,6 +271,13 @@ class WrappedData:
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
         self._in_loop = in_loop
         self.wanted_steps = steps  # batches of an epoch, if given
+        if not isinstance(choices, Mapping) or not all(
+            isinstance(name, str) and isinstance(values, Iterable) for name, values in choices.items()
+        ):
+            raise WorkloadError(
+                f"`parameters` must name parameters and list the values to try of each, but got {shortened(choices)}.",
+                hint='Such as parameters={"num_parallel_calls": [1, 2, 4]}.',
+            )
         # The values that each of its parameters may take in a search.
         given = {name: tuple(_plain(value) for value in values) for name, values in choices.items()}
         settings = LOADERS["wrapped"].model_fields.keys() - {"kind"}

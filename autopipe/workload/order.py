@@ -8,12 +8,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import ConfigError, WorkloadError
+from autopipe.errors import ConfigError, WorkloadError, shortened
 
 # -------------------- randomness
 # `_mix` is the finaliser of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA
@@ -137,6 +138,13 @@ class Blocks:
                 raise WorkloadError(f"`{name}` of Blocks must be a whole number >= 1, but got {name}={value!r}.")
 
 
+def check_part(name: str, part: Any) -> None:
+    """Raise ConfigError unless a part is (i, n): the i-th of n."""
+    is_pair = isinstance(part, Sequence) and [isinstance(each, int | np.integer) for each in part] == [True, True]
+    if not is_pair or not 0 <= part[0] < part[1]:
+        raise ConfigError(f"`{name}` must be (i, n) with 0 <= i < n, but got {name}={shortened(part)}.")
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOrder:
     """Cuts each epoch into batches of sample indices."""
@@ -155,9 +163,9 @@ class BatchOrder:
     rank: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
+        check_part("shard", self.shard)
+        check_part("rank", self.rank)
         part, parts = self.shard
-        if not 0 <= part < parts:
-            raise ConfigError(f"`shard` must be (i, n) with 0 <= i < n, but got shard={self.shard}.")
         left = self._shard_samples % (self.batch_size * self.rank[1])
         if left % self.rank[1] and not self.drop_remainder:
             raise ConfigError(

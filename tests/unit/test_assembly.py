@@ -55,6 +55,18 @@ def revealed(build: Callable[[], object]) -> LoadJob:
     return found
 
 
+def test_what_is_no_workload_no_configuration_and_no_part_is_refused_in_words(photos: Path) -> None:
+    made: Any = workload(photos)
+    for given, said in (((None, PLAIN), "workload"), ((made, ap.Threads(workers=1)), "config")):
+        with pytest.raises(ConfigError, match=rf"`{said}` must be an ap\.\w+, but got"):
+            ap.build_loader(*given)
+    parts: tuple[Any, ...] = (None, 1, (1,), (2, 2), ("0", "2"))
+    for part in parts:
+        for name in ("shard", "rank"):
+            with pytest.raises(ConfigError, match=rf"`{name}` must be \(i, n\) with 0 <= i < n, but got"):
+                ap.build_loader(made, PLAIN, **{name: part})
+
+
 def names(steps: Any) -> list[str]:
     return [type(getattr(step, "op", step)).__name__ for step in steps]
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import filelock
 import numpy as np
 
-from autopipe.errors import BadSampleError, ConfigError, StorageError
+from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.storage import layout
@@ -37,6 +37,7 @@ from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.data.records import cache_folder
+from autopipe.workload.order import check_part
 from autopipe.workload.sample import Sample
 
 _PROBES = 16
@@ -92,8 +93,7 @@ def convert(
             source changed meanwhile. Finished shards stay.
         BadSampleError: a sample cannot be read, and bad ones are not skipped.
     """
-    if not 0 <= part[0] < part[1]:
-        raise ConfigError(f"`part` must be (i, n) with 0 <= i < n, but got {part}.")
+    check_part("part", part)
     folder = storage.at(folder)
     processes.keep_freed_memory()
     start = time.monotonic()

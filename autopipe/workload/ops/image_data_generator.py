@@ -68,11 +68,11 @@ def from_image_data_generator(**arguments: Any) -> list[Op]:
 
 def _geometry(settings: dict[str, Any]) -> list[Op]:
     zoom = settings["zoom_range"] or 0
-    zoom = tuple(zoom) if isinstance(zoom, list | tuple) else (1 - zoom, 1 + zoom)
+    zoom = tuple(zoom) if isinstance(zoom, list) else zoom
     shift = tuple(_share(name, settings[name] or 0) for name in ("height_shift_range", "width_shift_range"))
     interpolation = _interpolation(settings["interpolation_order"])
     found: list[Op] = []
-    if settings["rotation_range"] or settings["shear_range"] or any(shift) or zoom != (1, 1):
+    if settings["rotation_range"] or settings["shear_range"] or any(shift) or zoom not in (0, (1, 1)):
         affine = RandomAffine(
             settings["rotation_range"] or 0,
             (shift[0], shift[1]),
@@ -93,8 +93,7 @@ def _geometry(settings: dict[str, Any]) -> list[Op]:
 def _colours(settings: dict[str, Any]) -> list[Op]:
     found: list[Op] = []
     if settings["brightness_range"] is not None:
-        lower, upper = settings["brightness_range"]
-        found.append(RandomBrightness(factor=(lower, upper)))
+        found.append(RandomBrightness(factor=settings["brightness_range"]))
     dtype = settings["dtype"] or "float32"
     if settings["preprocessing_function"] is not None:
         found += [Cast(dtype), Map(settings["preprocessing_function"])]

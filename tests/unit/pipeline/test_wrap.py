@@ -355,6 +355,12 @@ def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
     assert re.search(said, f"{refused.value.message} {refused.value.hint}")
 
 
+@pytest.mark.parametrize("parameters", [["calls"], {"calls": 4}, {1: [4]}])
+def test_parameters_that_name_no_values_to_try_are_refused_in_words(parameters: Any) -> None:
+    with pytest.raises(WorkloadError, match="`parameters` must name parameters and list the values to try of each"):
+        wrap.wrap(lambda calls=1: [(X, Y)], parameters=parameters)
+
+
 PARTS = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
 
 
