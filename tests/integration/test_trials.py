@@ -166,7 +166,7 @@ def test_a_script_chooses_the_backend_of_its_trials_as_it_does_that_of_its_train
 @pytest.mark.parametrize(
     ("fault", "kind", "said", "logged"),
     [
-        ("exit", FailureKind.CRASHED, "exited with status 7", ""),
+        slow(("exit", FailureKind.CRASHED, "exited with status 7", "")),
         slow(("abort", FailureKind.CRASHED, "SIGABRT", "in _abort")),
         slow(("kill", FailureKind.CRASHED, "SIGKILL", "")),  # without memory pressure
         slow(("sys_exit", FailureKind.CRASHED, "enough", "")),
@@ -271,12 +271,7 @@ def test_a_grandchild_ends_with_the_trial_that_fails(
     ("changes", "kind", "phase", "said"),
     [
         ({"workload": "raises.py:workload"}, FailureKind.IMPORT, Phase.IMPORT, ["raises.py, line 3", "no photos"]),
-        (
-            {"session": "trial_sessions:Refuses"},
-            FailureKind.BUILD,
-            Phase.BUILD,
-            ["compiled", "Call compile()."],
-        ),
+        slow(({"session": "trial_sessions:Refuses"}, FailureKind.BUILD, Phase.BUILD, ["compiled", "Call compile()."])),
         ({"environment": (("PYTHONHOME", "/nowhere"),)}, FailureKind.CRASHED, Phase.START, []),
     ],
 )

@@ -97,7 +97,11 @@ BY_PROCESSES = ("raises", "exits", "another shape")  # how each is found is the 
 
 
 @pytest.mark.parametrize(
-    ("loader", "fault"), [*((THREADS, fault) for fault in SPOILT), *((PROCESSES, fault) for fault in BY_PROCESSES)]
+    ("loader", "fault"),
+    [
+        *((THREADS, fault) for fault in SPOILT),
+        *(pytest.param(PROCESSES, each, marks=() if each == "exits" else pytest.mark.slow) for each in BY_PROCESSES),
+    ],
 )
 def test_a_bad_batch_is_named_by_its_index_where_it_comes(loader: LoaderConfig, fault: str) -> None:
     spoil, said = SPOILT[fault]

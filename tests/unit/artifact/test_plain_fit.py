@@ -108,7 +108,7 @@ def test_a_fresh_one_begins_with_the_epoch_it_is_told() -> None:
     assert {epoch for epoch, *_ in source.asked} == {3, 4}
 
 
-@pytest.mark.parametrize(("steps", "epochs"), [(2, 2), (1, 1)])
+@pytest.mark.parametrize(("steps", "epochs"), [pytest.param(2, 2, marks=pytest.mark.slow), (1, 1)])
 def test_epochs_of_fit_may_be_parts_of_an_epoch_of_the_data_even_of_one_batch(steps: int, epochs: int) -> None:
     model = classifier()
     model.fit(feed.dataset(loader()), steps_per_epoch=steps, epochs=6, verbose=0)
