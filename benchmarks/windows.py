@@ -262,14 +262,10 @@ def by_monai(files: list[str]) -> Epoch:
 
     load = Compose([LoadImage(reader="NibabelReader", image_only=True), EnsureChannelFirst(channel_dim="no_channel")])
     normalise = NormalizeIntensity(subtrahend=3000, divisor=1000)
-
-    def epoch(number: int) -> Iterator[Any]:
-        order = np.random.default_rng(number).permutation(len(files))
-        volumes = Dataset([files[each] for each in order], load)
-        patches = GridPatchDataset(volumes, PatchIter((SIZE, SIZE, 1)), normalise, with_coordinates=False)
-        yield from DataLoader(ShuffleBuffer(patches, buffer_size=4 * DEPTH), batch_size=BATCH, num_workers=2)
-
-    return epoch
+    patches = GridPatchDataset(Dataset(files, load), PatchIter((SIZE, SIZE, 1)), normalise, with_coordinates=False)
+    buffer = ShuffleBuffer(patches, buffer_size=4 * DEPTH)
+    loader = DataLoader(buffer, batch_size=BATCH, num_workers=2, persistent_workers=True)
+    return lambda number: iter(loader)
 
 
 # -------------------- rows
@@ -329,6 +325,9 @@ def main() -> None:
     parser.add_argument("--only", choices=("grid", "random", "whole", "volumes", "deep"))
     arguments = parser.parse_args()
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+    for module in ("torchgeo.datasets", "monai.data"):
+        if importlib.util.find_spec(module.split(".")[0]):
+            importlib.import_module(module)  # before TensorFlow: PyTorch after it ends the process
     warnings.filterwarnings("ignore", message="Dataset has no geotransform")
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("grid", "random", "whole"):
