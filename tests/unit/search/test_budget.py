@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -265,21 +266,19 @@ def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_
 class Lasting(Surface):
     """A machine on which some trials take long, and are cut when the time that they are allowed is over."""
 
+    takes: Callable[[Lasting, PipelineConfig, bool], float | None]
+    """Returns the seconds of a trial that takes long, of a proof or not."""
     allowed: float = math.inf
 
     def allow(self, seconds: float | None) -> None:
         self.allowed = math.inf if seconds is None else seconds
-
-    def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
-        """Return the seconds of a trial that takes long: all but the first three, the baselines and one other."""
-        return 30.0 if len(self.measured) > 3 else None
 
     def measure(
         self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         began = self.now
         found = super().measure(config, proof=proof, must_reach=must_reach)
-        if (seconds := self.lasts(config, proof)) is None:
+        if (seconds := self.takes(self, config, proof)) is None:
             return found
         self.now = began + min(seconds, self.allowed)
         if self.allowed >= seconds:
@@ -288,8 +287,13 @@ class Lasting(Surface):
         return TrialFailure(kind=FailureKind.INTERRUPTED, phase=Phase.FILL, message=message)
 
 
+def lasting(takes: Callable[[Lasting, PipelineConfig, bool], float | None]) -> Lasting:
+    return Lasting(model_rate=60_000.0, quirks=1, takes=takes)
+
+
 def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: Space) -> None:
-    surface = Lasting(model_rate=60_000.0, quirks=1)
+    """All but the first three, the baselines and one other, take long."""
+    surface = lasting(lambda surface, config, proof: 30.0 if len(surface.measured) > 3 else None)
     by_trials = dataclasses.replace(surface.facts(), accelerator=False)
     ended = run(space, surface, facts=by_trials, budget_seconds=80.0, end_seconds=8.0, blocks=(0, 0))
     assert ended.result.seconds <= 1.05 * 72.0
@@ -300,34 +304,19 @@ def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: S
 
 
 def test_trials_go_on_if_a_slow_one_has_left_too_little_time_for_a_confirmation_run(space: Space) -> None:
-    class OneSlow(Lasting):
-        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
-            return 40.0 if len(self.measured) == 4 else None
-
-    ended = run(space, OneSlow(model_rate=60_000.0, quirks=1), budget_seconds=60.0, patience=99)
+    surface = lasting(lambda surface, config, proof: 40.0 if len(surface.measured) == 4 else None)
+    ended = run(space, surface, budget_seconds=60.0, patience=99)
     assert not ended.result.proved
     assert len(ended.rows) > 4
 
 
 def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(space: Space) -> None:
-    class Slow(Lasting):
-        """Each trial takes longer than the budget."""
-
-        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
-            return 30.0
-
-    ended = run(space, Slow(model_rate=60_000.0, quirks=1), budget_seconds=20.0, blocks=(0, 0))
+    ended = run(space, lasting(lambda surface, config, proof: 30.0), budget_seconds=20.0, blocks=(0, 0))
     assert [row.origin.asker for row in ended.rows if isinstance(row.outcome, Measurement)][:1] == [Asker.RACE]
 
 
 def test_where_no_trial_trains_within_its_time_one_minute_is_spent_and_the_time_is_named(space: Space) -> None:
-    class Stuck(Lasting):
-        """A machine that is so loaded that nothing begins to train."""
-
-        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
-            return 600.0
-
-    surface = Stuck(model_rate=60_000.0, quirks=1)
+    surface = lasting(lambda surface, config, proof: 600.0)  # so loaded that nothing begins to train
     by_trials = dataclasses.replace(surface.facts(), accelerator=False)
     ended = run(space, surface, facts=by_trials, budget_seconds=20.0)
     assert ended.result.winner is None
@@ -367,13 +356,10 @@ def test_a_training_that_waits_on_idle_cores_is_sped_up_by_loaders_that_run_alon
 def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beaten(
     space: Space, *, required: bool
 ) -> None:
-    class Slow(Lasting):
-        """A second baseline that reads sample by sample from a network."""
+    def takes(surface: Lasting, config: PipelineConfig, proof: bool) -> float | None:
+        return 60.0 if config == surface.baselines()[1].config and not proof else None  # as from a network
 
-        def lasts(self, config: PipelineConfig, proof: bool) -> float | None:
-            return 60.0 if config == self.baselines()[1].config and not proof else None
-
-    surface = Slow(model_rate=60_000.0, quirks=1)
+    surface = lasting(takes)
     first, second = surface.baselines()
     surface.compared = (first, dataclasses.replace(second, required=required))
     ended = run(space, surface, budget_seconds=90.0, blocks=(0, 0))
