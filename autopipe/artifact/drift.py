@@ -61,12 +61,13 @@ class Promise:
 
 def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> str | None:
     """Say by how much a training on this many `cores` falls short of its promise, why, and what to run; None unless it
-    exceeds the interval, or half the rate.
+    exceeds the interval and the noise between trials, or half the rate.
     """
     winner, cores_then = promise.profile.winner, promise.profile.hardware.cores
     then = winner.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
-    if then.value - rate <= min(then.high - then.low, LEAST_SHARE * then.value):
+    sways = (1 - math.exp(-normal_point(0.05) * noise(promise.profile))) * then.value
+    if then.value - rate <= min(max(then.high - then.low, sways), LEAST_SHARE * then.value):
         return None
     said = (
         f"The training takes {rate:.0f} images/s, {1 - rate / then.value:.0%} less than the {then.value:.0f} when its "
@@ -91,7 +92,7 @@ def DriftMonitor() -> EpochMonitor:
     Each epoch's `images_per_second`, `data_wait_share`, `cores_of_others`, `lost_workers` and `loader_changes` (with
     `tune="live"`) go to the logs, and so to `TensorBoard`, and to the callbacks of MLflow and Weights & Biases, if
     these come later in the list. A `DriftWarning` is given once, with the cause and the command to run, when the
-    training falls short by more than the interval of the recorded rate.
+    training falls short by more than the interval of the recorded rate and the noise between trials.
 
     Examples:
         >>> tuned.make_trainer().fit(epochs=3, callbacks=[ap.DriftMonitor()])  # doctest: +SKIP

@@ -38,7 +38,7 @@ from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import lock, searching
-from autopipe.search.result import Contest, Raced
+from autopipe.search.result import Contest, Raced, Trial
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED, known
 from tests.fakes.measurements import measurement
@@ -83,6 +83,18 @@ def test_what_is_in_the_way_of_a_slow_training_is_told_with_what_to_run(
     found = known(fell(800.0, waits, others=others, cores=cores))
     assert said in found
     assert found.endswith(f"Run: {again.autopipe(command, LIES)}")
+
+
+@pytest.mark.parametrize(("noise", "warns"), [(0.01, True), (0.1, False)])
+def test_a_machine_whose_trials_differed_by_as_much_in_the_tune_keeps_the_promise(noise: float, warns: bool) -> None:
+    swaying = Promise(profile=profile(hardware=hardware(cores=4), trials=swayed(noise)))
+    assert (fell(900.0, 0.25, promise=swaying) is not None) is warns
+
+
+def swayed(noise: float) -> tuple[Trial, ...]:
+    """Return trials of the winner of a profile with so much noise, and one of its rival."""
+    of_it = [trial(config(), 1000.0 * math.exp(by * noise)) for by in (-1, 0, 1)]
+    return (*(each.model_copy(update={"key": KEY}) for each in of_it), trial(RIVAL, 900.0))
 
 
 def test_half_of_the_promise_is_too_little_whatever_its_interval_or_cores() -> None:
@@ -291,8 +303,7 @@ def test_too_few_rounds_to_disagree_are_as_uncertain_as_the_windows_of_one(round
 
 @pytest.mark.parametrize(("noise", "verdict"), [(0.01, Verdict.DRIFTED), (0.1, Verdict.FITS)])
 def test_a_machine_that_sways_from_trial_to_trial_as_in_the_tune_is_no_drift(noise: float, verdict: Verdict) -> None:
-    of_it = [trial(config(), 1000.0 * math.exp(by * noise)) for by in (-1, 0, 1)]
-    known = profile(trials=(*(each.model_copy(update={"key": KEY}) for each in of_it), trial(RIVAL, 900.0)))
+    known = profile(trials=swayed(noise))
     assert drift.noise(known) == pytest.approx(noise)
     now = Rates.by_turns([(within(850.0), within(1250.0))], {NAME: [within(920.0)]}, drift.noise(known))
     assert checked(known, now).verdict is verdict
