@@ -21,7 +21,7 @@ from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
-from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median
+from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t_95
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search.confirmation import Blocks, Confirmation, finalist
@@ -399,16 +399,19 @@ def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> floa
 def _drift(session: Session, proved: Confirmation) -> float | None:
     """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
 
-    None if the two intervals overlap, or one is not known: a reading that varies by 10 % does not show a drift of 6 %.
+    None if the two intervals overlap, or one is not known, or two trials of one configuration differ by as much in the
+    same block: a reading that varies by 10 % does not show a drift of 6 %.
     """
-    changes = []
+    pooled = session.pooled()
+    changes, sway = [], student_t_95(pooled.freedom) * math.sqrt(2) * pooled.noise
     for baseline in session.baselines:
         key = baseline.config.key()
         first = next((row.outcome for row in session.search_rows() if row.key == key), None)
         if isinstance(first, Measurement) and key in proved.rates:
             before, now = first.images_per_second, proved.rates[key]
             overlap = now.low <= before.high and before.low <= now.high
-            changes.append(0.0 if overlap or not before.has_interval else now.value / before.value - 1.0)
+            same = overlap or not before.has_interval or abs(math.log(now.value / before.value)) <= sway
+            changes.append(0.0 if same else now.value / before.value - 1.0)
     return max(changes, key=abs, default=None)
 
 
