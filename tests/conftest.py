@@ -19,8 +19,8 @@ import pytest
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import process
 from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig, to_config
+from tests.fakes import nurseries
 from tests.fakes.commands import children
-from tests.fakes.nurseries import Forked
 from tests.fakes.reports import Approved
 
 # Before any test imports TensorFlow, here and in the child processes that tests start: no start-up chatter, and two
@@ -86,7 +86,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def forked_nurseries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the processes that start a loader's workers forked from one that has imported what they need."""
-    monkeypatch.setattr(process, "subprocess", types.SimpleNamespace(Popen=Forked, DEVNULL=subprocess.DEVNULL))
+    nurseries.begin()
+    monkeypatch.setattr(
+        process, "subprocess", types.SimpleNamespace(Popen=nurseries.Forked, DEVNULL=subprocess.DEVNULL)
+    )
 
 
 ThisMachine = Callable[..., None]

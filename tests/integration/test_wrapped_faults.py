@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from autopipe.errors import LoaderError, WorkerDiedError, WorkloadError
 from autopipe.hardware import processes as hardware
 from autopipe.measure import session
 from autopipe.pipeline import wrap
-from autopipe.pipeline.batching import indexed
+from autopipe.pipeline.batching import indexed, process
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.workload.ops.planner import make_plan
@@ -35,7 +36,7 @@ from tests.fakes.commands import children, python, succeeded
 THREADS, PROCESSES = ap.Threads(workers=2, queue_size=2), ap.Processes(workers=2, queue_size=2)
 KERAS = Wrapped.model_validate({"workers": 2, "use_multiprocessing": True, "max_queue_size": 10})
 GONE_SECONDS = 30
-pytestmark = pytest.mark.usefixtures("no_process_left")
+pytestmark = pytest.mark.usefixtures("forked_nurseries", "no_process_left")
 of_both = pytest.mark.parametrize("loader", [THREADS, PROCESSES], ids=["threads", "processes"])
 
 
@@ -302,6 +303,7 @@ class Around(Batches):
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
 def test_keras_own_processes_are_as_without_autopipe_but_for_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "subprocess", subprocess)  # what they are started with is what is asked
     for name in (*hardware.KEEPING, "OMP_NUM_THREADS"):  # which would be left there; the tests have set it
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
