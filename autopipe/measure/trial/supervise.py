@@ -125,33 +125,20 @@ class Watch:
 _MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """The memory of a trial, as far as it is known."""
-
-    peak_bytes: int  # the most that its processes were seen to hold
-    limit_bytes: int  # of their memory
-    oom_kills: int = 0  # processes of their cgroup that the kernel killed for memory meanwhile
-
-    @property
-    def exceeded(self) -> bool:
-        return self.peak_bytes > self.limit_bytes
-
-
-def too_large(phase: Phase, memory: Memory) -> TrialFailure:
+def too_large(phase: Phase, held_bytes: int, limit_bytes: int) -> TrialFailure:
     """Describe a trial that was ended before the kernel had to."""
-    most, held = machine.size_text(memory.limit_bytes), machine.size_text(memory.peak_bytes)
+    most, held = machine.size_text(limit_bytes), machine.size_text(held_bytes)
     message = f"The trial's processes may hold {most} together, but held {held}."
     return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
 
 
-def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
-    """Describe a process that ended, or closed its channel (`status` None), without an answer."""
+def dead(phase: Phase, status: int | None, held_bytes: int, oom_kills: int) -> TrialFailure:
+    """Describe a process that ended, or closed its channel (`status` None), without an answer, if the trial was seen to
+    hold so much memory at most, and the kernel has killed so many processes for memory.
+    """
     killed = status == -signal.SIGKILL
-    held = (
-        f"; the trial's processes held {machine.size_text(memory.peak_bytes)}" if killed and memory.peak_bytes else ""
-    )
-    if killed and memory.oom_kills > 0:
+    held = f"; the trial's processes held {machine.size_text(held_bytes)}" if killed and held_bytes else ""
+    if killed and oom_kills > 0:
         message = f"The kernel killed the trial's process (SIGKILL) in phase `{phase}` because memory was short{held}."
         return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
     message = f"The trial's process {_ending(status)} in phase `{phase}` without an answer{held}."
@@ -159,9 +146,9 @@ def dead(phase: Phase, status: int | None, memory: Memory) -> TrialFailure:
     return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
 
 
-def blamed_on_memory(failure: TrialFailure, memory: Memory) -> TrialFailure:
+def blamed_on_memory(failure: TrialFailure, oom_kills: int) -> TrialFailure:
     """Turn a crash into out of memory, if the kernel has just killed a process (a worker, say) for that."""
-    if failure.kind is not FailureKind.CRASHED or memory.oom_kills == 0:
+    if failure.kind is not FailureKind.CRASHED or oom_kills == 0:
         return failure
     return failure.model_copy(update={"kind": FailureKind.OUT_OF_MEMORY, "hint": MEMORY_HINT})
 
@@ -418,15 +405,18 @@ class TrialRunner:
             try:
                 lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))
             except EOFError:
-                return dead(watch.phase, child.exit_status(), self._memory(peak_bytes, oom_kills))
+                return dead(watch.phase, child.exit_status(), peak_bytes, machine.oom_kills() - oom_kills)
             for line in lines:
                 answer = self._heard(line, watch)
                 if isinstance(answer, TrialFailure):
-                    return blamed_on_memory(answer, self._memory(peak_bytes, oom_kills))
+                    return blamed_on_memory(answer, machine.oom_kills() - oom_kills)
                 if answer is not None:
                     return answer
-            failure = self._judge(child, watch, Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes))
-            if failure is not None:
+            if peak_bytes > self._limit_bytes:
+                return too_large(watch.phase, peak_bytes, self._limit_bytes)
+            if (failure := watch.failure(time.monotonic())) is not None:
+                if failure.kind is not FailureKind.INTERRUPTED and watch.phase is not Phase.START:
+                    child.dump_stacks()  # in its first phase, the signal would end it
                 return failure
 
     def _heard(self, line: bytes, watch: Watch) -> protocol.Answer | None:
@@ -443,18 +433,6 @@ class TrialRunner:
             watch.heard(now)
         self.on_event(event)
         return None
-
-    def _judge(self, child: Child, watch: Watch, held: Memory) -> TrialFailure | None:
-        if held.exceeded:
-            return too_large(watch.phase, held)
-        failure = watch.failure(time.monotonic())
-        if failure is None or failure.kind is FailureKind.INTERRUPTED or watch.phase is Phase.START:
-            return failure  # in its first phase, the signal would end it
-        child.dump_stacks()
-        return failure
-
-    def _memory(self, peak_bytes: int, oom_kills: int) -> Memory:
-        return Memory(peak_bytes=peak_bytes, limit_bytes=self._limit_bytes, oom_kills=machine.oom_kills() - oom_kills)
 
     def _end(self, grace_seconds: float, *, politely: bool = False) -> None:
         if self._child is not None:

@@ -16,7 +16,7 @@ from autopipe.errors import ConfigError
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import supervise
 from autopipe.measure.trial.runner import failure_of, kind_of
-from autopipe.measure.trial.supervise import VARIABLE, Deadlines, Memory, Watch, asked
+from autopipe.measure.trial.supervise import VARIABLE, Deadlines, Watch, asked
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.planner import op_failure
@@ -82,44 +82,42 @@ def test_patience_that_is_no_number_of_one_or_more_is_refused(text: str) -> None
 
 
 GIB = 1 << 30
-PLENTY = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=0)
-NEAR = Memory(peak_bytes=9 * GIB, limit_bytes=10 * GIB, oom_kills=0)
-KERNEL = Memory(peak_bytes=GIB, limit_bytes=10 * GIB, oom_kills=1)
+PLENTY, MUCH, KERNEL = (GIB, 0), (9 * GIB, 0), (GIB, 1)  # the most that it held, and kills for memory
 
 
 @pytest.mark.parametrize(
     ("status", "memory", "kind", "words"),
     [
         (-signal.SIGKILL, PLENTY, FailureKind.CRASHED, "SIGKILL"),
-        (-signal.SIGKILL, NEAR, FailureKind.CRASHED, "9 GiB"),  # what it held is told
+        (-signal.SIGKILL, MUCH, FailureKind.CRASHED, "9 GiB"),  # what it held is told
         (-signal.SIGKILL, KERNEL, FailureKind.OUT_OF_MEMORY, "SIGKILL"),  # only if the kernel says so
-        (-signal.SIGSEGV, NEAR, FailureKind.CRASHED, "was ended by SIGSEGV"),
+        (-signal.SIGSEGV, MUCH, FailureKind.CRASHED, "was ended by SIGSEGV"),
         (-250, PLENTY, FailureKind.CRASHED, "was ended by signal 250"),
         (3, KERNEL, FailureKind.CRASHED, "exited with status 3"),
         (None, PLENTY, FailureKind.CRASHED, "closed its channel"),
     ],
 )
 def test_a_death_is_named_and_blamed_on_memory_only_if_the_kernel_says_so(
-    status: int | None, memory: Memory, kind: FailureKind, words: str
+    status: int | None, memory: tuple[int, int], kind: FailureKind, words: str
 ) -> None:
-    failure = supervise.dead(Phase.MEASURE, status, memory)
+    failure = supervise.dead(Phase.MEASURE, status, *memory)
     assert kind is failure.kind
     assert words in failure.message
 
 
 @pytest.mark.parametrize(
-    ("kind", "memory", "expected"),
+    ("kind", "kills", "expected"),
     [
-        (FailureKind.CRASHED, KERNEL, FailureKind.OUT_OF_MEMORY),
-        (FailureKind.CRASHED, PLENTY, FailureKind.CRASHED),
-        (FailureKind.BAD_DATA, KERNEL, FailureKind.BAD_DATA),
+        (FailureKind.CRASHED, 1, FailureKind.OUT_OF_MEMORY),
+        (FailureKind.CRASHED, 0, FailureKind.CRASHED),
+        (FailureKind.BAD_DATA, 1, FailureKind.BAD_DATA),
     ],
 )
 def test_a_crash_while_the_kernel_killed_a_worker_is_out_of_memory(
-    kind: FailureKind, memory: Memory, expected: FailureKind
+    kind: FailureKind, kills: int, expected: FailureKind
 ) -> None:
     failure = TrialFailure(kind=kind, phase=Phase.MEASURE, message="x")
-    assert expected is supervise.blamed_on_memory(failure, memory).kind
+    assert expected is supervise.blamed_on_memory(failure, kills).kind
 
 
 class ResourceExhaustedError(Exception):
