@@ -11,7 +11,7 @@ from autopipe.artifact import pick
 from autopipe.measure import bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
-from autopipe.measure.facts import Ceiling
+from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
 from autopipe.reports.drawing import Drawing, LegendItem, Rows
@@ -228,58 +228,45 @@ def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) ->
 _MODEL = "the model's own"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step of the waterfall, in seconds an image."""
-
-    name: str  # an op, or the model
-    core_seconds: float  # processor time
-    lock_seconds: float = 0.0  # the part of it under Python's lock
-    native: bool = False  # done by the native library, without that lock
-    wait_seconds: float = 0.0  # waiting
-    spared: bool = False  # the winner does without it
-
-    @property
-    def whole(self) -> float:
-        return self.core_seconds + self.wait_seconds
-
-
-def steps(result: Result) -> list[Step]:
-    """Return the costs of an image: each op, then the model; empty if ops were not measured."""
+def _paid(result: Result) -> list[tuple[OpCost, bool]]:
+    """Return the costs of an image: each op, then the model, and whether the winner is spared it; empty if ops were not
+    measured.
+    """
     ceiling = result.ceiling
     if ceiling is None or not ceiling.op_costs or result.winner is None:
         return []
-    config = pick.parse_config(result.winner.config)
-    limits = cost_model.bounds(ceiling, config)
+    limits = cost_model.bounds(ceiling, pick.parse_config(result.winner.config))
     paid = {op.name for op in limits.work.paid}
-    found = [
-        Step(
-            name=op.name,
-            core_seconds=op.seconds_per_image,
-            lock_seconds=min(op.lock_seconds_per_image, op.seconds_per_image),
-            native=op.native,
-            wait_seconds=op.wait_seconds_per_image,
-            spared=op.name not in paid,
-        )
-        for op in limits.costs.op_costs
-    ]
-    return [*found, Step(name=_MODEL, core_seconds=ceiling.model_core_seconds_per_image)]
+    model = OpCost(name=_MODEL, part="finish", seconds_per_image=ceiling.model_core_seconds_per_image)
+    return [*((op, op.name not in paid) for op in limits.costs.op_costs), (model, False)]
 
 
 def costs(result: Result) -> Section | None:
     """Make the section of the waterfall; None if ops were not measured."""
-    found = steps(result)
+    found = _paid(result)
     if not found:
         return None
-    *loader, model = found
-    dearest = max(loader, key=lambda each: each.whole)
-    text = f"The loader spends most on {dearest.name}: {wording.milliseconds(dearest.whole)} an image"
-    if dearest.wait_seconds > 0.1 * dearest.whole:
-        text += f", of which it waits {wording.milliseconds(dearest.wait_seconds)}"
-    if dearest.spared:
+    *loader, (model, _) = found
+    dearest, is_spared = max(loader, key=lambda each: each[0].wall_seconds_per_image)
+    whole, waits = dearest.wall_seconds_per_image, dearest.wait_seconds_per_image
+    text = f"The loader spends most on {dearest.name}: {wording.milliseconds(whole)} an image"
+    if waits > 0.1 * whole:
+        text += f", of which it waits {wording.milliseconds(waits)}"
+    if is_spared:
         text += ", and the winner does not pay it again after the first epoch"
-    if model.core_seconds > 0:
-        text += f". The model takes {wording.milliseconds(model.core_seconds)} of the cores for itself"
+    if model.seconds_per_image > 0:
+        text += f". The model takes {wording.milliseconds(model.seconds_per_image)} of the cores for itself"
+    rows: list[Row] = [
+        {
+            "name": op.name,
+            "core_seconds": op.seconds_per_image,
+            "lock_seconds": op.lock_seconds_per_image,
+            "native": op.native,
+            "wait_seconds": op.wait_seconds_per_image,
+            "spared": spared,
+        }
+        for op, spared in found
+    ]
     columns = (
         words_column("an image", "name"),
         Column("processor", lambda row: wording.milliseconds(row["core_seconds"])),
@@ -291,46 +278,46 @@ def costs(result: Result) -> Section | None:
         key="costs",
         title="What does one image cost?",
         text=f"{text}.",
-        table=Table(columns, [asdict(each) for each in found]),
+        table=Table(columns, rows),
         draw=lambda width: _draw_costs(found, width),
         caption="Milliseconds of one core for one image, each op after the one before; waiting takes no core. "
         "Faded: what the winner does not pay, thanks to a cache, a converted form, or the device.",
     )
 
 
-def _draw_costs(found: Sequence[Step], width: float) -> Drawing:
-    total = sum(each.whole for each in found) or 1e-9
-    said = ", ".join(f"{each.name} {wording.milliseconds(each.whole)}" for each in found)
+def _draw_costs(found: Sequence[tuple[OpCost, bool]], width: float) -> Drawing:
+    total = sum(op.wall_seconds_per_image for op, _ in found) or 1e-9
+    said = ", ".join(f"{op.name} {wording.milliseconds(op.wall_seconds_per_image)}" for op, _ in found)
     rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
-    spared = sum(each.whole for each in found if each.spared)
+    spared = sum(op.wall_seconds_per_image for op, is_spared in found if is_spared)
     items: list[tuple[bool, LegendItem]] = [
         (True, ("bar", "core", "processor")),
-        (any(each.lock_seconds for each in found), ("bar", "lock", "under Python's lock")),
-        (any(each.wait_seconds for each in found), ("bar", "wait", "waiting")),
-        (any(each.spared for each in found), ("bar", "core hollow", "faded: spared by the winner")),
+        (any(op.lock_seconds_per_image for op, _ in found), ("bar", "lock", "under Python's lock")),
+        (any(op.wait_seconds_per_image for op, _ in found), ("bar", "wait", "waiting")),
+        (any(is_spared for _, is_spared in found), ("bar", "core hollow", "faded: spared by the winner")),
         (True, ("bar", "model", "model")),
     ]
     rows.legend([item for is_there, item in items if is_there])
     begin = 0.0
-    for step in found:
-        if step.name == _MODEL and spared:
+    for op, is_spared in found:
+        if op.name == _MODEL and spared:
             y = rows.row("spared by the winner", f"-{wording.milliseconds(spared)}", "good")
             rows.bar(y, 1e3 * (begin - spared), 1e3 * begin, "spared")
             begin -= spared
             rows.step(y, 1e3 * begin)
-        begin = _draw_step(rows, step, begin)
+        begin = _draw_op(rows, op, begin, spared=is_spared)
     rows.bar(rows.row("in all", wording.milliseconds(begin), "strong"), 0.0, 1e3 * begin, "win")
     return rows.axis(lambda value: f"{value:.10g}", "ms an image")
 
 
-def _draw_step(rows: Rows, step: Step, begin: float) -> float:
-    y = rows.row(step.name, wording.milliseconds(step.whole), "faint" if step.spared else "")
-    own = "model" if step.name == _MODEL else "core"
-    free = step.core_seconds - step.lock_seconds
-    for css, seconds in ((own, free), ("lock", step.lock_seconds), ("wait", step.wait_seconds)):
+def _draw_op(rows: Rows, op: OpCost, begin: float, *, spared: bool) -> float:
+    y = rows.row(op.name, wording.milliseconds(op.wall_seconds_per_image), "faint" if spared else "")
+    own, lock = "model" if op.name == _MODEL else "core", op.lock_seconds_per_image
+    parts = ((own, op.seconds_per_image - lock), ("lock", lock), ("wait", op.wait_seconds_per_image))
+    for css, seconds in parts:
         x = rows.scale(1e3 * begin)
         wide = max(0.8, rows.scale(1e3 * (begin + seconds)) - x) if seconds else 0.0
-        rows.drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if step.spared else css)
+        rows.drawing.rect(x, y - 7.0, wide, 14.0, f"{css} hollow" if spared else css)
         begin += seconds
     rows.step(y, 1e3 * begin)
     return begin
