@@ -108,6 +108,15 @@ class ProcessTree:
         self._ticks = 0
         self._fell = False
 
+    def sample(self, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic) -> Sample:
+        """Look at the tree, the machine and, if NVML is lent, its GPUs."""
+        return Sample(
+            tree=self.read(),
+            seconds=clock(),
+            machine_cpu_seconds=busy_seconds(self._proc),
+            gpus=() if nvml is None else nvml.use(),
+        )
+
     def running(self) -> set[int]:
         """Find the processes that joined and left, and return the numbers of those that run."""
         self._look()
@@ -351,11 +360,19 @@ class Usage:
         return replace(self, samples=self.samples[max(0, first) : last + 1])
 
     @property
+    def others_cores(self) -> float | None:
+        """The usable cores that others kept busy on average: all use of them, less that of the tree."""
+        spent = [(each.seconds, each.machine_cpu_seconds - each.tree.cpu_seconds) for each in self.samples]
+        if not spent or (seconds := spent[-1][0] - spent[0][0]) <= 0:
+            return None
+        return max(0.0, (spent[-1][1] - spent[0][1]) / seconds - self.spare_cores)
+
+    @property
     def peak_processes(self) -> int | None:
         return max((sample.tree.processes for sample in self.samples), default=None)
 
 
-# -------------------- neighbours: how many of the usable cores others keep busy: all use of them, less this training's
+# -------------------- neighbours
 # Cores outside of the process's affinity (taskset, a container's cpuset) do not count; nor do, under a CPU quota, as
 # many cores as the quota leaves idle.
 
@@ -380,45 +397,34 @@ def busy_seconds(proc: Path = PROC) -> float:
 
 
 class Neighbours:
-    """Counts the cores that others keep busy, and limits how often it looks."""
+    """Counts the usable cores that others than this process's tree keep busy, and limits how often it looks."""
 
     def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        busy: Callable[[], float] = busy_seconds,
-        own: Callable[[], float] | None = None,
-        spare: Callable[[], float] = machine.spare_cores,
+        self, look: Callable[[], Sample] | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        tree = ProcessTree(os.getpid())
-        self._clock = clock
-        self._sources = (busy, own or (lambda: tree.read().cpu_seconds))
-        self._spare = spare
-        self._pause = _LEAST_SECONDS
+        self._look, self._clock = look or functools.partial(ProcessTree(os.getpid()).sample, clock=clock), clock
         self._cores = 0.0
         self._before = self._read()
 
     def cores(self) -> float:
         """Return the cores that others kept busy on average from one look to the next; 0 before the second look."""
-        if self._clock() - self._before[0] >= self._pause:
+        if self._clock() - self._before.seconds >= self._pause:
             before, self._before = self._before, self._read()
-            seconds, busy, own = (now - then for then, now in zip(before, self._before, strict=True))
-            self._cores = max(0.0, (busy - own) / seconds - self._spare())
+            between = Usage(samples=(before, self._before), spare_cores=machine.spare_cores())
+            self._cores = between.others_cores or 0.0
         return self._cores
 
-    def _read(self) -> tuple[float, ...]:
-        began = self._clock()
-        busy, own = (source() for source in self._sources)
+    def _read(self) -> Sample:
+        began, found = self._clock(), self._look()
         self._pause = max(_LEAST_SECONDS, (self._clock() - began) / _SHARE)
-        return began, busy, own
+        return found
 
 
 # -------------------- sampler
-# Best started in the process that watches a trial, so that it takes no time of the trial's interpreter.
 
 
 class Sampler:
-    """Samples a process tree from `start` to `stop`, or within a `with` block.
+    """Samples this process's tree from `start` to `stop`, or within a `with` block.
 
     Examples:
         >>> with Sampler(period_seconds=0.05) as sampler:
@@ -426,20 +432,17 @@ class Sampler:
         >>> sampler.usage.peak_processes >= 1
         True
 
-    The first process of the tree is `pid` (None: this process). A `nvml` that is passed stays open; else one is opened
-    and closed here. `proc` is the folder of the kernel's process files.
+    A `nvml` that is passed stays open; else one is opened and closed here.
     """
 
     def __init__(
         self,
-        pid: int | None = None,
         *,
         period_seconds: float = 0.25,
         nvml: Nvml | None = None,
         clock: Callable[[], float] = time.monotonic,
-        proc: Path = PROC,
     ) -> None:
-        self._tree, self._proc = ProcessTree(os.getpid() if pid is None else pid, proc), proc
+        self._tree = ProcessTree(os.getpid())
         self._period, self._spare = period_seconds, machine.spare_cores()
         self._given, self._nvml = nvml, nvml
         self._clock = clock
@@ -479,14 +482,7 @@ class Sampler:
             self._sample()
 
     def _sample(self) -> None:
-        self._samples.append(
-            Sample(
-                tree=self._tree.read(),
-                seconds=self._clock(),
-                machine_cpu_seconds=busy_seconds(self._proc),
-                gpus=self._nvml.use() if self._nvml else (),
-            )
-        )
+        self._samples.append(self._tree.sample(self._nvml, self._clock))
 
 
 # -------------------- allocator: the C library keeps the memory of freed images instead of giving it back

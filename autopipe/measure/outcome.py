@@ -83,7 +83,7 @@ class Resources(Value):
             return cls()
         first, last = usage.samples[0], usage.samples[-1]
         seconds, own = last.seconds - first.seconds, last.tree.cpu_seconds - first.tree.cpu_seconds
-        others = last.machine_cpu_seconds - first.machine_cpu_seconds - own
+        others = usage.others_cores
         looks = [sample.gpus[:gpus] for sample in usage.samples]
         cards = [_known(use.busy_percent for use in card) for card in zip(*looks, strict=False)]  # one may go away
         busy = [fmean(card) for card in cards if card]
@@ -92,7 +92,7 @@ class Resources(Value):
         memory = [sum(use.memory_used_bytes or 0 for use in look) for look in looks if look]
         return cls(
             cpu_percent=100 * own / seconds if seconds > 0 else None,
-            others_cpu_percent=100 * max(0.0, others / seconds - usage.spare_cores) if seconds > 0 else None,
+            others_cpu_percent=None if others is None else 100 * others,
             peak_rss_bytes=max(sample.tree.memory_bytes for sample in usage.samples),
             workers_bytes=max(sample.tree.workers_bytes for sample in usage.samples),
             gpu_percent=fmean(every) if every else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import mmap
 import os
 import re
@@ -83,14 +84,12 @@ def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr(cpu, "quota_cores", lambda root: 0.25)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
-    with Sampler(50, period_seconds=60, proc=proc) as sampler:
-        pass
-    first = sampler.usage.samples[0]
+    first = ProcessTree(50, proc).sample()
     tick = os.sysconf("SC_CLK_TCK")
     assert first.tree.cpu_seconds == 60 / tick
     assert first.machine_cpu_seconds == pytest.approx(168 / tick)
     assert (first.tree.memory_bytes, first.tree.processes) == (1200 * 1024, 1)
-    assert sampler.usage.spare_cores == 0.75
+    assert Sampler().usage.spare_cores == 0.75
 
 
 def test_gpus_are_sampled_and_a_library_that_was_lent_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,31 +269,30 @@ def test_a_tree_that_has_gone_and_a_missing_proc_have_nothing(proc: Proc) -> Non
     assert ProcessTree(1, proc.folder / "missing").read().processes == 0
 
 
+@pytest.fixture
+def no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu, "spare_cores", lambda: 0.0)
+
+
 class Machine:
     """Core-seconds look by look, each of which takes its time."""
 
-    def __init__(
-        self, busy: list[float], own: list[float], look_seconds: float = 0.0, spare_cores: float = 0.0
-    ) -> None:
+    def __init__(self, busy: list[float], own: list[float], look_seconds: float = 0.0) -> None:
         self.now = 0.0
         self.busy = busy
         self._own = own
         self._look_seconds = look_seconds
-        self._spare_cores = spare_cores
 
     def watched(self) -> Neighbours:
-        return Neighbours(
-            clock=lambda: self.now,
-            busy=lambda: self.busy.pop(0),
-            own=self._looked,
-            spare=lambda: self._spare_cores,
-        )
+        return Neighbours(self._looked, clock=lambda: self.now)
 
-    def _looked(self) -> float:
-        self.now += self._look_seconds
-        return self._own.pop(0)
+    def _looked(self) -> Sample:
+        began, self.now = self.now, self.now + self._look_seconds
+        tree = TreeReading(cpu_seconds=self._own.pop(0), memory_bytes=0, processes=1)
+        return Sample(seconds=began, tree=tree, machine_cpu_seconds=self.busy.pop(0), gpus=())
 
 
+@pytest.mark.usefixtures("no_quota")
 def test_what_others_did_is_the_machines_work_less_ones_own() -> None:
     machine = Machine(busy=[100.0, 130.0, 131.0], own=[5.0, 20.0, 25.0])
     neighbours = machine.watched()
@@ -305,6 +303,7 @@ def test_what_others_did_is_the_machines_work_less_ones_own() -> None:
     assert neighbours.cores() == 0.0  # clocks differ a little
 
 
+@pytest.mark.usefixtures("no_quota")
 def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_meanwhile() -> None:
     machine = Machine(busy=[0.0, 20.0, 30.0], own=[0.0, 0.0, 0.0], look_seconds=0.05)
     neighbours = machine.watched()
@@ -318,8 +317,11 @@ def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_me
 
 
 @pytest.mark.parametrize(("others", "taken"), [(20.0, 0.0), (62.0, 0.0), (63.5, 1.5)])
-def test_others_on_cores_that_a_quota_leaves_idle_take_nothing(others: float, taken: float) -> None:
-    machine = Machine(busy=[0.0, 10 * (others + 2)], own=[0.0, 20.0], spare_cores=62.0)  # two of 64 cores
+def test_others_on_cores_that_a_quota_leaves_idle_take_nothing(
+    others: float, taken: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "spare_cores", lambda: 62.0)
+    machine = Machine(busy=[0.0, 10 * (others + 2)], own=[0.0, 20.0])  # two of 64 cores
     neighbours = machine.watched()
     machine.now += 10.0
     assert neighbours.cores() == pytest.approx(taken)
@@ -343,7 +345,7 @@ def test_only_the_cores_that_may_be_used_are_looked_at(
 
 
 def test_neighbours_are_looked_at_on_this_machine() -> None:
-    assert Neighbours(clock=iter([0.0, 0.0, 10.0, 10.0, 10.0]).__next__).cores() >= 0.0
+    assert Neighbours(clock=itertools.count(0.0, 10.0).__next__).cores() >= 0.0
     assert busy_seconds() > 0.0
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import ModelError
-from autopipe.hardware.processes import Neighbours
+from autopipe.hardware.processes import Neighbours, Sample, TreeReading
 from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loader import Loader
@@ -104,7 +104,8 @@ class OneTrainer:
         return history
 
 
-ALONE = Neighbours(clock=lambda: 0.0, busy=lambda: 0.0, own=lambda: 0.0)
+IDLE = TreeReading(cpu_seconds=0.0, memory_bytes=0, processes=1)
+ALONE = Neighbours(lambda: Sample(seconds=0.0, tree=IDLE, machine_cpu_seconds=0.0, gpus=()), clock=lambda: 0.0)
 
 
 def _watched(clock: Clock) -> tuple[EpochMonitor, list[tuple[int, EpochFigures]]]:
