@@ -215,7 +215,7 @@ def allowed(pid: int = 0) -> set[int]:
     """Return the numbers of the logical cores on which this process, or another one, may run; all if it is gone."""
     try:
         return os.sched_getaffinity(pid)
-    except (AttributeError, ProcessLookupError):
+    except ProcessLookupError:
         return set(range(os.cpu_count() or 1))
 
 

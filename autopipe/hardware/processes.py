@@ -1,6 +1,6 @@
 """The process tree of a training or trial: its CPU time and memory, samples of both, and this process's own rules.
 
-Linux only; elsewhere a tree has no processes. Nothing here knows trials or loaders.
+Nothing here knows trials or loaders.
 """
 
 from __future__ import annotations
@@ -244,10 +244,8 @@ class Binding:
     def __init__(self) -> None:
         self._before = machine.allowed()
         self._by: str | None = None
-        self._import, self._bind = builtins.__import__, getattr(os, "sched_setaffinity", None)
-        builtins.__import__ = self._importing
-        if self._bind is not None:
-            os.sched_setaffinity = self._binding
+        self._import, self._bind = builtins.__import__, os.sched_setaffinity
+        builtins.__import__, os.sched_setaffinity = self._importing, self._binding
 
     def _importing(self, name: str, *arguments: Any, **named: Any) -> Any:
         module = self._import(name, *arguments, **named)
@@ -255,7 +253,6 @@ class Binding:
         return module
 
     def _binding(self, pid: int, mask: Any) -> None:
-        assert self._bind is not None
         self._bind(pid, mask)
         self._look(functools.partial(line_of, sys._getframe(1)))
 
@@ -265,9 +262,7 @@ class Binding:
 
     def end(self) -> str | None:
         """Stop looking. Return what bound the process and how that is undone; None if it may use all cores again."""
-        builtins.__import__ = self._import
-        if self._bind is not None:
-            os.sched_setaffinity = self._bind
+        builtins.__import__, os.sched_setaffinity = self._import, self._bind
         count, before = len(machine.allowed()), self._before
         if count >= len(before):
             return None
