@@ -253,6 +253,14 @@ def test_memory_and_cpu_time_of_a_real_child_are_found() -> None:
     assert before.cpu_seconds <= during.cpu_seconds <= after.cpu_seconds
 
 
+def test_a_process_that_has_ended_does_not_run_though_its_parent_has_not_taken_notice() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        reader = ProcessTree(os.getpid())
+        assert {os.getpid(), child.pid} & reader.running() == {os.getpid()}
+        assert child.wait() == 0
+
+
 def test_descendants_count_as_they_come_and_strangers_do_not(proc: Proc) -> None:
     reader = tree(proc)
     assert reader.read().processes == 1
