@@ -138,11 +138,12 @@ def test_the_doctor_names_the_line_of_a_script_that_takes_cores_away(tmp_path: P
     (tmp_path / "pinned.py").write_text(f"import os\n{bind}\n")
     before = machine.allowed()
     try:
-        said = " ".join(autopipe("doctor", "--script", tmp_path / "pinned.py").out.split())
+        said = "".join(autopipe("doctor", "--script", tmp_path / "pinned.py").out.split())  # long paths are folded
     finally:
         os.sched_setaffinity(0, before)
-    assert "1 usable of" in said
-    assert f"pinned.py:2 `{bind}` bound this process to 1 of its {len(before)} cores" in said
+    assert "1usableof" in said
+    wanted = f"pinned.py:2 `{bind}` bound this process to 1 of its {len(before)} cores"
+    assert "".join(wanted.split()) in said
     assert "nowhere.py` is not a file" in autopipe("doctor", "--script", tmp_path / "nowhere.py").refused()
 
 
