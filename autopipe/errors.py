@@ -29,6 +29,7 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import linecache
 import os
 import re
 import resource
@@ -230,6 +231,18 @@ def users_lines_in(text: str) -> list[str]:
     frames = re.findall(r'File "(.+)", line (\d+), in (.+)\n\s+(.+)', text)
     own = [each for each in frames if is_users(each[0])][-1:]
     return [f"  {Path(file).name}, line {line}, in {name}: {code}" for file, line, name, code in own]
+
+
+def waits_at(dump: str) -> str | None:
+    """Return the line of the user's own code at which a thread stands, by a dump of faulthandler; None if none does.
+
+    The main thread comes last in a dump, and the innermost call first in a thread.
+    """
+    for thread in reversed(re.split(r"(?m)^(?:Current t|T)hread .*$", dump)):
+        frames = re.findall(r'File "(.+)", line (\d+) in (.+)', thread)
+        for file, line, name in (each for each in frames if is_users(each[0])):
+            return f"{Path(file).name}, line {line}, in {name}: `{linecache.getline(file, int(line)).strip()}`"
+    return None
 
 
 _OF_WORKERS: Final = {  # words of what worker processes of other libraries fail with, and what to do

@@ -16,6 +16,7 @@ from typing import Final, Self, TypeVar
 
 import pydantic
 
+from autopipe import errors
 from autopipe.errors import ConfigError, TrialError
 from autopipe.hardware import machine, processes
 from autopipe.measure.facts import Ceiling, Description
@@ -120,6 +121,15 @@ class Watch:
         message = f"Still in phase `{phase}` after {now - self._began:.3g} s, which is all that a trial may take."
         hint = f"This configuration, or the machine, is very slow. {_MORE}"
         return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
+
+
+def _with_log(failure: TrialFailure, tail: str) -> TrialFailure:
+    """Return a failure with the end of the log, or of a trial that hung with the user's line at which it waits."""
+    line = errors.waits_at(tail) if failure.kind is FailureKind.HUNG else None
+    if line is None:
+        return failure.model_copy(update={"log_tail": tail})
+    hint = f"If that line waits for a lock or a queue, look for what should serve it. {_MORE}"
+    return failure.model_copy(update={"message": f"{failure.message} It stands at {line}.", "hint": hint})
 
 
 _MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
@@ -388,7 +398,7 @@ class TrialRunner:
             answer = self._wait(child, watch, oom_kills)
             watch.heard(time.monotonic())
             if isinstance(answer, TrialFailure):
-                answer = answer.model_copy(update={"log_tail": child.log.tail()})
+                answer = _with_log(answer, child.log.tail())
                 self._end(self._deadlines.end_seconds)
         except BaseException:
             self._end(self._deadlines.end_seconds)

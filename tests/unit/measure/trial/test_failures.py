@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import queue
 import re
 import signal
@@ -40,6 +41,15 @@ def test_a_silence_up_to_the_deadline_of_its_phase_is_fine_and_beyond_it_is_hung
     watch.enter(Phase.MEASURE, now=118.0)
     assert (kind(watch, 122.9), kind(watch, 123.0)) == (None, FailureKind.HUNG)
     assert "5 s in phase `measure`" in known(watch.failure(123.0)).message
+
+
+def test_a_silence_is_told_with_the_users_line_at_which_it_stands(tmp_path: Path) -> None:
+    silent = known(Watch(DEADLINES, Phase.MEASURE, now=100.0).failure(200.0))
+    with (tmp_path / "log").open("w") as log:
+        faulthandler.dump_traceback(log)  # of this line
+    failure = supervise._with_log(silent, (tmp_path / "log").read_text())
+    assert re.search(r"test_failures\.py, line \d+, in test_a_.*: `faulthandler\.dump_tr.*`", failure.message)
+    assert supervise._with_log(silent, "nothing of his").log_tail == "nothing of his"
 
 
 def test_talking_for_ever_is_a_timeout() -> None:
