@@ -27,6 +27,7 @@ from autopipe.values import Estimate, Value, capital
 from autopipe.workload.ops.progressive import Progressive
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
+_BEHIND = 0.25  # of the time of steps is waited for data: they are made more slowly than the model takes them
 _NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
 # Of the cores: what the training uses, what others use, and what all use together, that makes figures doubtful.
 # A training that sleeps or waits for files uses less.
@@ -175,6 +176,8 @@ class Watched(Value):
         found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
         found[Verdict.PAUSES] = self.epochs.between_seconds / whole
         goes_on = self.begins_anew is None and self.data in _GO_ON
+        # An iterator of tf.data whose steps wait, too, would make the first batches no earlier if it went on.
+        goes_on |= self.data == "tf.data.Dataset" and steps[Verdict.DATA] >= _BEHIND
         found[Verdict.DATA if goes_on else Verdict.PAUSES] += self.epochs.first_batch_seconds / whole
         return found
 

@@ -88,6 +88,14 @@ SEEN: dict[str, tuple[Watched, Verdict]] = {
         watched(data="keras.utils.PyDataset", epochs=Epochs(count=2, steps_seconds=1.0, first_batch_seconds=7.0)),
         Verdict.DATA,
     ),
+    "the first batches of tf.data, whose steps wait for them as well": (
+        watched(**WAITS, data="tf.data.Dataset", epochs=Epochs(count=2, steps_seconds=3.0, first_batch_seconds=7.0)),
+        Verdict.DATA,
+    ),
+    "the first batches of tf.data, whose steps do not wait": (
+        watched(**SLOWER, data="tf.data.Dataset", epochs=Epochs(count=2, steps_seconds=3.0, first_batch_seconds=7.0)),
+        Verdict.PAUSES,
+    ),
     "what a dataset does between epochs, with its line": (
         by_lines(0.3, 20.0, 10.0).model_copy(
             update={
