@@ -43,6 +43,7 @@ _PROBED: Final = 6  # batches that are asked for, each before a first one is ask
 _SECONDS: Final = 10.0
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 _BATCHES, MIXED = 6, 0.75  # the fewest that tell; of the targets that a batch would hold by chance
+_ALIKE: Final = 0.9  # of the targets come equally often in their batches, if that is by design
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
 LOST_CACHE: Final = (
@@ -109,7 +110,8 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     if not data.is_pass:
         _no_pass(first, second, found, is_sure=bool(fixed))
     found.faults += filter(None, [another_y([first, second])])
-    found.notes += filter(None, [hardly_mixed(first)] if list(first) != list(second) else [])
+    drawn = draws_parts(dataset)
+    found.notes += filter(None, [hardly_mixed(first, drawn=drawn)] if list(first) != list(second) else [])
     if data.is_pass and whole:
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
         _alike(dataset, first, second, found)
@@ -231,7 +233,7 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
             + "".join(f". `{name}` has no effect on them" for name in sorted(own) if name)
         )
         return
-    found.notes += filter(None, [same_targets([first, second])] if found.hidden else [])
+    found.notes += filter(None, [same_targets([first, second])] if found.hidden and not draws_parts(dataset) else [])
 
 
 def same_targets(epochs: Sequence[Epoch]) -> str | None:
@@ -243,18 +245,42 @@ def same_targets(epochs: Sequence[Epoch]) -> str | None:
     return f"y comes in the same order in each of {len(epochs)} epochs: the samples are not shuffled"
 
 
-def hardly_mixed(batches: Epoch) -> str | None:
-    """Say that a batch holds far fewer targets than chance would give it, by some batches of an epoch, if so."""
+def draws_parts(dataset: Any) -> bool:
+    """Return True for a `tf.data.Dataset` that is drawn from several, as by `sample_from_datasets`."""
+    return any(_kind(each) == "DirectedInterleaveDataset" for each, _ in frameworks.dataset_ops(dataset))
+
+
+def hardly_mixed(batches: Epoch, *, drawn: bool = False) -> str | None:
+    """Say that a batch holds far fewer targets than chance would give it, by some batches of an epoch, if so; `drawn`:
+    from several datasets.
+    """
     if len(batches) < _BATCHES or (held := targets_held(batches)) is None:
         return None
     here, chance = (float(np.mean(each)) for each in held)
-    if here > MIXED * chance:
+    if here > MIXED * chance or _is_chosen(batches):
         return None
-    return (
-        f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: the data are sorted by y, "
-        "and to shuffle batches, or a small buffer, mixes neighbours only. Shuffle the whole list, of paths and "
-        "labels, before they are read"
-    )
+    why = _ENDED_PART if drawn else _SORTED
+    return f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: {why}"
+
+
+_SORTED: Final = (
+    "the data are sorted by y, and to shuffle batches, or a small buffer, mixes neighbours only. Shuffle the whole "
+    "list, of paths and labels, before they are read"
+)
+_ENDED_PART: Final = (
+    "`sample_from_datasets` goes on with what is left once one of its datasets has ended. `.repeat()` each of them, "
+    "and give `fit` steps_per_epoch="
+)
+
+
+def _is_chosen(batches: Epoch) -> bool:
+    """Return True if batches have several targets, each of these equally often, and some come in several batches: so
+    many classes with so many samples each are what a batch was made of.
+    """
+    counts = [collections.Counter(y for _, y in batch) for batch in batches]
+    often = collections.Counter(itertools.chain(*(each.values() for each in counts)))
+    usual, again = max(often.values()), sum(map(len, counts)) > len(set[bytes]().union(*counts))
+    return again and min(map(len, counts)) > 1 and usual >= _ALIKE * sum(often.values())
 
 
 def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -32,7 +32,7 @@ from autopipe.extensions.diagnose.steps import (
     steady,
 )
 from autopipe.hardware import machine, processes
-from autopipe.measure import outcome, randomness
+from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
 
 if TYPE_CHECKING:  # imported when there is something to tell
@@ -58,7 +58,8 @@ class Loop:
         self._batch_size = 1
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
-        self._warnings, self._samples = (*warnings, *(shared(data) if self._workers else ())), Samples()
+        self._warnings = (*warnings, *(shared(data) if self._workers else ()))
+        self._samples = Samples(drawn=epochs.draws_parts(of))
 
     def pass_began(self) -> None:
         self.clock.spent_on("between")

@@ -88,7 +88,7 @@ class Onlooker(keras.callbacks.Callback):
         self._validations: LineWatch | None = None
         self._validation_from, self._tested = 0.0, 0.0
         self._shapes: set[Any] = set()
-        self._samples = Samples()
+        self._samples = Samples(drawn=epochs.draws_parts(source))
         self._batch: Any = None
         self._unwatch: Callable[[], None] = lambda: None
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
@@ -115,7 +115,8 @@ class Onlooker(keras.callbacks.Callback):
         self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
         self._epochs_from = []
         self._pages = watched.PageCounts()
-        self._shapes, self._validation_lines, self._samples = set(), None, Samples()
+        self._shapes, self._validation_lines = set(), None
+        self._samples = Samples(drawn=epochs.draws_parts(self._source))
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step

@@ -26,13 +26,14 @@ _FIRST_SHARE: Final = 0.05  # of the time, for these
 class Samples:
     """The digests of a training's samples, by epoch, and of its validation's."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, drawn: bool = False) -> None:
+        """`drawn`: from several datasets, which may be in an order of classes that no shuffle changes."""
         self._clock, self._began, self._spent = clock, clock(), 0.0
         self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
         self._batches = 0  # of the epoch that goes on
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
-        self._readable = True
+        self._readable, self._drawn = True, drawn
 
     def epoch_began(self) -> None:
         self._epochs.append([])
@@ -128,12 +129,13 @@ class Samples:
             return
         if all(batches == first for batches in others):
             yield f"Each of {1 + len(others)} epochs begins with the same batches in the same order: nothing shuffles."
-        else:
+        elif not self._drawn:
             yield from _sentence(epochs.same_targets([first, *others]))
 
     def hardly_mixed(self) -> Iterator[str]:
         """Tell of data that are sorted by y, in the epoch of which most was looked at."""
-        yield from map(capital, _sentence(epochs.hardly_mixed(max(self._epochs, key=len, default=[]))))
+        said = epochs.hardly_mixed(max(self._epochs, key=len, default=[]), drawn=self._drawn)
+        yield from map(capital, _sentence(said))
 
     def few_targets(self) -> Iterator[str]:
         """Tell of a validation that has far fewer targets than if it had been drawn from all samples."""

@@ -109,6 +109,27 @@ def test_data_that_are_sorted_by_y_are_told(classes: int, is_told: bool) -> None
     assert mixed == []
 
 
+@pytest.mark.parametrize(("of_each", "is_told"), [((2, 2, 2, 2), False), ((5, 1, 1, 1), True), ((8,), True)])
+def test_batches_of_several_classes_with_as_many_samples_each_are_no_sorted_data(
+    of_each: tuple[int, ...], is_told: bool
+) -> None:
+    rng, found = np.random.default_rng(0), Samples(clock=lambda: 0.0)
+    for number in range(24):
+        chosen = rng.choice(16, len(of_each), replace=False)
+        found.trained((X[:8] + np.uint8(number), np.repeat(chosen, of_each)))
+    assert ["sorted by y" in said for said in found.said()] == [True] * is_told
+
+
+def test_data_drawn_from_several_datasets_of_which_one_ends_first_are_told_so() -> None:
+    ends = np.concatenate([Y[:24] % 2, np.zeros(40, int)])
+    for drawn, words in ((True, "sample_from_datasets"), (False, "sorted by y")):
+        found = Samples(clock=lambda: 0.0, drawn=drawn)
+        for begin in range(0, 64, 8):
+            found.trained((X[begin : begin + 8], ends[begin : begin + 8]))
+        (said,) = found.said()
+        assert words in said
+
+
 def test_of_random_changes_and_few_targets_no_order_is_told() -> None:
     rng = np.random.default_rng(0)
     assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y * 0) for _ in range(2)]) == []

@@ -295,6 +295,12 @@ def cases(table: dict[str, Any], *slow: str) -> list[Any]:
     return [pytest.param(*row, id=name, marks=marks.pop(name, [])) for name, row in rows.items()]
 
 
+def one_ends() -> Any:
+    values = tf.data.Dataset.range(192).map(lambda number: (tf.cast(number, tf.float32), number // 168))
+    parts = [values.take(168).shuffle(168), values.skip(168).shuffle(24)]
+    return tf.data.Dataset.sample_from_datasets(parts, seed=1).batch(16)
+
+
 FAULTS: dict[str, tuple[Any, str]] = {
     "a training part behind a shuffle": (training_part, "samples that the first had not"),
     "a validation part of batches behind a shuffle": (validation_part, "samples that the first had not"),
@@ -361,6 +367,7 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
     "a PyDataset that is shuffled": (Shuffled(), []),
     "a PyDataset of another part in each epoch": (OtherPart(), ["If this is one part of a split"]),
     "targets that always come in the same order": (lambda: DataLoader(Samples()), [f"{ALIKE}"]),
+    "one of two datasets that ends first": (one_ends, ["`sample_from_datasets` goes on with what is left"]),
     "images of double precision": (
         lambda: tensors().map(lambda x, y: (tf.cast(x, tf.float64), y)).shuffle(9).batch(4),
         ["float64"],
