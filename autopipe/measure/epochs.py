@@ -347,20 +347,28 @@ def thrown_away(iterator: Any) -> str | None:
         made = max((nodes[each].num_elements for each in node.inputs if each in nodes), default=0)
         took = nanoseconds(node)
         if (
-            plain_name(node) == "Filter"
+            (kind := plain_name(node).removeprefix("Finite")) in _THROWING
             and made >= _FEWEST
             and took >= max(_MADE_SHARE * whole, _MADE_NANOSECONDS * made)
         ):
-            found.append((1 - node.num_elements / made, took / whole))
-    thrown, share = max(found, default=(0.0, 0.0))
+            found.append((1 - node.num_elements / made, took / whole, _THROWING[kind]))
+    thrown, share, (what, instead) = max(found, default=(0.0, 0.0, ("", "")))
     if thrown < _THROWN:
         return None
     return (
-        f"`filter` (or `rejection_resample`) throws away {thrown:.0%} of the samples that reach it, after the steps "
-        f"before it have made them, which takes {share:.0%} of the time of tf.data. Choose by path or label before "
-        "`map` decodes, or once, and keep a list; to balance classes, give each a dataset of its own: "
-        "`tf.data.Dataset.sample_from_datasets`"
+        f"{what} throws away {thrown:.0%} of the samples that reach it, after the steps before it have made them, "
+        f"which takes {share:.0%} of the time of tf.data. {instead}"
     )
+
+
+_THROWING: Final = {
+    "Filter": (
+        "`filter` (or `rejection_resample`)",
+        "Choose by path or label before `map` decodes, or once, and keep a list; to balance classes, give each a "
+        "dataset of its own: `tf.data.Dataset.sample_from_datasets`",
+    ),
+    "Skip": ("`skip`", "Skip paths or numbers, before `map` reads and decodes"),
+}
 
 
 def one_by_one(iterator: Any) -> str | None:

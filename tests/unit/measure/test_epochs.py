@@ -536,6 +536,8 @@ THROWN: dict[str, tuple[Any, str | None]] = {
     ),
     "resampled": (resampled, r"(8|9)\d%"),
     "first": (lambda: files().filter(lambda number, png: number % 4 == 0).map(decoded), None),
+    "skipped": (lambda: files().map(decoded).batch(4).skip(75).repeat(), r"4\d%"),
+    "skipped first": (lambda: files().skip(300).map(decoded), None),
     "a few odd ones": (lambda: files().map(decoded).filter(lambda x, number: number % 20 > 0), None),
     "cheap": (lambda: files().map(lambda number, png: number).filter(lambda number: number % 4 == 0), None),
     "none": (lambda: files().map(decoded).batch(4), None),
