@@ -307,6 +307,9 @@ class _Watch:
         for name, (wanted, data) in asked.items():
             if wanted is not None and wanted > _batches(data):
                 yield _TOO_MANY_STEPS.format(name, wanted, _batches(data))
+        count = _batches(x)
+        if steps is not None and steps < count < steps * given.get("epochs", 1) and count % steps:
+            yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
 
     def _limited(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches of a generator, and end the script if they go on for long."""
@@ -420,6 +423,10 @@ _ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its
 
 _TOO_MANY_STEPS = (
     "{}={}, but the data have {} batches: Keras says that they ran out, and an epoch is those. Leave it out, or repeat."
+)
+_OTHER_STEPS = (
+    "steps_per_epoch={}, but the data have {} batches: Keras goes on where the epoch before ended, so that 1 of {} "
+    "epochs has {}. Leave it out, or repeat."
 )
 _SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
 _IN_LOOP = (
