@@ -150,7 +150,7 @@ class _Watch:
         except Exception as error:
             if name and not self._raised:  # what raises next, may be a dataset that reads this one
                 self._raised = True
-                self._write({"status": "hint", "message": f"`{name}` raised {_told(error)}"})
+                self._write({"status": "raised", "message": f"`{name}` raised {_told(error)}"})
             raise
         if name and _is_empty(batch):
             self._write({"status": "hint", "message": _EMPTY.format(name)})
@@ -207,9 +207,9 @@ class _Watch:
         self._lines = None  # what it came to is said by the error
         said = [hint_of_workers(error)]
         if self._failed is not None and "Too many open files" not in str(error):  # none can be opened here
-            from autopipe.extensions.diagnose.data import refused_files, shared
+            from autopipe.extensions.diagnose.data import missing_files, refused_files, shared
 
-            said += [refused_files(self._failed), *shared(self._failed)]
+            said += [missing_files(self._failed), refused_files(self._failed), *shared(self._failed)]
         for message in filter(None, said):
             self._write({"status": "hint", "message": message})
 

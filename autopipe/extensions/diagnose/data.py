@@ -212,11 +212,30 @@ def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
 
 def _paths(data: Any) -> list[str]:
     """Return the paths of the image files that a training's data name, "" for what is none; [] if they name none."""
+    return next((paths for paths in _named(data) if os.path.isfile(paths[0])), [])  # noqa: PTH113
+
+
+def missing_files(data: Any) -> str | None:
+    """Say that image files of a training's data are not where the data say; None if they are, or if what reads them may
+    put a folder before their names.
+    """
+    for paths in _named(data):
+        by_windows = "\\" in paths[0]
+        named = [path for path in paths if path]
+        missing = [path for path in named if not os.path.exists(path)]  # noqa: PTH110
+        if missing and missing[0] == paths[0] and (by_windows or os.path.isabs(paths[0])):  # noqa: PTH117
+            said = f"{len(missing):,} of {len(named):,} image files that its data name are not there: {missing[0]}, ..."
+            slashes = ' Paths that Windows wrote have backslashes: `path.replace("\\\\", "/")`.'
+            return said + slashes * by_windows
+    return None
+
+
+def _named(data: Any) -> Iterator[list[str]]:
+    """Yield each list in a training's data whose first element is, or holds, the path of an image."""
     for listed in _lists(data):
         place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
-        if place is not None and os.path.isfile(_path(listed[0], place)):  # noqa: PTH113
-            return [_path(value, place) for value in listed]
-    return []
+        if place is not None:
+            yield [_path(value, place) for value in listed]
 
 
 def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:

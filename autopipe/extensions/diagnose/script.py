@@ -91,6 +91,10 @@ def run(  # noqa: PLR0913  as `diagnose`
         raise NothingMeasuredError(" ".join([last["message"], *notes.values()]), hint=last["hint"])
     found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
     hints = [read["message"] for read, _ in lines if read["status"] == "hint"]  # on what the script raised
+    raised = [
+        read["message"] for read, _ in lines if read["status"] == "raised"
+    ]  # a batch in each of several processes
+    hints += [*raised[:1], *[f"{len(raised) - 1} more did, in other processes."] * (len(raised) > 1)]
     found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values(), *hints)}) for each in found]
     if not found:
         raise _nothing(script, status, hints)

@@ -132,6 +132,21 @@ def test_files_that_cannot_be_decoded_are_named(photos: list[str], data: Callabl
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("C:\\photos\\{}.jpg", "5 of 5 image files"),
+        ("cat\\{}.jpg", 'path.replace("\\\\", "/")'),
+        ("/content/drive/{}.jpg", "/content/drive/0.jpg"),
+        ("{}.jpg", None),  # behind the name of a folder, perhaps
+    ],
+)
+def test_files_that_are_not_where_the_data_say_are_told_of(photos: list[str], name: str, said: str | None) -> None:
+    data = types.SimpleNamespace(rows=[(name.format(number), number) for number in range(5)])
+    assert str(said) in str(of_data.missing_files(data))
+    assert of_data.missing_files(types.SimpleNamespace(files=photos)) is None
+
+
+@pytest.mark.parametrize(
     ("high", "wide", "said"),
     [(5, 6, "20 times"), (12, 8, "6 times"), (4, 3, "50 times"), (15, 20, None), (11, 14, None)],
 )
