@@ -86,6 +86,7 @@ class _Watch:
         self._lines: LineWatch | None = None  # of a training of which no data were seen to be read
         self._steps, self._began = 0, 0.0
         self._failed: Any = None  # the data of which a read raised
+        self._given = list[Any]()  # data that `fit` reads, while it does
         self._raised = False  # a read for a framework did
 
     @functools.cached_property
@@ -132,6 +133,17 @@ class _Watch:
         return Look(seconds=self._arguments.seconds, steps=self._arguments.steps)
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
+        # Beside `fit`: not a dataset of its own, nor one that reads itself.
+        if (
+            self._given
+            and sys._getframe(2).f_locals.get("self") is not data
+            and all(data is not x for x in self._given)
+        ):
+            from autopipe.extensions.diagnose.loop import unused_workers
+
+            for said in unused_workers(data):
+                self._given = []  # once
+                self._note(f"`{type(data).__name__}` is read by its index, and not by `fit`. {said}", said)
         try:
             return self.reads.read(function, data, *arguments)
         except StopIteration:
@@ -264,6 +276,7 @@ class _Watch:
         else:
             bound.arguments["callbacks"] = [onlooker, *users]
         self._inside, self._onlooker = True, onlooker
+        self._given = [bound.arguments.get(name) for name in ("x", "validation_data")]
         self._code = self._read_call(sys._getframe(2), bound.arguments)
         onlooker.wait()
         self.watch_for_hang(onlooker)
@@ -281,7 +294,7 @@ class _Watch:
                 self._write({"status": "hint", "message": note})
             raise
         finally:
-            self._inside = False
+            self._inside, self._given = False, []
             onlooker.leave()
         bound.arguments.clear()
         _end_here()

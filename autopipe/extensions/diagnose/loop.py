@@ -308,9 +308,7 @@ class Reads:
     def _loop(self, data: Any) -> Loop:
         place = _place()
         if place not in self._loops:
-            workers = getattr(data, "workers", 1), getattr(data, "use_multiprocessing", False)
-            unused = [_UNUSED.format(*workers)] * (workers != (1, False))
-            self._loops[place] = Loop(self._look, data, place, unused)
+            self._loops[place] = Loop(self._look, data, place, unused_workers(data))
         return self._loops[place]
 
     def _tell(self, loop: Loop) -> None:
@@ -320,7 +318,11 @@ class Reads:
             self._told(found)
 
 
-_UNUSED = "Nobody reads workers={}, use_multiprocessing={} here: only `fit` does."
+def unused_workers(data: Any) -> list[str]:
+    """Say that nobody uses the workers of a PyDataset that is read by its index, if it has any."""
+    workers, by_processes = getattr(data, "workers", 1), getattr(data, "use_multiprocessing", False)
+    said = f"Nobody reads workers={workers}, use_multiprocessing={by_processes} here: only `fit` does."
+    return [] if (workers, by_processes) == (1, False) else [said]
 
 
 _OF_GRAIN = ("DataLoader", "DataLoaderIterator", "DatasetIterator", "IterDataset", "MapDataset")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import ConfigError
-from autopipe.extensions.diagnose import loop, steps
+from autopipe.extensions.diagnose import child, loop, steps
 from autopipe.extensions.diagnose.data import begins_anew
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
@@ -255,6 +258,66 @@ def test_a_loop_that_trains_is_told_of_by_its_line_with_what_nobody_reads() -> N
     script.epoch(WithWorkers())
     script.reads.end()
     assert len(script.told) == 1
+
+
+class Child:
+    """What the script's process writes while `fit` reads some data."""
+
+    def __init__(self, told: Path, *given: Any) -> None:
+        self.told = told.open("w+")
+        self.watch = child._Watch(argparse.Namespace(fd=self.told.fileno(), seconds=10.0, steps=None))
+        self.watch._given = list(given)
+        self.watch.reads.leave()  # as `fit` has it
+
+    def taken(self, *arguments: Any) -> Any:
+        """Stand for `__getitem__`, as the function does that watches it."""
+        return self.watch.read(Indexed.__getitem__, *arguments)
+
+    def said(self) -> list[str]:
+        with self.told as told:
+            told.seek(0)
+            return [json.loads(line)["message"] for line in told]
+
+
+class OfItself(WithWorkers):
+    def read(self, told: Child) -> None:
+        told.taken(self, 0)
+
+
+def test_workers_of_a_dataset_that_another_one_reads_are_told_of_once(tmp_path: Path) -> None:
+    data, told = WithWorkers(), Child(tmp_path / "told", object())
+    batches = [told.taken(data, index) for index in range(3)]
+    assert [id(batch) for batch in batches] == [id(batch) for batch in BATCHES[:3]]
+    (said,) = told.said()
+    assert "`WithWorkers` is read by its index" in said
+    assert "workers=4" in said
+
+
+def test_a_dataset_that_fit_reads_or_that_reads_itself_may_have_workers(tmp_path: Path) -> None:
+    data, told = OfItself(), Child(tmp_path / "told", object())
+    data.read(told)
+    told.watch._given = [data]
+    told.taken(data, 0)
+    assert told.said() == []
+
+
+@pytest.mark.parametrize(
+    ("count", "steps", "epochs", "said"),
+    [
+        (14, 13, 50, "1 of 2 epochs has 1."),
+        (250, 100, 3, "1 of 3 epochs has 50."),
+        (250, 100, 2, None),
+        (200, 100, 9, None),
+        (14, 14, 9, None),
+        (14, None, 9, None),
+    ],
+)
+def test_epochs_that_come_to_the_end_of_the_data_in_their_middle_are_told_of(
+    count: int, steps: int | None, epochs: int, said: str | None
+) -> None:
+    given = {"x": types.SimpleNamespace(num_batches=count), "steps_per_epoch": steps, "epochs": epochs}
+    told = list(child._Watch(argparse.Namespace())._numbers(given))
+    assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
 def test_where_a_fit_is_seen_no_loop_is_looked_at_any_more() -> None:
