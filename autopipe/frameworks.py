@@ -61,9 +61,8 @@ def _adapter_class() -> type[Any]:
 
 
 class _Feed:
-    batch_size = None
+    batch_size = partial_batch_size = None
     has_partial_batch = False
-    partial_batch_size = None
 
     def __init__(self, open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None) -> None:
         self._open_epoch = open_epoch
@@ -485,6 +484,7 @@ def wait_for_devices() -> None:
 _READS = (  # module, class whose subclasses are meant as well, and the method by which a loop reads a batch
     ("keras.src.trainers.data_adapters.py_dataset_adapter", "PyDataset", "__getitem__"),
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "__next__"),
+    ("tensorflow.python.distribute.input_lib", "DistributedIteratorBase", "__next__"),
     ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
     ("grain", "DatasetIterator", "__next__"),
     ("grain", "DataLoaderIterator", "__next__"),
