@@ -151,7 +151,7 @@ def __getattr__(name: str) -> Any:
 
 def _of_an_extension(name: str) -> Any:
     """Return the object that an installed package adds under a name, by an entry point of one of these groups."""
-    from autopipe.errors import REMOVED, ConfigError, near
+    from autopipe.errors import ConfigError, near
 
     why = f"module 'autopipe' has no attribute {name!r}."
     if not name.startswith("_") and importlib.util.find_spec(f"autopipe.{name}") is None:
@@ -162,8 +162,7 @@ def _of_an_extension(name: str) -> Any:
             raise AttributeError(f"{why} {error.hint}") from None
         if found is not None:
             return found
-        instead = REMOVED.get(f"ap.{name}")
-        why += near(name, __dir__()) if instead is None else f" It was removed. {instead}"
+        why += near(name, __dir__())
     raise AttributeError(why)
 
 

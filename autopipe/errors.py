@@ -266,38 +266,6 @@ def hint_of_workers(error: BaseException) -> str | None:
     return said and said.replace("{files}", str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 
 
-# What was taken out: a command, an option (of one command only: "tune --set"; with one value only: "convert --to
-# baseline"), a name of `autopipe` ("ap.Rehearsal") or a setting ("loader=grain", "wrapped.tf_slack"), and the sentence
-# that says what takes its place.
-_PLAIN_GRAIN = "Use `threads` or `processes`; `autopipe eject --to grain` writes a workload as plain Grain code."
-_OPTIONS = "Let the function set `{}` of tf.data's options: `dataset.with_options(...)`."
-REMOVED: Final = {
-    "--rehearse": "Simulate the accelerator with `--simulate-step`, and tune on the machine itself when you have it.",
-    "fleet": "`autopipe show FOLDER` lists all artifacts in a folder and below it.",
-    "scale": "`autopipe whatif --devices N --interconnect 12GB/s` predicts more devices from what a tune has measured.",
-    "convert --to baseline": "`autopipe doctor --data FOLDER` prints the command that rewrites a folder by `jpegtran`.",
-    "--join": "Give each machine the same `--storage`: a retune tries first what the other machines have found.",
-    "--isolation": "Trials share one process, which is begun anew after a failure, or if it has grown.",
-    "--max-cpu": "Give the whole command fewer cores, such as `taskset -c 0-3 autopipe tune ...`.",
-    "--hosts": "Give the workload one host's part of the batch as its `batch_size`, and tune that.",
-    "eject --plain": "`--to tf.data` and `--to keras` write usual pipelines of any workload.",
-    "convert --ray": "Write `--by ray=ADDRESS`.",
-    "--debug": "Write `--log-level debug`.",
-    "convert --finish": "The same `autopipe convert` without `--shard` joins the parts.",
-    "measure --seconds": "Write `--time 5s`.",
-    "compare --seconds": "Write `--time 5s`.",
-    "diagnose --seconds": "Write `--time 10s`.",
-    "tune --set": "Write `--only KEY=VALUE`.",
-    "retune --set": "Write `--only KEY=VALUE`.",
-    "ap.Rehearsal": "Simulate the accelerator with `ap.SimulatedAccelerator`, and tune on the machine itself.",
-    "ap.Grain": _PLAIN_GRAIN,
-    "loader=grain": _PLAIN_GRAIN,
-    "wrapped.tf_interleave": "Let the function read several files at once, by `num_parallel_reads` or `interleave`.",
-    "wrapped.tf_ram_budget": _OPTIONS.format("autotune.ram_budget"),
-    "wrapped.tf_slack": _OPTIONS.format("experimental_slack"),
-}
-
-
 def near(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean `x`?" for the candidate nearest to `word`, or an empty string."""
     matches = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.5)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 from typing import Any, Generic, TypeVar
 
-from autopipe.errors import REMOVED, ConfigError, near
+from autopipe.errors import ConfigError, near
 
 T = TypeVar("T")
 
@@ -43,10 +43,9 @@ class Registry(Generic[T]):
         self._discover()
         if name not in self._plugins:
             absent = (entry for entry in _all(self._group) if not _is_here(entry))
-            removed = REMOVED.get(f"{self._kind}={name}")
-            hint = next((_absence(entry) for entry in absent if entry.name.lower() == name), removed)
-            meant = near(name, self) if removed is None else " It was removed."
-            raise ConfigError(f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{meant}", hint=hint)
+            hint = next((_absence(entry) for entry in absent if entry.name.lower() == name), None)
+            said = f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}"
+            raise ConfigError(said, hint=hint)
         return self._plugins[name]
 
     def __iter__(self) -> Iterator[str]:

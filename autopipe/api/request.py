@@ -21,7 +21,7 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import reference, schema
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.factory import Tuned
-from autopipe.errors import REMOVED, ConfigError, WorkloadError, near, shortened
+from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.measure.facts import Limits, WrappedDataset
 from autopipe.measure.trial import protocol
 from autopipe.pipeline import config as configs
@@ -91,9 +91,6 @@ def refusing_unknown(
             for name, value in named.items():
                 if name not in known:
                     said = f"`ap.{function.__name__}` takes {', '.join(known)}, but got {name}={shortened(value)}."
-                    if (option := f"--{name.replace('_', '-')}") in REMOVED:
-                        hint = re.sub(r"`--([a-z-]+)`", lambda said: f"`{said[1].replace('-', '_')}`", REMOVED[option])
-                        raise ConfigError(f"`{name}` was removed.", hint=hint)
                     hint = 'What it returns is written by `.save("autopipe.json")`.'
                     raise ConfigError(f"{said}{near(name, known)}", hint=hint)
             return function(*arguments, **named)

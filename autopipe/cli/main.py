@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import itertools
 import logging
 import os
 import signal
@@ -29,7 +28,6 @@ from autopipe import _version, registry
 from autopipe.cli import artifacts, data, measure, options, tune
 from autopipe.cli.options import Exit
 from autopipe.errors import (
-    REMOVED,
     AutopipeError,
     ConfigError,
     NothingMeasuredError,
@@ -75,9 +73,6 @@ class _Grouped(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above
         command = self.commands.get(args[0])
-        for each in args[:1] if command is None else _options_of(command, args):
-            if each in REMOVED:
-                raise ConfigError(f"`{each}` was removed.", hint=REMOVED[each])
         if command is not None:
             place, tables = options.settings_file(Path.cwd())
             if unknown := next((name for name in tables if name not in self.commands), None):
@@ -87,19 +82,6 @@ class _Grouped(TyperGroup):
             table = tables.get(str(command.name), {})
             ctx.default_map = {command.name: options.defaults(command, ctx, table, place)}
         return super().resolve_command(ctx, args)
-
-
-def _options_of(command: Any, args: list[str]) -> Iterator[str]:
-    """Yield the options of a command line, as `REMOVED` names them."""
-    known = {name for each in command.params for name in each.opts}
-    runs_script = not command.context_settings.get("allow_interspersed_args", True)
-    script = next((place for place, each in enumerate(args) if each.endswith(".py")), None)
-    for each, following in itertools.pairwise([*args[: script if runs_script else None], ""]):
-        option, _, value = each.partition("=")
-        if option in known:
-            yield f"{args[0]} {option} {value or following}"
-        elif option.startswith("-"):
-            yield from (f"{args[0]} {option}", option)
 
 
 def _show_version(wanted: bool) -> None:

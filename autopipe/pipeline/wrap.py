@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from autopipe.errors import (
-    REMOVED,
     AutopipeError,
     ConfigError,
     DataWarning,
@@ -454,8 +453,7 @@ def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value
         if not (_takes(function, name) or name in KNOBS):
             raise WorkloadError(
                 f"`{_name(function)}` has no parameter `{name}`.{near(name, known)}",
-                hint=REMOVED.get(f"wrapped.{name}")
-                or f"Give it one, whose default is what it does today: `def {_name(function)}({name}=1)`, and use it "
+                hint=f"Give it one, whose default is what it does today: `def {_name(function)}({name}=1)`, and use it "
                 "there. Or leave it out of `parameters`.",
             )
         if not values or not all(isinstance(value, bool | int | float | str) for value in values):

@@ -10,11 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import autopipe
 from autopipe import registry
-from autopipe.errors import REMOVED
 
 ROOT = Path(autopipe.__file__).parent
 
@@ -90,10 +87,3 @@ def test_no_text_is_written_in_the_encoding_of_the_locale() -> None:
         if isinstance(node, ast.Call) and leaves_it_to_the_locale(node)
     ]
     assert found == []
-
-
-@pytest.mark.parametrize("name", [name.removeprefix("ap.") for name in REMOVED if name.startswith("ap.")])
-def test_a_name_that_was_removed_says_what_takes_its_place(name: str) -> None:
-    with pytest.raises(AttributeError, match=rf"no attribute '{name}'\. It was removed\.") as error:
-        getattr(autopipe, name)
-    assert str(error.value).endswith(REMOVED[f"ap.{name}"])

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 import numpy as np
 import pydantic
 
-from autopipe.errors import REMOVED, ConfigError, LoaderError, shortened
+from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
 from autopipe.pipeline.batching.datasets import Feeder, flat, forks
 from autopipe.pipeline.batching.indexed import Indexed
@@ -68,8 +68,6 @@ class Wrapped(LoaderConfig):
     @pydantic.model_validator(mode="after")
     def _plain_values(self) -> Self:
         for name, value in self.parameters.items():
-            if (instead := REMOVED.get(f"wrapped.{name}")) is not None:
-                raise ConfigError(f"`{name}` of a wrapped dataset was removed.", hint=instead)
             if not isinstance(value, bool | int | float | str):
                 raise ConfigError(f"`{name}` of a wrapped dataset must be a number, text or truth value: {value!r}.")
         return self

@@ -20,7 +20,7 @@ from autopipe import registry
 from autopipe.artifact import artifact as files
 from autopipe.cli import main
 from autopipe.cli.options import Exit
-from autopipe.errors import REMOVED, AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
+from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
 from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 
@@ -137,16 +137,6 @@ def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
 )
 def test_misspelt_names_and_impossible_numbers(autopipe: Autopipe, arguments: tuple[str, ...], last: str) -> None:
     assert last in autopipe(*arguments).refused().splitlines()[-1]
-
-
-@pytest.mark.parametrize("removed", [name for name in REMOVED if not name.startswith("ap.")])
-def test_what_was_removed_is_answered_by_what_takes_its_place(autopipe: Autopipe, removed: str) -> None:
-    arguments = ["tune", removed] if removed.startswith("-") else removed.split()
-    if arguments[0] == "diagnose":
-        pytest.importorskip("autopipe.extensions.diagnose")
-    joined = [*arguments[:-1], f"{arguments[-1]}=x"] if arguments[-1].startswith("-") else arguments
-    for line in (arguments, [*arguments, "x"], joined):
-        assert autopipe(*line).refused().endswith(f"\nhint: {REMOVED[removed]}\n")
 
 
 def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: Path) -> None:

@@ -85,7 +85,6 @@ def test_what_cannot_be(approved: Approved) -> None:
     [
         ({"kind": "thread", "workers": 1}, "Did you mean `threads`"),
         ({"workers": 1}, "loader"),
-        ({"kind": "grain"}, "but got .grain.. It was removed"),
     ],
 )
 def test_a_loader_that_is_none_is_named(loader: Any, said: str) -> None:

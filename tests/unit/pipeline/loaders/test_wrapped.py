@@ -17,7 +17,7 @@ import threadpoolctl
 
 import autopipe as ap
 from autopipe.artifact import factory
-from autopipe.errors import REMOVED, AutopipeError, ConfigError, WorkloadError
+from autopipe.errors import ConfigError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure import fingerprint, session
 from autopipe.measure.bench import Bench
@@ -311,15 +311,6 @@ def test_a_search_tries_the_values_around_a_dataset_that_the_user_names() -> Non
     assert (tried["tf_autotune"], tried["tf_threads"], tried["tf_prefetch"]) == ((False,), (4, 8), (0, 4))
     with pytest.raises(ConfigError, match="tf_prefetch=-3"):
         wrap.wrap(in_order, model=build_model, parameters={"tf_prefetch": [-3]})
-
-
-@pytest.mark.parametrize("name", [name for name in REMOVED if name.startswith("wrapped.")])
-def test_a_setting_that_was_removed_says_what_takes_its_place(name: str) -> None:
-    setting = name.removeprefix("wrapped.")
-    for refused in (lambda: Wrapped.model_validate({setting: 1}), lambda: WrappedData(in_order, {setting: [1]})):
-        with pytest.raises(AutopipeError) as raised:
-            refused()
-        assert raised.value.hint == REMOVED[name]
 
 
 def test_a_configuration_is_one_like_any_other_and_names_only_what_is_set() -> None:
