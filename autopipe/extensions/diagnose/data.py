@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError
+from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.hardware import machine
 from autopipe.measure import epochs
@@ -59,7 +59,8 @@ def begins_anew(data: Any, seen: Epochs | None = None, once: str = _ONE_ITERATOR
     """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known. `once`
     says how an iterator of tf.data is made once for all.
     """
-    if seen is not None and seen.between_seconds > seen.first_batch_seconds and (name := epochs.hook(data)):
+    name = epochs.hook(data)  # of a library's own dataset, such as Keras's, it orders indices only
+    if seen is not None and seen.between_seconds > seen.first_batch_seconds and name and _is_users_hook(data):
         return f"`{name}` runs while nothing trains. Let it order indices or paths, and read in `__getitem__`"
     if forks(data):
         return (
@@ -78,6 +79,11 @@ def begins_anew(data: Any, seen: Epochs | None = None, once: str = _ONE_ITERATOR
         f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {once}; a shuffle before "
         "the images are read holds only their paths"
     )
+
+
+def _is_users_hook(data: Any) -> bool:
+    code = getattr(inspect.unwrap(type(data).on_epoch_end), "__code__", None)
+    return code is not None and is_users(code.co_filename)
 
 
 def autotuned(iterator: Any) -> str | None:

@@ -414,6 +414,17 @@ def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
     assert told.epochs.count == 2
 
 
+@pytest.mark.parametrize(("file", "is_told"), [("train.py", True), ("/usr/lib/site-packages/images.py", False)])
+def test_a_pause_is_laid_to_a_hook_of_the_users_and_to_none_of_a_library(file: str, is_told: bool) -> None:
+    class Data:
+        def on_epoch_end(self) -> None:
+            pass
+
+    Data.on_epoch_end.__code__ = Data.on_epoch_end.__code__.replace(co_filename=file)
+    said = begins_anew(Data(), steps.Epochs(count=2, between_seconds=5.0))
+    assert ("`Data.on_epoch_end` runs" in str(said)) == is_told
+
+
 def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told() -> None:
     tf = pytest.importorskip("tensorflow")
     shuffled = tf.data.Dataset.range(64).shuffle(48).batch(8)
