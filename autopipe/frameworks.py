@@ -366,9 +366,20 @@ def splits_anew(dataset: Any) -> bool:
     return False
 
 
+def zips_apart(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` puts tensors of several kinds together that are each shuffled on their own."""
+
+    def seeds(part: Any) -> set[tuple[int, ...]]:
+        return {(int(a._seed), int(a._seed2)) for a, _ in dataset_ops(part) if type(a).__name__ == "_ShuffleDataset"}
+
+    zips = [each._inputs() for each, _ in dataset_ops(dataset) if type(each).__name__ == "_ZipDataset"]
+    pairs = [(one, other) for parts in zips for one, other in itertools.pairwise(parts) if seeds(one) and seeds(other)]
+    specs = [(a.element_spec, b.element_spec) for a, b in pairs if seeds(a) != seeds(b) or (0, 0) in seeds(a)]
+    return any(one != other and hasattr(one, "dtype") and hasattr(other, "dtype") for one, other in specs)
+
+
 def loses_cache(dataset: Any) -> bool:
     """Return True if a `tf.data.Dataset` takes less than its `cache` would hold, so that TensorFlow throws that away.
-
     A shuffle may read on to the cache's end; of a dataset of unknown length nothing is said.
     """
     takes = [each for each, _ in dataset_ops(dataset) if type(each).__name__ == "_TakeDataset"]

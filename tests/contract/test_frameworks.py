@@ -388,3 +388,22 @@ def test_a_cache_that_is_thrown_away_is_seen_and_makes_its_samples_again(change:
         list(changed)
     assert frameworks.loses_cache(changed) is lost
     assert (len(made) > len(set(made))) is lost
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "apart"),
+    [
+        (lambda x: x.shuffle(9), lambda y: y.shuffle(9), True),
+        (lambda x: x.shuffle(9, seed=1), lambda y: y.shuffle(9, seed=2), True),
+        (lambda x: x.shuffle(9, seed=1), lambda y: y.shuffle(9, seed=1).batch(1), False),
+        (lambda x: x.shuffle(9), lambda y: y, False),
+        (lambda x: x.shuffle(9).map(lambda value: (value, value)), lambda y: y.shuffle(9), False),  # a pair already
+        (lambda x: x.shuffle(9), lambda y: y.map(lambda value: tf.cast(value, tf.int64)).shuffle(9), False),  # one kind
+    ],
+)
+def test_parts_that_are_zipped_and_were_shuffled_each_on_its_own_are_seen(first: Any, second: Any, apart: bool) -> None:
+    x = tf.data.Dataset.range(9)
+    y = x.map(lambda value: tf.cast(value, tf.float32))
+    zipped = tf.data.Dataset.zip((first(x), second(y))).batch(2)
+    assert frameworks.zips_apart(zipped) is apart
+    assert not frameworks.zips_apart(tf.data.Dataset.zip((x, y)).shuffle(9))

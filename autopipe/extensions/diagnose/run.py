@@ -406,6 +406,12 @@ _ENDED = (
 )
 
 
+_ZIPPED = (
+    "`zip` puts parts together that are each shuffled on their own, as `list_files` does unless shuffle=False: if they "
+    "are x and y, they do not belong together. Zip first, then shuffle."
+)
+
+
 def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tuple[str, ...]:
     said = [*doubts(seen), *dropped(asked_of(source), seen), *of_data.shared(source)]
     found = [] if reader is None else [epochs.thrown_away(reader), epochs.one_by_one(reader)]
@@ -416,6 +422,7 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tup
             "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
             "before the split."
         )
+    said += [_ZIPPED] * frameworks.zips_apart(source)
     said += [f"{epochs.LOST_CACHE}."] * frameworks.loses_cache(source)
     kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(frameworks.cached(source)))
     said += [f"{capital(each)}." for each in kinds]
