@@ -453,9 +453,10 @@ class Sampler:
 
     def stop(self) -> Usage:
         """Take the last sample, end the thread and return everything; a second call returns the same."""
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self._stopping.is_set():
             self._stopping.set()
-            self._thread.join()
+            if self._thread is not threading.current_thread():  # where garbage is collected that stops this
+                self._thread.join()
             self._sample()
             if self._nvml is not None and self._given is None:
                 self._nvml.close()

@@ -114,7 +114,7 @@ class LineWatch:
         """Stop looking, and return the lines; None if too little time was seen. A second call returns the same."""
         if self._found is None:
             self._stopping.set()
-            if self._thread.ident is not None:
+            if self._thread.ident not in (None, threading.get_ident()):  # there, garbage is collected that stops this
                 self._thread.join()
             fcntl.fcntl(self._told, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
             told = os.pread(self._told, os.fstat(self._told).st_size, 0).splitlines()

@@ -87,7 +87,6 @@ IMPOSSIBLE: list[dict[str, Any]] = [
     {"workload": 5},
     {"on_event": 5},
     {"out": 5},
-    {"join": True},
     {"trails": 3},
 ]
 

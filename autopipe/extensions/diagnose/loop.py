@@ -178,6 +178,7 @@ class Watch(Generic[T]):
                 del batch  # its memory may go back to a loader before the next one is asked for
         finally:
             loop.asked()
+            del self  # the thread that looks for lines may hold this frame, and what it drops would be told there
 
 
 def watch(dataset: Iterable[T], *, seconds: float = 10.0) -> Watch[T]:

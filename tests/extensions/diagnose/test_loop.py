@@ -222,6 +222,15 @@ def test_a_loop_of_a_framework_has_the_batches_of_the_plain_one(
         np.testing.assert_equal(ours, theirs)
 
 
+def test_a_loop_is_told_where_it_ends_even_if_its_frame_is_held(capsys: pytest.CaptureFixture[str]) -> None:
+    batches: Any = iter(ap.watch([np.zeros((2, 2))] * 8))
+    next(batches)
+    frame = batches.gi_frame  # as the thread has it that looks for lines
+    assert len(list(batches)) == 7
+    assert "verdict" in capsys.readouterr().out
+    assert frame is not None
+
+
 def test_devices_are_waited_for_only_where_a_framework_runs() -> None:
     frameworks.wait_for_devices()
     import jax

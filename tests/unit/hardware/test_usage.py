@@ -74,6 +74,25 @@ def test_it_samples_until_it_is_stopped() -> None:
     assert "autopipe-sampler" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_a_sampler_that_its_own_thread_drops_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where garbage is collected in it."""
+    sampler, ended = Sampler(period_seconds=0.001), threading.Event()
+    sample = sampler._sample
+
+    def dropped() -> None:
+        if threading.current_thread() is sampler._thread and not ended.is_set():
+            ended.set()
+            sampler.stop()
+        else:
+            sample()
+
+    monkeypatch.setattr(sampler, "_sample", dropped)
+    sampler.start()
+    assert ended.wait(60)
+    sampler._thread.join()
+    assert sampler.stop() == sampler.usage
+
+
 def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     proc = play(
         {

@@ -130,6 +130,20 @@ def test_a_worker_that_waits_for_a_task_stands_on_no_line_of_those_that_have_for
     assert {each.code for each in lines} == ({"hashlib.sha256(bytes(9_000_000))"} if has_task else set())
 
 
+def test_a_watch_that_its_own_thread_drops_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where garbage is collected in it."""
+    watch, ended = LineWatch(), threading.Event()
+
+    def look(*, counted: bool = True) -> None:
+        watch.stop()
+        ended.set()
+
+    monkeypatch.setattr(watch._tally, "look", look)
+    watch.start()
+    assert ended.wait(60)
+    assert watch.stop() is None
+
+
 def test_no_garbage_is_collected_while_python_lists_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds a lock meanwhile, for which the end of a `threading.local` would wait for ever."""
     listed, looked, collects = sys._current_frames, threading.Event(), set[bool]()
