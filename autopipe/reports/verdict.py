@@ -406,7 +406,9 @@ def _only_baselines(result: Result) -> str:
             return f"{tried}: no more trials were allowed. `--trials {trials}` leaves some for the search."
         case _:
             advised = wording.budget(result.seconds + _ADVISED_TRIALS * took)
-            return f"{tried}: a trial takes {wording.seconds(took)} here. `--budget {advised}` has time for some."
+            rest = max(0.0, result.seconds - sum(each.seconds for each in result.trials))
+            said = f"{tried}: {rest:.0f} of {result.seconds:.0f} s went before and between trials, and one takes"
+            return f"{said} {wording.seconds(took)}. `--budget {advised}` has time for some more."
 
 
 def _of_the_figures(result: Result) -> Iterator[str]:
