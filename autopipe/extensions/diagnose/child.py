@@ -14,7 +14,9 @@ import gc
 import inspect
 import json
 import math
+import multiprocessing
 import os
+import re
 import runpy
 import sys
 import threading
@@ -46,6 +48,12 @@ class _Enough(BaseException):
 
 PATIENCE_SECONDS = 20.0  # without a batch, while nothing computes one
 _IDLE = 0.1  # of a core
+_SOON, _ENDED = 2.0, 2  # seconds without a batch from which workers are counted; so many have to end
+_NO_BATCH = f"No batch came for {PATIENCE_SECONDS:g} s"
+_ANEW = (
+    "worker processes end before they have made one, and begin anew. By their start method, each imports the script "
+    "first, and so runs all that stands at its top level"
+)
 _FORKED = (
     "Keras and torch fork them from this process. If one of its threads holds a lock by then, nobody gives it back in "
     "the forked process. Take no such lock where a batch is made, or use threads (use_multiprocessing=False)."
@@ -63,6 +71,21 @@ _WATCH_IT = (
 )
 _SHOWN = 4  # lines in a message
 _TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
+
+
+def _spawned() -> set[int]:
+    """Return the processes that this one's multiprocessing has started, and that import the script anew."""
+    usual = multiprocessing.get_start_method(allow_none=True)
+    each = [(child.pid, getattr(child, "_start_method", None) or usual) for child in multiprocessing.active_children()]
+    return {pid for pid, method in each if pid is not None and method in ("spawn", "forkserver")}
+
+
+def _raised_above(script: str) -> str:
+    """Return what helps workers that end as they import a script."""
+    above = "What they raised stands above."
+    if re.search(r"^if\b.*__name__", Path(script).read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
+        return above
+    return f"Put what trains under `if __name__ == '__main__':`, which a worker does not run. {above}"
 
 
 def _is_idle(seconds: float = 2.0) -> bool:
@@ -105,22 +128,33 @@ class _Watch:
         threading.Thread(target=self._wait_for_hang, args=(looked_at,), name="autopipe-hang", daemon=True).start()
 
     def _wait_for_hang(self, looked_at: Onlooker | Reads) -> None:
+        begun = set[int]()  # workers, while no batch comes
         while True:
             time.sleep(0.5)
             since = looked_at.waiting_since
-            if since is None or time.monotonic() - since < PATIENCE_SECONDS:
+            if since is None or time.monotonic() - since < _SOON:
+                begun.clear()
                 continue
+            workers = _spawned()
+            begun |= workers
+            if time.monotonic() - since < PATIENCE_SECONDS:
+                continue
+            if len(begun - workers) >= _ENDED:
+                self._end(f"{_NO_BATCH}: {_ANEW}", _raised_above(self._arguments.script))
             if (watch := looked_at.line_watch) is not None and watch.is_new:
                 watch.start()
                 time.sleep(1.0)
             lines = None if watch is None else watch.stop()  # it computes as well
             if _is_idle() and looked_at.waiting_since == since:
                 break
-        message, hint = f"No batch came for {PATIENCE_SECONDS:g} s, and nothing computes", _THREADED
+        message, hint = f"{_NO_BATCH}, and nothing computes", _THREADED
         if lines is not None:
             line, hint = lines.lines[0], _FORKED if lines.forked else _THREADED
             who = "worker processes wait" if lines.forked else "its threads wait"
             message += f": {who} at {line.file}:{line.line} `{line.code}`"
+        self._end(message, hint)
+
+    def _end(self, message: str, hint: str) -> NoReturn:
         self._write({"status": "failed", "message": f"{message}.", "hint": hint})
         from autopipe.measure.trial.child import kill_others
 

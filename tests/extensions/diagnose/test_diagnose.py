@@ -374,6 +374,14 @@ def test_threads_that_wait_for_ever_are_told_of_by_their_line(tmp_path: Path) ->
     assert "nobody gives it back in the forked process" not in done.stderr
 
 
+def test_spawned_workers_that_train_as_they_begin_are_told_of(tmp_path: Path) -> None:
+    spawn = "import multiprocessing; multiprocessing.set_start_method('spawn')\n"
+    done = run(tmp_path, f"{spawn}{HEAD}{DATASET}model.fit(Data(workers=2, use_multiprocessing=True), verbose=0)\n")
+    assert done.returncode == 3
+    assert "No batch came for 20 s: worker processes end before they have made one" in done.stderr
+    assert "under `if __name__ == '__main__':`" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 def test_what_binds_the_script_to_fewer_cores_is_named(tmp_path: Path) -> None:
     (tmp_path / "blas.py").write_text(
