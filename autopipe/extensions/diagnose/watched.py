@@ -176,8 +176,8 @@ class Watched(Value):
         found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
         found[Verdict.PAUSES] = self.epochs.between_seconds / whole
         goes_on = self.begins_anew is None and self.data in _GO_ON
-        # An iterator of tf.data whose steps wait, too, would make the first batches no earlier if it went on.
-        goes_on |= self.data == "tf.data.Dataset" and steps[Verdict.DATA] >= _BEHIND
+        # An iterator of tf.data whose steps wait, too, would make the first batches of `fit` no earlier if it went on.
+        goes_on |= self.loop is None and self.data == "tf.data.Dataset" and steps[Verdict.DATA] >= _BEHIND
         found[Verdict.DATA if goes_on else Verdict.PAUSES] += self.epochs.first_batch_seconds / whole
         return found
 
