@@ -49,7 +49,7 @@ test -n "$(PYTHON)" || { echo "error: no Python 3.11 to 3.13 with its venv modul
 endef
 
 help:
-	@echo "make test    lint, types, layers and every test that is not marked slow (5 minutes on 2 cores)"
+	@echo "make test    lint, types, layers and every test that is not marked slow (4 minutes on 2 cores)"
 	@echo "make approve keeps the texts that tests compare as they are now, in folders approved"
 	@echo "make check   what CI runs beside it: the targets below, but for coverage, torch, newest and nightly"
 	@echo "make types   mypy on everything; make test reads the package only"
