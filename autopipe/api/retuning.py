@@ -297,7 +297,7 @@ def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
 
 # -------------------- check: whether the profile still fits, by a short measurement
 
-_TRIAL: JsonObject = {"min_seconds": 1.5, "max_seconds": 2.0}
+_TRIAL: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}  # as long as those of the proof, whose noise is known
 _ALONE: JsonObject = {"model_only": True, "again": True}
 _BEHIND: Final = 0.9  # of the winner's rate: what makes less in a round does not run again
 _LONG_SECONDS: Final = 20.0
