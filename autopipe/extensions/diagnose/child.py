@@ -81,7 +81,7 @@ def _spawned() -> set[int]:
 
 
 def _raised_above(script: str) -> str:
-    """Return what helps workers that end as they import a script."""
+    """Return the advice for a script whose workers end as they import it."""
     above = "What they raised stands above."
     if re.search(r"^if\b.*__name__", Path(script).read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
         return above
