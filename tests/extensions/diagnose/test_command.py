@@ -35,10 +35,10 @@ def test_what_python_asks_for_and_cannot_have_is_named(options: dict[str, Any], 
         diagnose("nowhere.py", **options)
 
 
-def test_an_option_of_a_script_is_the_scripts_though_ours_was_removed(autopipe: Autopipe, tmp_path: Path) -> None:
+def test_an_option_behind_a_script_is_the_scripts_though_ours_has_its_name(autopipe: Autopipe, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys; sys.exit(' '.join(sys.argv[1:]))")
-    assert autopipe("diagnose", script, "--rehearse").status == Exit.NOTHING_MEASURED  # the script ran
+    assert autopipe("diagnose", script, "--steps").status == Exit.NOTHING_MEASURED  # the script ran
 
 
 class Ended(Exception):
