@@ -301,7 +301,7 @@ def measurement(
     reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
     if reading is None or first is None or meter.began_at is None:
         raise _too_few(loader)
-    usage = usage.between(meter.began_at, ended)
+    before, usage = usage.samples[0].tree.processes, usage.between(meter.began_at, ended)
     resources = _resources(usage, config.devices)
     rate, alone = meter.overall, feed.alone
     stable = reading.stable or reading.cut_short
@@ -338,7 +338,7 @@ def measurement(
         resources=resources,
         page_cache=feed.regime,
         files_ready=files_ready,
-        ran=_ran(config, usage),
+        ran=_ran(config, max(0, (usage.peak_processes or before) - before)),
         **of_loader,
     )
 
@@ -375,12 +375,11 @@ def _data_wait_share(windows: Sequence[Window], rate: Estimate, alone: float | N
     return min(share, 1.0 if alone is None else max(0.0, 1 - rate.value / alone))
 
 
-def _ran(config: PipelineConfig, usage: Usage) -> Ran:
-    """Describe the parts that ran: processes as counted, threads as the loader says."""
-    workers = max(0, (usage.peak_processes or 1) - 1)
+def _ran(config: PipelineConfig, processes: int) -> Ran:
+    """Describe the parts that ran: processes as counted since the feed was opened, threads as the loader says."""
     return Ran(
-        threads=0 if workers else config.loader.threads(machine.usable_cores()),
-        processes=workers,
+        threads=0 if processes else config.loader.threads(machine.usable_cores()),
+        processes=processes,
         devices=strategies.names(config.devices),
         backend=keras.backend.backend(),
         versions={name: value for name, value in machine.installed_versions().items() if value},
