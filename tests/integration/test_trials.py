@@ -6,11 +6,14 @@ tests/unit/measure/trial.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import os
 import platform
+import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,7 +33,7 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.measure.rows import by_batch_size
 from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
-from autopipe.measure.trial.forkserver import Forked, ForkServer
+from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Deadlines, TrialRunner
 from autopipe.pipeline.config import LoaderConfig
@@ -367,8 +370,10 @@ def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
 def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
     with TrialRunner(launch) as runner:
         [first] = pids(runner, CONFIG)
+        ends = os.pidfd_open(first)
         os.kill(first, signal.SIGKILL)
-        psutil.Process(first).wait(GONE_SECONDS)
+        assert select.select([ends], [], [], GONE_SECONDS)[0]
+        os.close(ends)
         [second] = pids(runner, CONFIG)
     assert first != second
 
@@ -566,27 +571,27 @@ def test_a_server_forks_all_processes_but_the_first_and_where_it_dies_they_are_s
                 assert psutil.Process(pids(runner, CONFIG)[0]).ppid() == os.getpid()
 
 
-@pytest.mark.parametrize("status", [b"", b"7", b"-9"])
-def test_a_forked_process_ends_as_its_server_says_or_with_it(status: bytes) -> None:
-    read, write = os.pipe()
-    os.write(write, b"12345 4 5\n")
-    forked = Forked(read)
-    assert (forked.pid, forked.files, forked.poll()) == (12345, [4, 5], None)
-    with pytest.raises(subprocess.TimeoutExpired):
-        forked.wait(0.0)
-    os.write(write, status)
-    os.close(write)
-    assert forked.wait(GONE_SECONDS) == forked.poll() == int(status or -9)
-    forked.terminate()  # it is gone: nobody else who has its number is told to end
-
-
-def test_a_forked_process_may_have_ended_before_its_number_is_read() -> None:
-    read, write = os.pipe()
-    os.write(write, b"12345 4\n")
-    os.write(write, b"1")
-    os.close(write)
-    forked = Forked(read)
-    assert (forked.pid, forked.files, forked.poll()) == (12345, [4], 1)
+@pytest.mark.slow
+def test_a_forked_process_ends_as_its_server_says_or_with_it(launch: Launch, tmp_path: Path) -> None:
+    with ForkServer() as server, (tmp_path / "log").open("wb") as log, contextlib.ExitStack() as held:
+        server.begin(child._environment(launch, {}))
+        assert server.wait(60.0)
+        pairs = [socket.socketpair() for _ in range(3)]
+        forked = [server.fork({}, tmp_path, log.fileno(), [theirs.fileno()]) for _, theirs in pairs]
+        for end in (each for pair in pairs for each in pair):
+            held.enter_context(end)
+        closed, killed, lost = [each for each in forked if each is not None]
+        assert killed.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            killed.wait(0.0)
+        killed.send_signal(signal.SIGKILL)
+        assert killed.wait(GONE_SECONDS) == killed.poll() == -signal.SIGKILL
+        killed.terminate()  # it is gone: nobody else who has its number is told to end
+        for end in pairs[0]:
+            end.close()
+        assert closed.wait(GONE_SECONDS) == 0
+        os.kill(psutil.Process(lost.pid).ppid(), signal.SIGKILL)
+        assert lost.wait(GONE_SECONDS) == -signal.SIGKILL
 
 
 MAPPED = """

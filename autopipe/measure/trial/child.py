@@ -198,7 +198,7 @@ class Child:
             pass_fds=files,
             start_new_session=True,
         )
-        if server is not None and not server.has_begun:
+        if server is not None:
             server.begin(_environment(self._launch, {}))
         return process, files
 

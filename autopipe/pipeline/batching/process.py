@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import IO, Any
 
@@ -46,6 +46,7 @@ from autopipe.workload.sample import Batch
 
 _COUNT = struct.Struct("<I")  # packets of a message, before the first
 _PACKET_BYTES = 1 << 16
+_MOST_DESCRIPTORS = 3  # of a message
 
 
 def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()) -> None:
@@ -60,10 +61,10 @@ def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()
 
 
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """Return a message, and the descriptor that came with it, if one did. Raise EOFError if the other end is closed,
-    and TimeoutError if none began in the channel's time.
+    """Return a message, and the descriptors that came with it. Raise EOFError if the other end is closed, and
+    TimeoutError if none began in the channel's time.
     """
-    first, descriptors, _, _ = socket.recv_fds(channel, _COUNT.size + _PACKET_BYTES, 1)
+    first, descriptors, _, _ = socket.recv_fds(channel, _COUNT.size + _PACKET_BYTES, _MOST_DESCRIPTORS)
     if not first:
         raise EOFError
     (count,) = _COUNT.unpack_from(first)
@@ -78,6 +79,60 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     if not all(rest):
         raise EOFError
     return b"".join((first[_COUNT.size :], *rest)), descriptors
+
+
+# -------------------- processes that another one forks
+
+
+def fork(channel: socket.socket, asked: object, descriptors: Sequence[int]) -> tuple[int, list[int]]:
+    """Have the process behind a channel fork one, which gets what is `asked` and copies of some descriptors; return its
+    number, and those of the copies. Raises OSError if it cannot be forked, and EOFError if that process has gone.
+    """
+    pid, error, copies = _answered(channel, ("fork", asked), descriptors)
+    if pid == 0:
+        raise OSError(error, os.strerror(error))
+    return pid, copies
+
+
+def ended(channel: socket.socket, pid: int) -> int | None:
+    """Return the exit status of a process that was forked so, or the negative number of the signal that killed it.
+    None: it runs. Raises EOFError or OSError if what forked it has gone.
+    """
+    status: int | None = _answered(channel, ("ended", pid))
+    return status
+
+
+def _answered(channel: socket.socket, question: tuple[str, object], descriptors: Sequence[int] = ()) -> Any:
+    send(channel, pickle.dumps(question), descriptors)
+    return pickle.loads(receive(channel)[0])  # noqa: S301  # from our own child over a private socket
+
+
+def serve_forks(
+    channel: socket.socket, questions: Iterator[tuple[bytes, list[int]]], begin: Callable[[Any, list[int]], object]
+) -> None:
+    """Answer `fork` and `ended`, until the owner has gone. A forked process does `begin(asked, copies)` alone."""
+    ends: dict[int, int] = {}
+    for question, descriptors in questions:
+        what, asked = pickle.loads(question)  # noqa: S301  # from the owner
+        if what == "fork":
+            try:
+                pid, error = os.fork(), 0
+            except OSError as failure:
+                pid, error = -1, failure.errno or 0
+            if pid == 0:
+                channel.close()
+                begin(asked, descriptors)
+                return
+            for each in descriptors:
+                os.close(each)
+            answer: Any = (max(0, pid), error, descriptors)
+        else:
+            if asked not in ends:
+                done, status = os.waitpid(asked, os.WNOHANG)
+                ends |= {asked: os.waitstatus_to_exitcode(status)} if done else {}
+            answer = ends.get(asked)
+        if not _answer(channel, pickle.dumps(answer)):
+            return
 
 
 # -------------------- owner
@@ -134,21 +189,17 @@ class Nursery:
             if self._process is None or self._process.poll() is not None:
                 self._start()
             try:
-                pid, error = self._asked(("fork", readers), [channel.fileno()])
+                return fork(self._channel, readers, [channel.fileno()])[0]
             except (EOFError, ConnectionError):
                 raise self._failure() from None
-        if pid == 0:
-            raise OSError(error, os.strerror(error))
-        return int(pid)
 
     def ended(self, pid: int) -> int | None:
-        """Return the exit status of a worker, or the negative number of the signal that killed it. None: it runs."""
+        """Return how a worker has ended, as the function of this name. None: it runs."""
         with self._lock:
             try:
-                status: int | None = self._asked(("ended", pid))
+                return ended(self._channel, pid)
             except (EOFError, OSError):  # the nursery was killed, and how its workers end is not known
                 return None if os.path.exists(f"/proc/{pid}") else -signal.SIGKILL  # noqa: PTH110
-        return status
 
     def dataset(self) -> SharedBlock | None:
         """Return the pickled dataset that makes the batches, if one does, as it is in this epoch."""
@@ -215,10 +266,6 @@ class Nursery:
             + "\n".join([_ending(status).removesuffix(",") + (":" if lines else "."), *lines]),
             hint=_advice(status) if status == -signal.SIGKILL else None,
         )
-
-    def _asked(self, question: tuple[str, int], descriptors: Sequence[int] = ()) -> Any:
-        send(self._channel, pickle.dumps(question), descriptors)
-        return pickle.loads(receive(self._channel)[0])  # noqa: S301  # from our own child over a private socket
 
 
 class WorkerProcess:
@@ -388,8 +435,7 @@ def main() -> None:
     logging.getLogger("autopipe.native").setLevel(logging.ERROR)  # the owner has said why it makes no samples
     stderr, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
-    channel.settimeout(_POLL_SECONDS)
-    questions, ends = _tasks(channel, os.getppid()), dict[int, int]()
+    questions = tasks(channel, os.getppid())
     for module in pickle.loads(next(questions, (_NOTHING, []))[0]):  # noqa: S301  # from the owner
         with contextlib.suppress(ModuleNotFoundError):  # workers say what they lack
             importlib.import_module(module)
@@ -399,26 +445,7 @@ def main() -> None:
     os.close(stderr)
     os.write(2, said)
     gc.freeze()  # so that a collection in a worker does not touch, and so copy, what they share
-    for question, descriptors in questions:
-        what, number = pickle.loads(question)  # noqa: S301  # from the owner
-        if what == "fork":
-            try:
-                pid, error = os.fork(), 0
-            except OSError as failure:
-                pid, error = -1, failure.errno or 0
-            if pid == 0:
-                channel.close()
-                _work(descriptors[0], number, recipe_number, *cache_number)
-                return
-            os.close(descriptors[0])
-            answer: Any = (max(0, pid), error)
-        else:
-            if number not in ends:
-                done, status = os.waitpid(number, os.WNOHANG)
-                ends |= {number: os.waitstatus_to_exitcode(status)} if done else {}
-            answer = ends.get(number)
-        if not _answer(channel, pickle.dumps(answer)):
-            return
+    serve_forks(channel, questions, lambda readers, copies: _work(*copies, readers, recipe_number, *cache_number))
 
 
 _NOTHING = pickle.dumps(())
@@ -427,8 +454,7 @@ _NOTHING = pickle.dumps(())
 def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: int) -> None:
     np.random.seed()  # Python's own generator is seeded anew in a forked process, NumPy's is not
     channel = socket.socket(fileno=channel_number)
-    channel.settimeout(_POLL_SECONDS)
-    tasks = _tasks(channel, os.getppid())
+    told = tasks(channel, os.getppid())
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()  # even in a read that never returns
     try:
         recipe = unpickled(bytes(_mapped(recipe_number).view()))
@@ -440,10 +466,10 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
         if isinstance(recipe.source, Indexed):
             settle()
     except BaseException as error:  # noqa: BLE001  # the owner raises it, in place of the first batch
-        for _ in tasks:
+        for _ in told:
             _answer(channel, pickle.dumps(RemoteFailure.of(error)))
     else:
-        _serve(channel, tasks, kernel)
+        _serve(channel, told, kernel)
         if isinstance(recipe.source, Indexed):  # a thread or exit handler of the user's may never end
             sys.stdout.flush()
             os._exit(0)
@@ -458,8 +484,9 @@ def _mapped(descriptor: int) -> SharedBlock:
     return SharedBlock(os.fstat(descriptor).st_size, descriptor)
 
 
-def _tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int]]]:
+def tasks(channel: socket.socket, owner: int) -> Iterator[tuple[bytes, list[int]]]:
     """Yield the owner's messages, with the file descriptors that came along, until it has gone."""
+    channel.settimeout(_POLL_SECONDS)
     while True:
         try:
             yield receive(channel)
