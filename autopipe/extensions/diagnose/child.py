@@ -1,13 +1,12 @@
 """Runs a user's training script unchanged, and watches its calls of `keras.Model.fit`, or else its loops.
 
-It is started with `--fd N SCRIPT [ARGUMENTS]`: findings go to the descriptor, one JSON object a line. The script
-imports Keras, and nothing here does before, so that the script chooses its backend. Once enough was seen the process
-ends at once, before the script can save a model that was hardly trained.
+It is started with what is asked as JSON, the script and its arguments: findings go to the descriptor `fd`, one JSON
+object a line. The script imports Keras, and nothing here does before, so that the script chooses its backend. Once
+enough was seen the process ends at once, before the script can save a model that was hardly trained.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import functools
 import gc
@@ -99,8 +98,8 @@ def _is_idle(seconds: float = 2.0) -> bool:
 
 
 class _Watch:
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._arguments = arguments
+    def __init__(self, asked: types.SimpleNamespace) -> None:
+        self.asked = asked
         self._binding = processes.Binding()
         self._decoded: Any = None  # a count of images; None while nothing can decode one
         self._filtered: Any = None
@@ -140,7 +139,7 @@ class _Watch:
             if time.monotonic() - since < PATIENCE_SECONDS:
                 continue
             if len(begun - workers) >= _ENDED:
-                self._end(f"{_NO_BATCH}: {_ANEW}", _raised_above(self._arguments.script))
+                self._end(f"{_NO_BATCH}: {_ANEW}", _raised_above(self.asked.script))
             if (watch := looked_at.line_watch) is not None and watch.is_new:
                 watch.start()
                 time.sleep(1.0)
@@ -164,7 +163,7 @@ class _Watch:
     def _look(self) -> Look:
         from autopipe.extensions.diagnose.steps import Look
 
-        return Look(seconds=self._arguments.seconds, steps=self._arguments.steps)
+        return Look(seconds=self.asked.seconds, steps=self.asked.steps)
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
         # Beside `fit`: not a dataset of its own, nor one that reads itself.
@@ -211,13 +210,13 @@ class _Watch:
         self.trained = True
         if "reads" in vars(self) or threading.current_thread() is not threading.main_thread():
             return
-        if self._lines is None and not self._arguments.keep_running:
+        if self._lines is None and not self.asked.keep_running:
             threading.Thread(target=self._end_unseen, name="autopipe-end", daemon=True).start()
         self._looks_at_lines()
 
     def _end_unseen(self) -> None:
         """End the script from a thread if no read of data is seen: the steps of JAX cannot be counted."""
-        time.sleep(self._arguments.seconds + PATIENCE_SECONDS)
+        time.sleep(self.asked.seconds + PATIENCE_SECONDS)
         if "reads" not in vars(self):
             self.end()
             _end_here()
@@ -230,7 +229,7 @@ class _Watch:
             self._lines, self._began = LineWatch(whole=True), time.monotonic()
             self._lines.start()
         self._steps += 1
-        if not self._arguments.keep_running and self._look().is_enough(self._steps, time.monotonic() - self._began):
+        if not self.asked.keep_running and self._look().is_enough(self._steps, time.monotonic() - self._began):
             self.end()
             _end_here()
 
@@ -363,7 +362,7 @@ class _Watch:
         until = math.inf
         for count, batch in enumerate(batches, start=1):
             if count == _PEEKED + 1:
-                until = time.monotonic() + max(PATIENCE_SECONDS, self._arguments.seconds)
+                until = time.monotonic() + max(PATIENCE_SECONDS, self.asked.seconds)
             if time.monotonic() > until:
                 message = f"The validation has read {count} batches of a generator, and `fit` has no validation_steps."
                 self._write({"status": "failed", "message": message, "hint": _NO_VALIDATION_STEPS})
@@ -375,7 +374,7 @@ class _Watch:
         from autopipe.extensions.diagnose.run import Onlooker
 
         every = [] if callbacks is None else keras.tree.flatten(callbacks)
-        if self._arguments.callbacks:
+        if self.asked.callbacks:
             return every, ()
         kinds = {Onlooker, *(getattr(keras.callbacks, name, None) for name in _COMPUTE)}
         kept = [each for each in every if type(each) in kinds]
@@ -446,24 +445,24 @@ class _Watch:
         validates = watched.epochs is not None and watched.epochs.validation_seconds > 0  # its images count, too
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
-        if self._code["code"]["in_loop"] and watched.seconds < _SHORT * self._arguments.seconds:
+        if self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds:
             warnings += (_IN_LOOP,)
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
         more = {"bound": self._binding.end(), "warnings": warnings}
         self._write(watched.model_dump(mode="json") | more | self._code)
-        if not self._arguments.keep_running:
+        if not self.asked.keep_running:
             raise _Enough
 
     def _looped(self, watched: Watched) -> None:
         more = self._filtered.said() if self._filtered is not None and watched.waits else []
         said = {"bound": self._binding.end(), "warnings": [*watched.warnings, *more]}
         self._write(watched.model_dump(mode="json") | said)
-        if not self._arguments.keep_running:
+        if not self.asked.keep_running:
             _end_here()
 
     def _write(self, told: dict[str, Any]) -> None:
-        os.write(self._arguments.fd, json.dumps(told).encode() + b"\n")
+        os.write(self.asked.fd, json.dumps(told).encode() + b"\n")
 
 
 _ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
@@ -556,17 +555,9 @@ def _run(script: Path) -> None:
 
 def main() -> None:
     """Run one script."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fd", type=int, required=True, help="where to write what was seen")
-    parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--callbacks", action="store_true")
-    parser.add_argument("--keep-running", action="store_true")
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
-    arguments = parser.parse_args()
-    os.set_inheritable(arguments.fd, False)
-    watch = _Watch(arguments)
+    _, asked, script, *arguments = sys.argv
+    watch = _Watch(types.SimpleNamespace(script=script, **json.loads(asked)))
+    os.set_inheritable(watch.asked.fd, False)
     seen = {
         watch.patch: ["keras"],
         watch.see_images: ["cv2", "PIL.Image"],
@@ -578,9 +569,9 @@ def main() -> None:
         for module in modules:
             frameworks.after_import(module, see)
     frameworks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
-    sys.argv = [arguments.script, *arguments.arguments]
+    sys.argv = [script, *arguments]
     try:
-        _run(Path(arguments.script))
+        _run(Path(script))
     except Exception as error:  # noqa: BLE001  the script may raise anything
         _show(error)
         watch.explain(error)

@@ -111,11 +111,13 @@ class Loop:
         seen, resources = steady(steps), outcome.Resources.of(usage)
         figures = self.clock.figures(seen)
         alone = figures["images"] / max(1e-9, figures["seconds"] - figures["waiting_seconds"])
+        # Each step had an iterator of its own; of worker processes, their start is told, and counts more.
+        one_by_one = not self._workers and all(step.is_first for step in steps)
         return watched.Watched(
             data=self._kind,
             loop=self._place,
             workers=self._workers,
-            begins_anew=_ONE_BY_ONE if self._is_one_by_one() else self._anew or _AT_ENDS,
+            begins_anew=_ONE_BY_ONE if one_by_one else self._anew or _AT_ENDS,
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -134,10 +136,6 @@ class Loop:
                 *self._warnings,
             ),
         )
-
-    def _is_one_by_one(self) -> bool:
-        """True if each step had an iterator of its own; of worker processes, their start is told, and counts more."""
-        return not self._workers and all(step.is_first for step in self.clock.steps)
 
 
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"

@@ -71,8 +71,7 @@ def run(  # noqa: PLR0913  as `diagnose`
         raise ConfigError(f"`steps` must be a whole number of 1 or more, but got {steps!r}.")
     if (long := seconds(time, "time")) < _LEAST_SECONDS:
         raise ConfigError(f"`time` must be at least {_LEAST_SECONDS:g} s, but got {time!r}.")
-    wanted = [f"--seconds={long}", *([] if steps is None else [f"--steps={steps}"])]
-    wanted += ["--callbacks"] * (callbacks or keep_running) + ["--keep-running"] * keep_running
+    asked = {"seconds": long, "steps": steps, "callbacks": callbacks or keep_running, "keep_running": keep_running}
     if not script.is_file():
         raise TrialError(
             f"`diagnose` runs a Python script, but `{script}` is {'a folder' if script.is_dir() else 'not there'}.",
@@ -80,7 +79,8 @@ def run(  # noqa: PLR0913  as `diagnose`
         )
     child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
     with tempfile.TemporaryFile() as told:
-        command = [*processes.started(child), f"--fd={told.fileno()}", *wanted, str(script), *arguments]
+        asked_of_child = json.dumps({**asked, "fd": told.fileno()})
+        command = [*processes.started(child), asked_of_child, str(script), *arguments]
         sys.stdout.flush()
         status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout))
         told.seek(0)
