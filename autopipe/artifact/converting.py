@@ -106,6 +106,4 @@ def imported(named: Workload | protocol.Reference | str) -> Workload:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    if isinstance(named, str):
-        return workload_import.load_workload(named)
-    return workload_import.load_workload(named.text, may_call=named.may_call)
+    return workload_import.loaded(named)

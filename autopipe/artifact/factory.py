@@ -261,14 +261,9 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     pin = reference.parse_pin(pinned) if pinned is not None and workload is None else None
 
     def source() -> Workload:
-        if isinstance(workload, Workload):
-            return workload
         if workload is not None:
-            return workload_import.load_workload(workload)
-        named = reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside)
-        if isinstance(named, Workload):
-            return named
-        return workload_import.load_workload(named.text, may_call=named.may_call)
+            return workload_import.loaded(workload)
+        return workload_import.loaded(reference.workload_of(artifact, file, pin=pin, allow_outside=allow_outside))
 
     return Tuned(artifact=artifact, choice=choice, source=source, path=file, shown=shown)
 

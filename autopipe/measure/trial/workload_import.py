@@ -36,11 +36,19 @@ from autopipe.errors import (
     users_lines,
 )
 from autopipe.hardware import processes
+from autopipe.measure.trial.protocol import Reference
 from autopipe.pipeline.batching.datasets import has_batches
 from autopipe.pipeline.wrap import wrap
 from autopipe.workload.workload import Workload
 
 _FRAMES = 3
+
+
+def loaded(named: Workload | Reference | str) -> Workload:
+    """Return a workload, or the one of this name, as `load_workload`."""
+    if isinstance(named, Workload):
+        return named
+    return load_workload(named) if isinstance(named, str) else load_workload(named.text, may_call=named.may_call)
 
 
 def load_workload(reference: str, *, may_call: bool = True) -> Workload:
