@@ -7,11 +7,10 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-import pydantic
+import pydantic_core
 from rich.console import Console, RenderableType
 
 from autopipe.artifact import artifact as files
@@ -34,14 +33,15 @@ class Answer(Generic[Figures]):
 
     def json(self) -> str:
         """Return the figures as the command prints them with `--json`."""
-        return json.dumps(_plain(self.figures), indent=2)
+        return json.dumps(pydantic_core.to_jsonable_python(self.figures), indent=2)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the text to a file, and return its path. Raises ArtifactError if it cannot be written."""
         return files.replace_text(path, f"{self}\n", usual="answer.txt")
 
     def __repr__(self) -> str:
-        return "\n".join(line.rstrip() for line in self._printed(_width()).export_text().splitlines())
+        shown = self._printed(shutil.get_terminal_size((100, 24)).columns).export_text()
+        return "\n".join(line.rstrip() for line in shown.splitlines())
 
     def _repr_html_(self) -> str:
         return self._printed(120).export_html(inline_styles=True, code_format=_FORMAT)
@@ -51,19 +51,3 @@ class Answer(Generic[Figures]):
         console = Console(file=io.StringIO(), width=width, markup=False, emoji=False, record=True, force_jupyter=False)
         console.print(self.shown, soft_wrap=True, highlight=False)
         return console
-
-
-def _width() -> int:
-    return shutil.get_terminal_size((100, 24)).columns
-
-
-def _plain(figures: Any) -> Any:
-    if isinstance(figures, pydantic.BaseModel):
-        return figures.model_dump(mode="json")
-    if isinstance(figures, Mapping):
-        return {str(name): _plain(each) for name, each in figures.items()}
-    return (
-        [_plain(each) for each in figures]
-        if isinstance(figures, Sequence) and not isinstance(figures, str)
-        else figures
-    )
