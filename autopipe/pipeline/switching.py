@@ -91,6 +91,7 @@ class SwitchingLoader(Loader):
         spare: the one that did before, still open; None if there is none.
         watch: follows the batches; None if nothing does.
         changes: how often another loader has taken over for good.
+        is_last: whether no epoch follows the one that is read.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class SwitchingLoader(Loader):
         self._clock, self._patience = clock, patience
         self._upcoming: _Upcoming | None = None
         self._at: Place = (0, 0)  # the next batch
-        self._last = False  # whether no epoch follows
+        self.is_last = False
         self._reader = 0  # the last one that began to take batches
         self._is_closed = False
         self._closing: list[threading.Thread] = []
@@ -130,7 +131,7 @@ class SwitchingLoader(Loader):
         source: Iterator[Batch] | None = None
         if self._upcoming is not None and (epoch, start) < self._at:  # the reader may never come to its place again
             self._upcoming.place, self._upcoming.is_late = (-1, 0), False
-        self._at, self._last, number = (epoch, start), last, start
+        self._at, self.is_last, number = (epoch, start), last, start
         self._reader += 1
         reader = self._reader
         try:
@@ -158,7 +159,7 @@ class SwitchingLoader(Loader):
             if self._is_due():
                 source = self._taken_over(source)
             elif source is None:
-                source = self.loader.batches(*self._at, last=self._last)
+                source = self.loader.batches(*self._at, last=self.is_last)
             try:
                 return source, next(source)
             except StopIteration:
@@ -189,11 +190,6 @@ class SwitchingLoader(Loader):
                 upcoming.loader.stop_ahead()
             else:
                 self._discard(upcoming.loader)
-
-    @property
-    def is_last(self) -> bool:
-        """True if no epoch follows the one that is read."""
-        return self._last
 
     @property
     def is_switching(self) -> bool:
@@ -238,8 +234,8 @@ class SwitchingLoader(Loader):
         place = max(self.loader.stop_ahead() or self._begun_by(), self._at)
         loader.go_on()
         self._upcoming = _Upcoming(loader, place, asked_at, is_second=second)
-        if place[0] == self._at[0] or not self._last:
-            self._upcoming.begin(last=self._last and place[0] == self._at[0])
+        if place[0] == self._at[0] or not self.is_last:
+            self._upcoming.begin(last=self.is_last and place[0] == self._at[0])
         return place
 
     def _begun_by(self) -> Place:
@@ -284,11 +280,11 @@ class SwitchingLoader(Loader):
             end(source)
         self._upcoming = None
         try:
-            found = upcoming.source(self._at, last=self._last)
+            found = upcoming.source(self._at, last=self.is_last)
         except Exception as error:  # noqa: BLE001  # whatever it was, the loader before goes on
             before.go_on()
             self._refuse(upcoming.loader, error)
-            return before.batches(*self._at, last=self._last)
+            return before.batches(*self._at, last=self.is_last)
         self.loader, self.spare = upcoming.loader, before
         self.buffered_batches = self.loader.buffered_batches
         return found
@@ -306,7 +302,7 @@ class SwitchingLoader(Loader):
         spare.go_on()
         self._settle()
         self._refuse(failed, error)
-        return spare.batches(*self._at, last=self._last)
+        return spare.batches(*self._at, last=self.is_last)
 
     def _settle(self) -> None:
         self.changes += self.loader is not self._settled

@@ -393,7 +393,8 @@ class LiveTuner:
         """Have a loader serve, and return a window of it, which is cut if the other one is slow; None if it failed."""
         usual, serving = self._windows[-1].rate, self._loader
         # The running one is measured whole, however slow it has become.
-        most = math.inf if self._on_trial(wanted) is None else self._may_cost()
+        most = max(_WINDOW_SECONDS, min(self._left(), _TOO_SLOW * self._windows[-1].seconds))
+        most = math.inf if self._on_trial(wanted) is None else most
         if serving.loader is not wanted:
             self._lost += max(0.0, (yield from self._served_by(wanted)))
             # Batches that were made while the loader before still served come faster than others.
@@ -449,10 +450,6 @@ class LiveTuner:
     def _on_trial(self, loader: Loader) -> PipelineConfig | None:
         """Return the configuration of the loader that is on trial; None if it is another one."""
         return self._other[1] if self._other is not None and self._other[0] is loader else None
-
-    def _may_cost(self) -> float:
-        """Return the seconds that a window of a trial may lose."""
-        return max(_WINDOW_SECONDS, min(self._left(), _TOO_SLOW * self._windows[-1].seconds))
 
     def _left(self) -> float:
         """Return the seconds that trials may still lose."""

@@ -252,18 +252,15 @@ class TrialMeasurer:
     def measure(
         self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
-        options: JsonObject = dict(_PROOF if proof else _SEARCH)
-        options["page_cache"] = self._settings.page_cache
-        if self._half_width is not None:
-            options["half_width"] = self._half_width
-        if must_reach is not None and must_reach > 0:
-            options["hopeless_below"] = must_reach
-        if self._ends_at is not None:
-            options["ends_at"] = self._ends_at
-        if self._settings.trace is not None:
-            options["trace"] = self._settings.trace
-        if config.loader.is_foreign:
-            options["model_images_per_second"] = self._model_rate
+        asked = {
+            "page_cache": self._settings.page_cache,
+            "half_width": self._half_width,
+            "hopeless_below": must_reach or None,
+            "ends_at": self._ends_at,
+            "trace": self._settings.trace,
+            "model_images_per_second": self._model_rate if config.loader.is_foreign else None,
+        }
+        options = (_PROOF if proof else _SEARCH) | {name: value for name, value in asked.items() if value is not None}
         answer = self._in_turn(self._runner_for(config), config, options)
         if config.loader.is_foreign and isinstance(answer, Measurement):
             self._rates[str(config.loader.model_dump()["code"])] = answer.images_per_second.value

@@ -213,7 +213,7 @@ def _searched(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, rivals: Sequence[Baseline]
 ) -> tuple[Searched, Settings]:
     described = site.described
-    alone = settings.is_simulated or described.model is None  # nothing trains on the cores
+    alone = settings.simulate is not None or described.model is None  # nothing trains on the cores
     facts = facts_of(site.machine, described, site.folder, simulated=alone)
     if described.wrapped is None:
         space = site.space(bounds(facts))
@@ -240,7 +240,7 @@ def _searched(
     best = found.best_config
     if described.wrapped is not None and best is not None:
         _tell_of_changes(runner, described.wrapped, best, look, over - clock())
-    if best is not None and described.wrapped is None and described.accelerators and not settings.is_simulated:
+    if best is not None and described.wrapped is None and described.accelerators and settings.simulate is None:
         found = _with_twice_the_batch(found, runner, best, ends - clock())
     return found, completed
 
@@ -254,7 +254,7 @@ def _look_seconds(settings: Settings, described: Description) -> float:
 def _epoch_seconds(settings: Settings, described: Description) -> float:
     """Return the seconds for timing whole epochs of a configuration after the search; 0 if there is no validation."""
     budget = math.inf if settings.budget_seconds is None else settings.budget_seconds
-    whole = settings.mode is Mode.TRAIN and not settings.is_simulated
+    whole = settings.mode is Mode.TRAIN and settings.simulate is None
     return min(_EPOCH_SECONDS, _EPOCH_SHARE * budget) if described.validation and whole else 0.0
 
 

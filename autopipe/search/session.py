@@ -138,10 +138,11 @@ class Session:
 
     def seconds_left(self, *, proving: bool = False) -> float:
         """Return the remaining budget, at least 0; infinite without one. A proof may exceed it by 5 %."""
-        budget = self.settings.search_seconds
+        budget = self.settings.budget_seconds
         if budget is None:
             return math.inf
-        return max(0.0, (1.0 + SLACK * proving) * budget - self.seconds())
+        searching = max(0.0, budget - self.settings.end_seconds)
+        return max(0.0, (1.0 + SLACK * proving) * searching - self.seconds())
 
     def _limit(self, origin: AskedBy, key: str = "") -> float:
         """Tell the measurer the time limit of the next measurement, and return it in seconds.

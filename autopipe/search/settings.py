@@ -73,15 +73,6 @@ class Settings:
     command: str = ""  # the line that repeats it, for readers of the result
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
 
-    @property
-    def is_simulated(self) -> bool:
-        """True if no real model trains."""
-        return self.simulate is not None
-
-    @property
-    def search_seconds(self) -> float | None:
-        return None if self.budget_seconds is None else max(0.0, self.budget_seconds - self.end_seconds)
-
     def __post_init__(self) -> None:
         if not isinstance(self.trials, int) or self.trials < 1:
             raise ConfigError(f"`trials` must be a whole number of 1 or more, but got {shortened(self.trials)}.")

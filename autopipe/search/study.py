@@ -22,7 +22,7 @@ from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible
 from autopipe.search.budget import Budget
 from autopipe.search.conclusion import Searched
-from autopipe.search.feasible import Trimmed, trim
+from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.race import Race
 from autopipe.search.record import open_record
@@ -136,17 +136,7 @@ def run(
     another workload, machine or space, or its storage cannot be used.
     """
     facts = replace(facts, limits=settings.limits)
-    return search(trim(space, facts), measurer, facts, settings, on_event)
-
-
-def search(
-    trimmed: Trimmed,
-    measurer: Measurer,
-    facts: Facts,
-    settings: Settings,
-    on_event: OnEvent = lambda event: None,
-) -> Searched:
-    """Search as `run` does, on a space that has been trimmed already, by facts that include the limits."""
+    trimmed = trim(space, facts)
     on_event(SpaceTrimmed(candidates=trimmed.space.count(), left_out=trimmed.left_out))
     record = open_record(
         settings.storage,
