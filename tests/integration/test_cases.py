@@ -315,7 +315,7 @@ if __name__ == "__main__":
     model.fit(make_dataset(), steps_per_epoch=12, epochs=200, verbose=0)
 """,
         ["tf.data.Dataset (tensorflow)", "verdict"],
-        ["error"],
+        ["error:"],
         end="",
         backend="tensorflow",
     ),

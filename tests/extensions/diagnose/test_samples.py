@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -41,14 +42,58 @@ def test_validation_samples_that_are_trained_on_are_counted() -> None:
     assert said.startswith("8 of 16 validation samples")
 
 
-@pytest.mark.parametrize(("step", "change", "said"), [(16, 0.0, True), (15, 0.0, False), (0, 1.0, False)])
-def test_validations_that_share_no_sample_are_told(step: int, change: float, said: bool) -> None:
-    found, targets = Samples(clock=lambda: 0.0), np.arange(len(X))
+@pytest.mark.parametrize(
+    ("step", "change", "classes", "words"),
+    [
+        (16, 0.0, 64, "had other samples"),
+        (15, 0.0, 64, None),
+        (0, 1.0, 64, "had the y of the one before, and none of its x: random changes"),
+        (0, 1.0, 1, None),
+    ],
+)
+def test_validations_that_share_no_sample_are_told(step: int, change: float, classes: int, words: str | None) -> None:
+    found, targets = Samples(clock=lambda: 0.0), np.arange(len(X)) % classes
     for number in range(3):
         found.validation_began()
         rows = slice(number * step, number * step + 16)
         assert len(list(found.validated([(X[rows] + number * change, targets[rows])]))) == 1
-    assert [each.startswith("Each of 3 validations had other samples") for each in found.said()] == [True] * said
+    assert [f"Each of 3 validations {words}" in each for each in found.said()] == [True] * (words is not None)
+
+
+@pytest.mark.parametrize(("slot", "said"), [(0, ["x of 1 of 64 samples"]), (1, [])])
+def test_samples_that_are_no_numbers_are_counted(slot: int, said: list[str]) -> None:
+    arrays = [X.astype("float32"), Y.astype("float32")]
+    arrays[slot][9] = np.nan
+    assert [each[:20] for each in seen([(arrays[0], arrays[1])])] == said
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "loss", "said"),
+    [
+        (X / 255.0, Y % 3, "sparse_categorical_crossentropy", "`scaled` multiplies it by 0.00392 once more"),
+        (X * 1.0, Y % 3, "sparse_categorical_crossentropy", None),
+        (
+            X,
+            1 + Y % 3,
+            "sparse_categorical_crossentropy",
+            "y goes from 1 to 3, but the model's 3 outputs are classes 0",
+        ),
+        (X, Y % 3 / 2, "sparse_categorical_crossentropy", "between whole numbers"),
+        (X, Y % 3, keras.losses.SparseCategoricalCrossentropy(), None),
+        (X, 1 + Y % 3, keras.losses.SparseCategoricalCrossentropy(ignore_class=3), None),
+        (X, Y % 2 * 255, "bce", "y goes from 0 to 255, but binary_crossentropy takes 0 to 1"),
+        (X, Y % 2, keras.losses.BinaryCrossentropy(), None),
+        (X, Y % 2 * 255, "mse", None),
+        (X, Y % 2 * 255, None, None),
+    ],
+)
+def test_values_that_the_model_is_not_made_for_are_told(x: Any, y: Any, loss: Any, said: str | None) -> None:
+    model = keras.Sequential([keras.layers.Rescaling(1 / 255, name="scaled"), keras.layers.Dense(3)])
+    model.build((None, 40, 40, 3))
+    model.compile("sgd", loss)
+    found = Samples(clock=lambda: 0.0)
+    found.trained((x, y))
+    assert [str(said) in each for each in found.misfits(model)] == [True] * (said is not None)
 
 
 @pytest.mark.parametrize(("is_sorted", "is_whole"), [(True, True), (False, True), (True, False)])
