@@ -350,6 +350,9 @@ class _Watch:
         if inspect.isgenerator(x) and steps is None and given.get("epochs", 1) > 1:
             yield _READ_ONCE
         asked = {"steps_per_epoch": (steps, x), "validation_steps": (validation_steps, validation)}
+        for name, data in (("x", x), ("validation_data", validation)):
+            if _batches(data) == 0:
+                yield _NO_BATCHES.format(name)
         for name, (wanted, data) in asked.items():
             if wanted is not None and wanted > _batches(data):
                 yield _TOO_MANY_STEPS.format(name, wanted, _batches(data))
@@ -473,6 +476,10 @@ _TOO_MANY_STEPS = (
 _OTHER_STEPS = (
     "steps_per_epoch={}, but the data have {} batches: Keras goes on where the epoch before ended, so that 1 of {} "
     "epochs has {}. Leave it out, or repeat."
+)
+_NO_BATCHES = (
+    "`{}` has no batches: drop_remainder=True leaves none of fewer samples than a batch has, and `take`, `skip` or "
+    "`len(samples) // batch_size` may leave none, either."
 )
 _SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
 _IN_LOOP = (

@@ -5,6 +5,7 @@ image files that they name. Nothing of it needs a step of the training.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import math
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,15 +53,19 @@ def shared(data: Any) -> Iterator[str]:
 
 # -------------------- what of the data begins anew in each epoch
 
+_HOOK_SHARE = 0.5  # of the longer pause of an epoch, that is the hook's
 _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
 
 
-def begins_anew(data: Any, seen: Epochs | None = None, once: str = _ONE_ITERATOR) -> str | None:
+def begins_anew(
+    data: Any, seen: Epochs | None = None, once: str = _ONE_ITERATOR, *, hooks: Sequence[float] = ()
+) -> str | None:
     """Say what of a training's data begins anew in each epoch, and what would not; None if that is not known. `once`
-    says how an iterator of tf.data is made once for all.
+    says how an iterator of tf.data is made once for all; `hooks`: seconds that calls of `on_epoch_end` took.
     """
     name = epochs.hook(data)  # of a library's own dataset, such as Keras's, it orders indices only
-    if seen is not None and seen.between_seconds > seen.first_batch_seconds and name and _is_users_hook(data):
+    pause = max(seen.between_seconds, seen.first_batch_seconds) / seen.count if seen is not None else math.inf
+    if hooks and sum(hooks) / len(hooks) >= _HOOK_SHARE * pause and _is_users_hook(data):
         return f"`{name}` runs while nothing trains. Let it order indices or paths, and read in `__getitem__`"
     if forks(data):
         return (
@@ -79,6 +84,23 @@ def begins_anew(data: Any, seen: Epochs | None = None, once: str = _ONE_ITERATOR
         f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {once}; a shuffle before "
         "the images are read holds only their paths"
     )
+
+
+def time_hook(data: Any, took: list[float]) -> Callable[[], None]:
+    """Note the seconds that each call of a dataset's own `on_epoch_end` takes. Return what ends that."""
+    kind: Any = type(data)
+    if not epochs.hook(data):
+        return lambda: None
+    hook = kind.on_epoch_end
+
+    @functools.wraps(hook)
+    def timed(*arguments: Any) -> None:
+        began = time.perf_counter()
+        hook(*arguments)
+        took.append(time.perf_counter() - began)
+
+    kind.on_epoch_end = timed
+    return functools.partial(setattr, kind, "on_epoch_end", hook)
 
 
 def _is_users_hook(data: Any) -> bool:

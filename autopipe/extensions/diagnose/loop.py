@@ -25,10 +25,12 @@ from autopipe.extensions.diagnose.steps import (
     Look,
     StepClock,
     asked_of,
+    compiling,
     doubts,
     dropped,
     empty,
     rows_of,
+    shape_of,
     steady,
 )
 from autopipe.hardware import machine, processes
@@ -40,6 +42,7 @@ if TYPE_CHECKING:  # imported when there is something to tell
 
 T = TypeVar("T")
 
+_ALL = 0.99  # of the steps' own time is compiling: what they take without it is not known
 _BUSY_SECONDS = 0.001  # that devices still compute when a batch comes: it was not waited for
 
 
@@ -55,6 +58,7 @@ class Loop:
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
         self._images: int | None = None  # of the step that goes on
+        self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
@@ -69,7 +73,7 @@ class Loop:
     def asked(self) -> bool:
         """Note that a batch is asked for, which ends the step before; return True if enough was seen."""
         if self._images is not None:
-            self.clock.step_ended(self._images)
+            self.clock.step_ended(self._images, is_new=self._is_new)
             self._images = None
         steps, seconds = self.clock.steps, self.clock.seconds
         if self.is_done:
@@ -90,6 +94,9 @@ class Loop:
         self.clock.step_began(fetched=not hidden)
         self._images = rows_of(batch)
         if not self.is_done:
+            known = len(self._shapes)
+            self._shapes.add(shape_of(batch))
+            self._is_new = len(self._shapes) > known
             self._samples.trained(batch)
         self._batch_size = max(self._batch_size, self._images)
 
@@ -110,7 +117,9 @@ class Loop:
             return None
         seen, resources = steady(steps), outcome.Resources.of(usage)
         figures = self.clock.figures(seen)
-        alone = figures["images"] / max(1e-9, figures["seconds"] - figures["waiting_seconds"])
+        compiled = compiling(seen, "jax" if frameworks.running_framework() == "JAX" else None)
+        own = figures["seconds"] - figures["waiting_seconds"]
+        alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
         # Each step had an iterator of its own; of worker processes, their start is told, and counts more.
         one_by_one = not self._workers and all(step.is_first for step in steps)
         return watched.Watched(
@@ -121,10 +130,13 @@ class Loop:
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
+            compiling_seconds=compiled,
+            shapes=len(self._shapes),
             cores=machine.core_time(),
             resources=resources,
             lines=lines,
             warnings=(
+                *self._samples.no_numbers(),
                 *self._samples.other_targets(),
                 *self._samples.copies(self._workers if self._copied else 0),
                 *(self._samples.same_order() if self.trains else ()),

@@ -35,6 +35,7 @@ from autopipe.extensions.diagnose.steps import (
     empty,
     grows,
     rows_of,
+    shape_of,
     steady,
 )
 from autopipe.hardware import machine, processes
@@ -91,6 +92,7 @@ class Onlooker(keras.callbacks.Callback):
         self._samples = Samples(drawn=epochs.draws_parts(source))
         self._batch: Any = None
         self._unwatch: Callable[[], None] = lambda: None
+        self._hooks, self._unhook = list[float](), self._unwatch
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
         self._epoch_from = 0
         self._images = 0  # of this step
@@ -121,6 +123,8 @@ class Onlooker(keras.callbacks.Callback):
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
         self._unwatch = frameworks.watch_queues(self._queue)
+        self._hooks = []
+        self._unhook = of_data.time_hook(self._source, self._hooks)
         self._sampler = processes.Sampler()
         self._sampler.start()
         self._lines = lines if lines is not None and lines.is_new else LineWatch()
@@ -148,6 +152,7 @@ class Onlooker(keras.callbacks.Callback):
         self._samples.epoch_began()
         self._pages.restart()
         self._epoch_from = len(self._steps.steps)
+        self._reader = None  # Keras gives its own up, too, before another one reads
 
     @contextlib.contextmanager
     def _queue(self) -> Iterator[None]:
@@ -215,6 +220,7 @@ class Onlooker(keras.callbacks.Callback):
         if self._seen is not None and self._seen.train_function == self._step:  # else it was compiled anew
             self._seen.train_function = self._owners
         self._unwatch()
+        self._unhook()
         if self._sampler is not None:
             self._sampler.stop()
         for lines in (self._lines, self._validations):
@@ -287,7 +293,7 @@ class Onlooker(keras.callbacks.Callback):
         for batch in batches:
             self.waiting_since = None
             rows = rows_of(batch)
-            self._shapes.add(tuple(str(getattr(leaf, "shape", None)) for leaf in keras.tree.flatten(batch)))
+            self._shapes.add(shape_of(batch))
             self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
             if not self._done:
                 self._batch = batch
@@ -326,15 +332,16 @@ class Onlooker(keras.callbacks.Callback):
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
             pages=self._pages.of_last(len(seen)),
-            compiling_seconds=compiling(seen),
+            compiling_seconds=compiling(seen, keras.backend.backend()),
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
             autotune=None if reader is None else of_data.autotuned(reader),
-            begins_anew=of_data.begins_anew(source, figures["epochs"]),
+            begins_anew=of_data.begins_anew(source, figures["epochs"], hooks=self._hooks),
             resources=resources,
             lines=lines,
             warnings=(
                 *self._samples.said(),
+                *self._samples.misfits(self._seen),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),

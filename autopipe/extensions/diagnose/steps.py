@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from autopipe.hardware.machine import size_text
 from autopipe.hardware.processes import Usage
+from autopipe.measure import randomness
 from autopipe.measure.stats import median
 from autopipe.values import Value
 
@@ -189,6 +191,11 @@ class StepClock:
             self._epoch[f"{part}_seconds"] = self._epoch.get(f"{part}_seconds", 0.0) + seconds
 
 
+def shape_of(batch: Any) -> tuple[Any, ...]:
+    """Return the shapes of all arrays of a batch."""
+    return tuple(str(getattr(leaf, "shape", None)) for leaf in randomness.leaves(batch))
+
+
 def rows_of(batch: Any) -> int:
     """Return the number of samples of a batch: the length of its first array; 1 if it has none."""
     while isinstance(batch, dict | list | tuple) and batch:
@@ -214,10 +221,12 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
     return rest[begin:]
 
 
-def compiling(seen: Sequence[Step]) -> float:
-    """Return the seconds that steps on batches of new shapes took beyond the median of the other steps."""
+def compiling(seen: Sequence[Step], framework: str | None) -> float:
+    """Return the seconds that steps on batches of new shapes took beyond the median of the other steps. If there are no
+    others, JAX has compiled each; other frameworks compile a step for all shapes, or none.
+    """
     new, old = ([step.seconds - step.waiting_seconds for step in seen if step.is_new is new] for new in (True, False))
-    usual = median(old) if old else 0.0
+    usual = median(old) if old else 0.0 if framework == "jax" else math.inf
     return sum(max(0.0, seconds - usual) for seconds in new)
 
 

@@ -172,6 +172,30 @@ def test_what_lies_between_epochs_is_a_part_of_them(clock: Clock) -> None:
     assert "what the loop does there, such as a validation" in sentence(seen)
 
 
+@pytest.mark.parametrize(
+    ("framework", "often", "verdict"),
+    [
+        ("JAX", 1, Verdict.COMPILING),
+        ("JAX", 2, Verdict.COMPILING),
+        (None, 1, Verdict.MODEL),
+        ("JAX", 99, Verdict.MODEL),
+    ],
+)
+def test_steps_that_compile_for_new_shapes_are_not_called_the_model(
+    framework: str | None, often: int, verdict: Verdict, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frameworks, "running_framework", lambda: framework)
+    seen = Loop(Look(), (each for each in BATCHES), "train.py:7")
+    for number in range(30):
+        seen.asked()
+        seen.came(np.zeros((4, 2 + number // often)))
+        clock.now += 9.0 if number % often == 0 else 1.0
+    seen.asked()
+    found = seen.ended()
+    assert found is not None
+    assert found.verdict is verdict
+
+
 def test_a_wait_behind_which_a_device_computes_is_none(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_BUSY_SECONDS", 0.0)  # as if the devices always had something left
     seen = looped(clock, 3.0, 1.0)
@@ -329,6 +353,13 @@ def test_epochs_that_come_to_the_end_of_the_data_in_their_middle_are_told_of(
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
+@pytest.mark.parametrize("name", ["x", "validation_data"])
+def test_data_without_a_batch_are_named(name: str) -> None:
+    given = {name: types.SimpleNamespace(num_batches=0)}
+    (told,) = child._Watch(argparse.Namespace())._numbers(given)
+    assert told.startswith(f"`{name}` has no batches")
+
+
 def test_where_a_fit_is_seen_no_loop_is_looked_at_any_more() -> None:
     script = Trains()
     script.is_training = False
@@ -423,14 +454,17 @@ def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
     assert told.epochs.count == 2
 
 
-@pytest.mark.parametrize(("file", "is_told"), [("train.py", True), ("/usr/lib/site-packages/images.py", False)])
-def test_a_pause_is_laid_to_a_hook_of_the_users_and_to_none_of_a_library(file: str, is_told: bool) -> None:
+@pytest.mark.parametrize(
+    ("file", "took", "is_told"),
+    [("train.py", 2.4, True), ("train.py", 0.1, False), ("/usr/lib/site-packages/images.py", 2.4, False)],
+)
+def test_a_pause_is_laid_to_a_hook_of_the_users_that_takes_it(file: str, took: float, is_told: bool) -> None:
     class Data:
         def on_epoch_end(self) -> None:
             pass
 
     Data.on_epoch_end.__code__ = Data.on_epoch_end.__code__.replace(co_filename=file)
-    said = begins_anew(Data(), steps.Epochs(count=2, between_seconds=5.0))
+    said = begins_anew(Data(), steps.Epochs(count=2, between_seconds=5.0), hooks=[took])
     assert ("`Data.on_epoch_end` runs" in str(said)) == is_told
 
 
