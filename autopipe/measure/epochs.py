@@ -11,18 +11,20 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import inspect
 import itertools
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
-from autopipe.errors import AutopipeError
+from autopipe.errors import AutopipeError, is_users
 from autopipe.measure import randomness
 from autopipe.measure.randomness import SHAPE_BYTES
 from autopipe.pipeline.batching import pickling, stream
@@ -464,7 +466,8 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
                 return before == again
             if time.monotonic() > until:
                 break
-        if grown := [f"`{name}.{key}`" for key, size in _sizes(asked).items() if size > sizes.get(key, size)]:
+        grown = [f"`{name}.{key}`" for key, size in _sizes(asked).items() if size > sizes.get(key, size)]
+        if grown := [*grown, *(f"the cache of `{key}`" for key in remembering(source))]:
             found.notes.append(
                 f"{', '.join(grown)} grows with the batches that are read. Each worker process fills its own, and "
                 "those of Keras lose it as the epoch ends; threads share one, which makes later epochs faster"
@@ -496,6 +499,34 @@ def _sizes(dataset: Any) -> dict[str, int]:
     """Return the lengths of those attributes that can grow."""
     kinds = (dict, list, set, collections.deque)
     return {key: len(value) for key, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, kinds)}
+
+
+def used(dataset: Any) -> dict[str, Any]:
+    """Return what the methods that make a dataset's samples name, and what that names: attributes of its class, globals
+    of the user's files, and None for names of other things.
+    """
+    found, pending = dict[str, Any](), [getattr(type(dataset), name, None) for name in ("__getitem__", "__iter__")]
+    for each in pending:
+        function: Any = inspect.unwrap(each) if callable(each) else each
+        code = getattr(function, "__code__", None)
+        if code is not None and is_users(code.co_filename):
+            for name in set(code_names(code)) - found.keys():
+                found[name] = getattr(type(dataset), name, function.__globals__.get(name))
+                pending.append(found[name])
+    return found
+
+
+def code_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names of attributes and globals in a function's code, also in comprehensions and the like."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from code_names(inner)
+
+
+def remembering(dataset: Any) -> list[str]:
+    """Return the functions that make a dataset's samples and whose results `functools.lru_cache` keeps."""
+    return [name for name, each in used(dataset).items() if hasattr(each, "cache_info")]
 
 
 def copies(seen: int, distinct: int, workers: int) -> str | None:

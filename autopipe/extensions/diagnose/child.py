@@ -252,9 +252,10 @@ class _Watch:
         self._lines = None  # what it came to is said by the error
         said = [hint_of_workers(error)]
         if self._failed is not None and "Too many open files" not in str(error):  # none can be opened here
-            from autopipe.extensions.diagnose.data import missing_files, refused_files, shared
+            from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared
 
-            said += [missing_files(self._failed), refused_files(self._failed), *shared(self._failed)]
+            said += [missing_files(self._failed), refused_files(self._failed), modes(self._failed, str(error))]
+            said += shared(self._failed)
         for message in filter(None, said):
             self._write({"status": "hint", "message": message})
 

@@ -14,19 +14,19 @@ import os
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.hardware import machine
-from autopipe.measure import epochs
-from autopipe.pipeline.batching import stream
+from autopipe.measure import epochs, randomness
+from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
@@ -45,10 +45,81 @@ def of_loader(data: Any, name: str, usual: Any = None) -> Any:
 
 
 def shared(data: Any) -> Iterator[str]:
-    """Say that forked workers of a DataLoader, or of a PyDataset, share open files, if so."""
-    if forks(data) or stream.forks_workers(data):
-        said = epochs.shared_files(of_loader(data, "dataset", data))
-        yield from [f"{said}."] * (said is not None)
+    """Say that forked workers of a DataLoader, or of a PyDataset, share open files, draw the same random numbers, or
+    each keep what a function returned, if so.
+    """
+    if not (by_keras := forks(data)) and not stream.forks_workers(data):
+        return
+    source = of_loader(data, "dataset", data)
+    name, used = type(source).__name__, epochs.used(source)
+    if (said := epochs.shared_files(source)) is not None:
+        yield f"{said}."
+    drawn = [f"`{name}.{path}`" for path in pickling.generators(source) if path.partition(".")[0] in used]
+    if drawn and of_loader(data, "worker_init_fn") is None:
+        yield _SAME_NUMBERS.format(", ".join(drawn))
+    anew = by_keras or not of_loader(data, "persistent_workers", True)
+    if kept := [f"`{each}`" for each in epochs.remembering(source)]:
+        instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
+        yield (
+            _EACH_KEEPS.format(", ".join(kept))
+            + f", and loses it as the epoch ends. {instead}." * anew
+            + "." * (not anew)
+        )
+
+
+_SAME_NUMBERS = (
+    "{}: worker processes that are forked copy it as it is, so that all draw the same random numbers, and those that "
+    "begin anew draw them again. `np.random.default_rng()`, made in `__getitem__` for each sample, does not."
+)
+_EACH_KEEPS = "Each worker process keeps what {} returns (lru_cache) on its own"
+
+
+# -------------------- what is held ahead, and columns of lists
+
+_MUCH_MEMORY = 0.1  # of all, in batches that wait to be trained on
+
+
+def ahead_of(data: Any) -> tuple[str, int]:
+    """Return the setting for how many batches of a PyDataset or a DataLoader may wait in a queue, and its value."""
+    if workers := of_loader(data, "num_workers"):
+        return "num_workers * prefetch_factor", workers * (of_loader(data, "prefetch_factor") or 0)
+    has_queue = forks(data) or getattr(data, "workers", 0) > 1
+    return "max_queue_size", getattr(data, "max_queue_size", 0) if has_queue else 0
+
+
+def held_ahead(ahead: tuple[str, int], batch: Any) -> Iterator[str]:
+    """Say that so many batches, by `ahead_of`, are much of the machine's memory, if so."""
+    size = sum(math.prod(each.shape) * _width(each) for each in randomness.leaves(batch) if hasattr(each, "shape"))
+    name, count = ahead
+    if count and size * count >= _MUCH_MEMORY * (usable := machine.detect_memory().usable_bytes):
+        yield (
+            f"{name} = {count} lets {machine.size_text(size * count)} of batches wait, of "
+            f"{machine.size_text(usable)} of memory. More than some 10 make no step faster."
+        )
+
+
+def _width(array: Any) -> int:
+    kind = str(getattr(array.dtype, "name", array.dtype)).rpartition(".")[2]  # of TensorFlow, NumPy, JAX; of torch
+    return {"bool": 1, "bfloat16": 2}.get(kind) or (np.dtype(kind).itemsize if hasattr(np, kind) else 1)
+
+
+def listed(data: Any) -> Iterator[str]:
+    """Name the columns of a Hugging Face dataset that hold arrays as lists of lists."""
+    for each in _held(data):
+        features = getattr(each, "features", None)
+        for name, feature in features.items() if isinstance(features, dict) else ():
+            depth = 0
+            while type(feature).__name__ in ("List", "LargeList", "Sequence"):
+                depth, feature = depth + 1, feature.feature
+            if depth > 1:
+                yield _LISTED.format(name=name, depth=depth, dtype=getattr(feature, "dtype", "uint8"))
+
+
+_LISTED = (
+    'The column "{name}" holds lists of lists, which are put together value by value. `.cast_column("{name}", '
+    'datasets.Array{depth}D(shape=(...), dtype="{dtype}")).with_format("numpy")` gives arrays as they lie in memory; '
+    "datasets.Image() keeps files, and decodes them."
+)
 
 
 # -------------------- what of the data begins anew in each epoch
@@ -226,6 +297,39 @@ def refused_files(data: Any) -> str | None:
     return f"{len(refused)} of {seen:,} image files of its data cannot be decoded: {named}."
 
 
+_SHAPES = ("shape", "equal size", "number of elements")  # in errors of arrays that do not fit together
+_PNG = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGBA"}
+_JPEG = {"Gray": "grey", "YCbCr": "RGB"}
+
+
+def modes(data: Any, error: str) -> str | None:
+    """Say that the image files of a training's data are of several modes, such as grey and RGB, with one of each, if an
+    error is of shapes.
+    """
+    until, found = time.monotonic() + _REFUSED_SECONDS, dict[str, list[str]]()
+    paths = _paths(data) if any(each in error for each in _SHAPES) else []
+    for path in itertools.takewhile(lambda _: time.monotonic() < until, paths):
+        if path and (mode := _mode(path)):
+            found.setdefault(mode, []).append(path)
+    if len(found) < 2:
+        return None
+    each = (f"{len(paths):,} {mode} (such as {paths[0]})" for mode, paths in found.items())
+    return (
+        f'Its image files are of several modes: {", ".join(each)}. Decode all to one: `.convert("RGB")` of Pillow, '
+        "channels=3 of tf.io, cv2.IMREAD_COLOR."
+    )
+
+
+def _mode(path: str) -> str | None:
+    with contextlib.suppress(AutopipeError, ValueError, KeyError, IndexError):
+        data = read_file(os.fsencode(path))
+        if data[1:4] == b"PNG":
+            return _PNG[data[25]]
+        space = simplejpeg.decode_jpeg_header(data, strict=False)[2]
+        return _JPEG.get(str(space), str(space))
+    return None
+
+
 def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
     if not by_tensorflow:
         import cv2  # with threads of its own
@@ -282,17 +386,11 @@ def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
 def _held(data: Any) -> Iterator[Any]:
     """Yield what a dataset or a generator holds, and the globals that its code names."""
     frame = data.gi_frame if inspect.isgenerator(data) else None
-    yield from list((getattr(data, "__dict__", {}) if frame is None else frame.f_locals).values())
-    read: Any = inspect.unwrap(getattr(type(data), "__getitem__", len))  # which is watched
-    code = getattr(read, "__code__", None) if frame is None else frame.f_code
-    if code is not None:
-        known = read.__globals__ if frame is None else frame.f_globals
-        yield from [known[name] for name in _names(code) if name in known]
-
-
-def _names(code: types.CodeType) -> dict[str, None]:
-    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))  # such as of comprehensions
-    return dict.fromkeys(itertools.chain(code.co_names, *map(_names, inner)))
+    if frame is None:
+        yield from [*getattr(data, "__dict__", {}).values(), *epochs.used(data).values()]
+    else:
+        named = [frame.f_globals.get(name) for name in epochs.code_names(frame.f_code)]
+        yield from [*frame.f_locals.values(), *named]
 
 
 def _path(value: Any, place: int) -> str:

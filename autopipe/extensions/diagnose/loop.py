@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError
-from autopipe.extensions.diagnose.data import begins_anew, of_loader, shared
+from autopipe.extensions.diagnose.data import ahead_of, begins_anew, held_ahead, listed, of_loader, shared
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import (
     LINES_SHARE,
@@ -60,9 +60,10 @@ class Loop:
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
+        self._ahead, self._held = ahead_of(data), list[str]()
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
-        self._warnings = (*warnings, *(shared(data) if self._workers else ()))
+        self._warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data))
         self._samples = Samples(drawn=epochs.draws_parts(of))
 
     def pass_began(self) -> None:
@@ -95,6 +96,7 @@ class Loop:
         self._images = rows_of(batch)
         if not self.is_done:
             known = len(self._shapes)
+            self._held = self._held if known else [*held_ahead(self._ahead, batch)]
             self._shapes.add(shape_of(batch))
             self._is_new = len(self._shapes) > known
             self._samples.trained(batch)
@@ -145,6 +147,7 @@ class Loop:
                 *doubts(seen),
                 *empty(steps),
                 *dropped(self._asked, seen),
+                *self._held,
                 *self._warnings,
             ),
         )

@@ -344,6 +344,8 @@ class Onlooker(keras.callbacks.Callback):
                 *self._samples.misfits(self._seen),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader),
+                *of_data.held_ahead(of_data.ahead_of(source), self._batch),
+                *(of_data.listed(source) if waits else ()),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
                 *(of_data.larger(source, self._batch) if waits and trainer is None and not keeps else ()),
                 *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),

@@ -169,17 +169,34 @@ def unpicklable(dataset: Any) -> list[str]:
 
 def open_files(dataset: Any) -> list[str]:
     """Return the attributes of a user's dataset that are open files, or hold one."""
-    found, pending = list[str](), [(name, value) for name, value in getattr(dataset, "__dict__", {}).items()]
-    for path, value in pending:
+
+    def is_open(value: Any) -> bool:
         kind = type(value)
         is_file = isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO) and not value.closed
-        if is_file or (kind.__module__.partition(".")[0] in _FILES and value) or kind.__name__ == "VideoCapture":
+        of_library = kind.__module__.partition(".")[0] in _FILES and bool(value)
+        return is_file or of_library or kind.__name__ == "VideoCapture"
+
+    return held(dataset, is_open)
+
+
+def generators(dataset: Any) -> list[str]:
+    """Return the attributes of a user's dataset that are generators of random numbers, or hold one."""
+    return held(dataset, lambda value: isinstance(value, _GENERATORS))
+
+
+def held(dataset: Any, is_one: Callable[[Any], bool]) -> list[str]:
+    """Return the paths of those values in a dataset, attributes of attributes among them, that are asked for."""
+    found, pending = list[str](), [(name, value) for name, value in getattr(dataset, "__dict__", {}).items()]
+    for path, value in pending:
+        if is_one(value):
             found.append(path)
-        elif path.count(".") < _DEEP and not kind.__module__.startswith(("numpy", "builtins", "tensorflow", "keras")):
+        elif path.count(".") < _DEEP and not type(value).__module__.startswith(_NOT_ASKED):
             pending += [(f"{path}.{name}", each) for name, each in getattr(value, "__dict__", {}).items()]
     return found
 
 
+_NOT_ASKED = ("numpy", "builtins", "tensorflow", "keras")
+_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
 _DEEP = 2  # attributes of attributes of attributes
 
@@ -189,7 +206,7 @@ class _Pickler(cloudpickle.Pickler):
         keras = sys.modules.get("keras")
         if keras is not None and made is keras.utils.PyDataset:
             return _base, ()
-        if isinstance(made, np.random.Generator | np.random.RandomState | random.Random):
+        if isinstance(made, _GENERATORS):
             return generator, (pickle.dumps(made),)
         if isinstance(made, types.CodeType):  # whose file cloudpickle leaves out, so that no traceback shows its lines
             rebuild, parts = self.dispatch_table[types.CodeType](made)

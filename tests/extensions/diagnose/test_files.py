@@ -11,6 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 import autopipe as ap
 from autopipe.extensions.diagnose import data as of_data
@@ -111,6 +112,47 @@ def test_files_that_the_data_name_are_looked_at(photos: list[str], data: Callabl
 )
 def test_data_without_files_are_none(data: Any) -> None:
     assert of_data.image_files(data) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "mode", "said"),
+    [
+        ("could not broadcast input array from shape (9,9,4)", "RGBA", "6 RGB (such as "),
+        ("stack expects each tensor to be equal size", "L", "1 grey (such as "),
+        ("Shapes are: [tensor]: [9,9,1], but number of elements does not match", "P", "1 palette (such as "),
+        ("could not broadcast input array from shape (9,9,4)", "RGB", None),
+        ("the disk is full", "RGBA", None),
+    ],
+)
+def test_modes_of_files_are_named_if_shapes_differ(
+    error: str, mode: str, said: str | None, photos: list[str], tmp_path: Path
+) -> None:
+    Image.new(mode, (9, 9)).save(tmp_path / "other.png")
+    told = of_data.modes(types.SimpleNamespace(files=[*photos, str(tmp_path / "other.png")]), error)
+    assert told is None if said is None else said in str(told)
+
+
+@pytest.mark.parametrize(("depth", "count"), [(3, 1), (1, 0)])
+def test_columns_of_lists_of_lists_are_named(depth: int, count: int) -> None:
+    datasets = pytest.importorskip("datasets")
+    values = np.zeros((2, *[4] * depth), "uint8").tolist()
+    table = datasets.Dataset.from_dict({"image": values, "label": [0, 1]})
+    said = list(of_data.listed(types.SimpleNamespace(dataset=table, batch_size=2)))
+    assert len(said) == count
+    assert all('"image" holds lists of lists' in each and f"Array{depth}D" in each for each in said)
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "is_told"), [((8, 4), 10, False), ((2**30, 2**10), 1000, True), ((8,), 0, False)]
+)
+def test_batches_that_wait_in_much_memory_are_told_of(shape: tuple[int, ...], count: int, is_told: bool) -> None:
+    dtypes = (pytest.importorskip("tensorflow").float32, "torch.float32", np.dtype("u1"))
+    batch = [types.SimpleNamespace(shape=shape, dtype=each) for each in dtypes]
+    assert [of_data._width(each) for each in batch] == [4, 4, 1]
+    loader = types.SimpleNamespace(num_workers=4, prefetch_factor=count // 4)
+    queue = types.SimpleNamespace(workers=4, use_multiprocessing=False, max_queue_size=count)
+    told = [list(of_data.held_ahead(of_data.ahead_of(data), batch)) for data in (loader, queue)]
+    assert [len(each) for each in told] == [is_told] * 2
 
 
 def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:

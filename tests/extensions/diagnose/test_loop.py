@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+import functools
 import json
 import re
 import threading
@@ -18,7 +18,7 @@ import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import ConfigError
 from autopipe.extensions.diagnose import child, loop, steps
-from autopipe.extensions.diagnose.data import begins_anew
+from autopipe.extensions.diagnose.data import begins_anew, shared
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
 from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
@@ -298,7 +298,7 @@ class Child:
 
     def __init__(self, told: Path, *given: Any) -> None:
         self.told = told.open("w+")
-        self.watch = child._Watch(argparse.Namespace(fd=self.told.fileno(), seconds=10.0, steps=None))
+        self.watch = child._Watch(types.SimpleNamespace(fd=self.told.fileno(), seconds=10.0, steps=None))
         self.watch._given = list(given)
         self.watch.reads.leave()  # as `fit` has it
 
@@ -349,14 +349,14 @@ def test_epochs_that_come_to_the_end_of_the_data_in_their_middle_are_told_of(
     count: int, steps: int | None, epochs: int, said: str | None
 ) -> None:
     given = {"x": types.SimpleNamespace(num_batches=count), "steps_per_epoch": steps, "epochs": epochs}
-    told = list(child._Watch(argparse.Namespace())._numbers(given))
+    told = list(child._Watch(types.SimpleNamespace())._numbers(given))
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
 @pytest.mark.parametrize("name", ["x", "validation_data"])
 def test_data_without_a_batch_are_named(name: str) -> None:
     given = {name: types.SimpleNamespace(num_batches=0)}
-    (told,) = child._Watch(argparse.Namespace())._numbers(given)
+    (told,) = child._Watch(types.SimpleNamespace())._numbers(given)
     assert told.startswith(f"`{name}` has no batches")
 
 
@@ -401,6 +401,30 @@ def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order() -> Non
     lines = Path(__file__).read_text().splitlines()
     assert lines[int((told.loop or "").rpartition(":")[2]) - 1].endswith("# trains")
     assert any("nothing shuffles" in warning for warning in told.warnings)
+
+
+@functools.lru_cache
+def kept(index: int) -> Any:
+    return BATCHES[index]
+
+
+class Drawing(Indexed):
+    use_multiprocessing, workers = True, 2
+
+    def __init__(self) -> None:
+        self.order, self.held = np.random.default_rng(0), types.SimpleNamespace(rng=np.random.default_rng(0))
+
+    def __getitem__(self, index: int) -> Any:
+        return self.held.rng.random() + kept(index)[0]
+
+
+def test_what_each_forked_worker_has_of_its_own_is_told_of() -> None:
+    numbers, cache = shared(Drawing())
+    assert numbers.startswith("`Drawing.held.rng`: worker processes")  # what only orders samples is none
+    assert cache.startswith("Each worker process keeps what `kept` returns")
+    threaded = Drawing()
+    threaded.use_multiprocessing = False
+    assert list(shared(threaded)) == []
 
 
 class Dataset:

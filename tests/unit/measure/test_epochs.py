@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import io
 import itertools
@@ -213,6 +214,16 @@ class Memo(Items):
         return self.seen.setdefault(index, super().__getitem__(index))
 
 
+@functools.lru_cache
+def kept(index: int) -> Any:
+    return Items()[index]
+
+
+class Cached(Items):
+    def __getitem__(self, index: int) -> Any:
+        return kept(index)
+
+
 class Drawn(Items):
     """Has its targets drawn anew in each epoch."""
 
@@ -405,8 +416,12 @@ def without_order() -> Any:
 
 @pytest.mark.parametrize(
     ("dataset", "said"),
-    [(Memo(), "grows with the batches"), (without_order, "no fixed order")],
-    ids=["remembers", "without an order"],
+    [
+        (Memo(), "`Memo.seen` grows with the batches"),
+        (Cached(), "the cache of `kept` grows with the batches"),
+        (without_order, "no fixed order"),
+    ],
+    ids=["remembers", "by a function", "without an order"],
 )
 def test_what_is_worth_to_know_is_a_note_beside_others(dataset: Any, said: str) -> None:
     assert sum(said in note for note in looked_at(dataset).notes) == 1
