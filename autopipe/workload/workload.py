@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 from autopipe.errors import WorkloadError, shortened
+from autopipe.values import count_text
 from autopipe.workload.data import source
 from autopipe.workload.data.paths import located, require_text
 from autopipe.workload.op import Op
@@ -76,7 +77,8 @@ class Workload:
         count = len(self.data)
         if self.batch_size > count:
             raise WorkloadError(
-                f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there are {count} samples.",
+                f"`batch_size` must not exceed the data: batch_size={self.batch_size}, but there "
+                f"{'is' if count == 1 else 'are'} {count_text(count, 'sample')}.",
                 hint=f"Use a batch size of at most {count}.",
             )
         _ = self.blocks
@@ -137,7 +139,8 @@ def _require_samples(name: str, given: Any) -> None:
     if not isinstance(given, Source):
         raise WorkloadError(
             f"`{name}` must have `__len__` and `read(index)`, but got {shortened(given)}.",
-            hint="Use ap.ImageFolder, ap.ImagePairs, ap.Table, ap.Arrays or ap.TFRecords, or write such a class.",
+            hint="Use ap.ImageFolder, ap.ImagePairs, ap.Table, ap.Arrays or ap.TFRecords, or write such a class. "
+            "ap.wrap takes a tf.data.Dataset, or a dataset whose dataset[i] is a batch.",
         )
     if len(given) < 1:
         raise WorkloadError(f"`{name}` must hold at least one sample, but {shortened(given)} holds none.")

@@ -64,7 +64,8 @@ class TFDS(Columns):
             images = [each for each in self._selection.columns if isinstance(known[each], tfds.features.Image)]
             self._rows = builder.as_data_source(split, decoders=dict.fromkeys(images, tfds.decode.SkipDecoding()))
         except (ValueError, OSError, NotImplementedError, AssertionError, tfds.core.DatasetNotFoundError) as error:
-            reason = str(error).partition("\n")[0].rstrip(".")
+            lines = [line.strip("\t *") for line in str(error).splitlines()]
+            reason = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1]).rstrip(".")
             raise DataError(f"The dataset `{self._what}` cannot be opened: {reason}.") from error
         feature = known[label] if isinstance(label, str) else None
         self.classes = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None

@@ -8,6 +8,7 @@ Archives are in `columns`.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -292,8 +293,12 @@ def npy_mapped(file: Path) -> np.memmap[Any, Any]:
     except FileNotFoundError as error:
         raise DataError(f"The file `{file}` does not exist.") from error
     except Exception as error:  # NumPy evaluates a header, which may be anything
+        why = str(error)
+        with contextlib.suppress(OSError), file.open("rb") as stream:
+            if stream.read(6) != b"\x93NUMPY":  # NumPy calls any such file a pickle
+                why = "it does not begin like one."
         raise DataError(
-            f"`{file}` must be a .npy file of plain numbers, but cannot be read as one: {error}",
+            f"`{file}` must be a .npy file of plain numbers, but cannot be read as one: {why}",
             hint="Write it with numpy.save.",
         ) from error
     if not isinstance(loaded, np.memmap):

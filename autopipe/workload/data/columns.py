@@ -74,8 +74,8 @@ class Selection:
 def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
     """Return the error of a column that `owner` lacks; `kinds` is the format's own word for columns."""
     names = list(known)
-    listed = ", ".join(f"`{name}`" for name in names) or "none"
-    no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; its {kinds} are {listed}."
+    known_ones = f"its {kinds} are {', '.join(f'`{name}`' for name in names)}" if names else f"it has no {kinds}"
+    no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; {known_ones}."
     return DataError(f"{no}{near(column, names)}", hint=hint)
 
 

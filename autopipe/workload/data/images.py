@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
+from autopipe.values import count_text
 from autopipe.workload.data import paths, remote, source
 from autopipe.workload.data.paths import (
     PLAIN_ENDINGS,
@@ -486,7 +487,7 @@ def _refuse_flat(root: bytes, images: int) -> None:
 def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
     shown = os.fsdecode(root)
     if not any(counts.values()):
-        raise _no_images(root, folders=f", in {len(counts)} folders")
+        raise _no_images(root, folders=f", in {count_text(len(counts), 'folder')}")
     empty = [folder for folder, count in counts.items() if count == 0]
     if empty:
         warnings.warn(

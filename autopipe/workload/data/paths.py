@@ -78,7 +78,12 @@ def located(place: Place, *, warns: bool = True) -> str:
 def require_text(place: Place) -> None:
     """Raise DataError for what is neither text nor a Path, and for a URL that lost a slash as it was made a Path."""
     if not isinstance(place, str | os.PathLike):
-        raise DataError(f"A path or a URL must be text or a pathlib.Path, but got {shortened(place)}.")
+        raise DataError(
+            f"A path or a URL must be text or a pathlib.Path, but got {shortened(place)}.",
+            hint='Write the table to a file: frame.to_csv("labels.csv", index=False).'
+            if hasattr(place, "to_csv")
+            else None,
+        )
     if not isinstance(place, str) and _FLATTENED.match(os.fspath(place)):
         raise DataError(f"URLs must be passed as text, but got {place!r}: a Path has no `//`.", hint="Pass a string.")
 
@@ -412,7 +417,7 @@ def require_regular(path: bytes, status: os.stat_result) -> None:
         kind = "folder" if stat.S_ISDIR(mode) else "named pipe" if stat.S_ISFIFO(mode) else "device"
         raise BadSampleError(
             f"`{os.fsdecode(path)}` must be a regular file, but is a {kind}.",
-            hint="Remove it, or leave it out of the list.",
+            hint="Name the files in it, or leave it out." if kind == "folder" else "Leave it out.",
         )
 
 
@@ -441,6 +446,10 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
         raise DataError(
             f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
             hint=RULE,
+        ) from error
+    except NotADirectoryError as error:
+        raise DataError(
+            f"`{os.fsdecode(directory)}` must be a folder, but is a file.", hint="An archive must be unpacked first."
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error

@@ -354,7 +354,8 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
     except OSError as error:
         raise DataError(f"The table `{file}` cannot be read: {error.strerror}.") from error
     except (csv.Error, UnicodeError) as error:
-        raise DataError(f"`{file}` is no CSV file in UTF-8: {error}.") from error
+        hint = "Save it as UTF-8, say by `iconv -f latin1 -t utf-8`." if isinstance(error, UnicodeError) else None
+        raise DataError(f"`{file}` is no CSV file in UTF-8: {error}.", hint=hint) from error
     if not paths:
         raise DataError(f"`{file}` must have a header and at least one row, but names no image.")
     return paths, labels, rows

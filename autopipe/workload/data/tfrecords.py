@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import BadSampleError, DataError, shortened
+from autopipe.values import count_text
 from autopipe.workload.data import records, source
 from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.paths import Place
@@ -88,7 +89,7 @@ class TFRecords:
             count += len(offsets) - 1
         self._count = count
         if count == 0:
-            raise DataError(f"There are no records in the {len(self._files)} files of {pattern!r}.")
+            raise DataError(f"There are no records in the {count_text(len(self._files), 'file')} of {pattern!r}.")
         self._require_keys()
 
     def __len__(self) -> int:

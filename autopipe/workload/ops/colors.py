@@ -50,6 +50,7 @@ class RandomBrightness(ImageOp):
     delta: float = 0.2
     factor: tuple[float, float] | None = dataclasses.field(default=None, kw_only=True)
     draws: ClassVar[int] = 1
+    in_planes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number(self, "delta", above=True)

@@ -159,7 +159,10 @@ def _array(value: Any) -> NDArray[Any]:
             hint="Numbers that belong together go into one array; parts by name come from a source whose `read(i)` "
             "returns a dictionary.",
         )
-    return np.asarray(value)
+    array = np.asarray(value)
+    if array.dtype.kind in "OUS":
+        raise OpError(f"`Map` must return an array of numbers, but its function returned {shortened(value)}.")
+    return array
 
 
 def _copy(sample: Sample) -> Sample:

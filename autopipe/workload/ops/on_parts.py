@@ -72,7 +72,7 @@ def _unclear(op: Op, spec: SampleSpec, slot: str) -> WorkloadError:
     return WorkloadError(
         f"`{op.name}` must act on {'an image of x' if slot == 'x' else 'one part of y'}, "
         f"but it cannot be told on which; the parts are {_listed(spec)}.",
-        hint=f'Name it: ap.On("...", ap.{op.name}(...)).',
+        hint=f'Name it: ap.On("...", ap.{op.name}(...))' + ', with on="mask" for a part of y.' * (slot == "x"),
     )
 
 

@@ -206,12 +206,14 @@ class PixelOp(Op):
     Class attributes:
         in_pixels: True if settings are in pixels, so that an image and a mask of different sizes would lose different
             parts of the scene.
+        in_planes: False if each pixel is changed alone, so that arrays of any shape can be.
 
     Attributes:
         on: "image", "mask" or "both".
     """
 
     in_pixels: ClassVar[bool] = False
+    in_planes: ClassVar[bool] = True
     on: Literal["image", "mask", "both"] = dataclasses.field(default="both", kw_only=True)
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
@@ -244,11 +246,11 @@ class PixelOp(Op):
             )
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
-        if self.target == "both" and np.ndim(sample[0]) > 3:
+        x = sample[0]
+        if isinstance(x, np.ndarray) and self.in_planes and self.touches(spec)[0] and x.ndim not in (2, 3):
             raise OpError(
-                f"`{self.name}` moves the pixels of images (height, width, channels), but a sample has the shape "
-                f"{np.shape(sample[0])}.",
-                hint="A function of NumPy moves those of volumes: ap.Map(function, random=True).",
+                f"`{self.name}` changes images (height, width, channels), but a sample has the shape {x.shape}.",
+                hint="A function of NumPy changes other arrays: ap.Map(function, random=True).",
             )
 
     @abc.abstractmethod
@@ -337,5 +339,6 @@ def not_decoded(part: Part, op: Op) -> OpError:
             f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.",
             hint=f"Put ap.Decode() before ap.{name}.",
         )
-    hint = "Let `read` return it as an array: numpy.asarray(image)." if hasattr(part, "__array__") else None
+    is_one = hasattr(part, "__array__") or hasattr(part, "__array_interface__")  # the latter: Pillow's
+    hint = "Let `read` return it as an array: numpy.asarray(image)." if is_one else None
     return OpError(f"`{name}` needs an image, but got {shortened(part)}.", hint=hint)

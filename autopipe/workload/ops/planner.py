@@ -8,6 +8,7 @@ sample and the op.
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from autopipe.errors import (
     shortened,
     told,
 )
-from autopipe.workload.data.paths import spread
+from autopipe.workload.data.paths import SUFFIXES, spread
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
 from autopipe.workload.sample import (
@@ -223,10 +224,14 @@ def _field(kind: FieldKind, part: Part) -> Field:
         return Field(kind, array.shape, np.dtype(np.int64) if isinstance(part, int) else array.dtype, array.ndim)
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         hint = "Let `read` return the bytes of a file, a number, or an array: numpy.asarray(...)."
-        if array.dtype.kind in "US":
+        if array.dtype.kind == "S":
+            hint = "Let `read` return the bytes of several files as a tuple, not as a list."
+        elif isinstance(part, str) and os.fsencode(part).lower().endswith(SUFFIXES):
+            hint = "Let `read` return the bytes of the file: pathlib.Path(path).read_bytes()."
+        elif array.dtype.kind == "U":
             hint = "Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True)."
         raise DataError(
-            f"samples must be bytes, numbers or arrays of numbers, but one is {array.dtype} {part!r:.80}.", hint=hint
+            f"samples must be bytes, numbers or arrays of numbers, but one is {shortened(part)}.", hint=hint
         )
     return Field(kind, array.shape, array.dtype, array.ndim)
 
@@ -256,7 +261,7 @@ def _spec(
 
 def _merged(column: Sequence[Field]) -> Field:
     alike = all(field.shape == column[0].shape for field in column)
-    dtypes = {field.dtype for field in column}
+    dtypes = {field.dtype for field in column if 0 not in (field.shape or ())}  # an empty list has a dtype by chance
     if len(dtypes) > 1:
         raise WorkloadError(
             f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
@@ -342,7 +347,11 @@ def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source
             )
         shapes = {np.shape(sample[position]): index for index, sample in reversed(samples)}
         shown = ", ".join(f"{shape} ({sample_name(source, index)})" for shape, index in list(shapes.items())[:3])
-        raise WorkloadError(
-            f"{named} must have one size to be batched, but got {shown}.",
-            hint="Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`.",
-        )
+        hint = "Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`."
+        if field.kind not in (*_IMAGES, FieldKind.MASK):
+            is_x = position == 0 if plan.source.structure is None else plan.source.labels[position].startswith("x")
+            pad = "ap.Map(function)" if is_x else 'ap.Map(function, on="mask")'
+            if plan.source.structure is not None:
+                pad = f'ap.On("{plan.source.labels[position]}", {pad})'
+            hint = f"Pad them to one length where they are read, or by a function of your own: {pad}."
+        raise WorkloadError(f"{named} must have one size to be batched, but got {shown}.", hint=hint)

@@ -146,7 +146,8 @@ def test_a_file_that_holds_no_single_array_is_refused(tmp_path: Path) -> None:
         ap.Arrays(file)
     for content in (b"", b"\x93NUMPY", b"no array at all", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4"):
         file.write_bytes(content)
-        with pytest.raises(DataError, match=r"must be a \.npy file"):
+        no_header = "it does not begin like one" if content[:6] != b"\x93NUMPY" else ""
+        with pytest.raises(DataError, match=rf"must be a \.npy file.*cannot be read as one: {no_header}"):
             ap.Arrays(file)
     np.savez(tmp_path / "x.npz", a=LABELS)
     with pytest.raises(DataError, match="archive of several arrays"):
@@ -169,7 +170,7 @@ def test_what_is_no_archive_of_such_arrays_is_named(tmp_path: Path) -> None:
         ap.NPZ(tmp_path / "set.npz", y=None)
     with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
         archive.writestr("x", "no array")
-    with pytest.raises(DataError, match="has no array `x`; its arrays are none"):
+    with pytest.raises(DataError, match="has no array `x`; it has no arrays"):
         ap.NPZ(tmp_path / "photos.zip", y=None)
 
 

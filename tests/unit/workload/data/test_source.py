@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -179,8 +180,14 @@ def test_scan_of_what_is_no_folder_names_the_nearest_beside_it(tmp_path: Path) -
     (tmp_path / "photos").mkdir()
     with pytest.raises(DataError, match=r"photo` does not exist. Did you mean `photos`\?"):
         scan(os.fsencode(tmp_path / "photo"))
-    with pytest.raises(DataError, match="Not a directory"):
+    with pytest.raises(DataError, match=r"a\.jpg` must be a folder, but is a file"):
         scan(os.fsencode(tmp_path / "a.jpg"))
+
+
+def test_a_data_frame_in_place_of_a_file_is_told_how_it_becomes_one() -> None:
+    made: Any = SimpleNamespace(to_csv=print)
+    with pytest.raises(DataError, match=r"must be text .*frame\.to_csv\("):
+        ap.Table(made)
 
 
 @pytest.mark.parametrize("place", [None, 3, b"photos"])

@@ -184,7 +184,7 @@ def test_files_without_such_records_are_refused(tmp_path: Path) -> None:
         (lambda: TFRecords(other), r"first record of .* is no tf\.train\.Example"),
         (lambda: TFRecords(tmp_path / "*.tfrecord"), "No file matches"),
         (lambda: TFRecords([]), "empty sequence"),
-        (lambda: TFRecords(write(tmp_path / "empty")), "no records in the 1 files"),
+        (lambda: TFRecords(write(tmp_path / "empty")), "no records in the 1 file of"),
     ]
     for make, said in refused:
         with pytest.raises(DataError, match=said):

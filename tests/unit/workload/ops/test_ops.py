@@ -97,6 +97,27 @@ def test_samples_that_do_not_fit(approved: Approved) -> None:
     approved({f"{number}: {row[0].name}": tried(*row) for number, row in enumerate(UNFIT)})
 
 
+@pytest.mark.parametrize("shape", [(7,), (5, 8, 8, 3)])
+@pytest.mark.parametrize(
+    "op",
+    [
+        *(ap.RandomFlip(), ap.RandomFlip(on="image"), ap.Resize(4, 4), ap.CenterCrop(2, 2), ap.Pad(9, 9)),
+        *(ap.RandomAffine(9), ap.RandomErasing(), ap.GaussianBlur(3), ap.RandomContrast(), ap.RandomHue(0.1)),
+        *(ap.RandomGrayscale(), ap.RandomBrightness()),
+    ],
+    ids=lambda op: op.name,
+)
+def test_rows_of_numbers_and_volumes_are_refused_unless_each_pixel_is_changed_alone(
+    op: PixelOp, shape: tuple[int, ...]
+) -> None:
+    sample = np.zeros(shape, np.uint8), 1
+    if isinstance(op, ap.RandomBrightness):
+        op.check(sample, LABELLED)
+        return
+    with pytest.raises(OpError, match=rf"`{op.name}` changes images .*{re.escape(str(shape))}\. .*ap\.Map"):
+        op.check(sample, LABELLED)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
-from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning, OpError, WorkloadError
+from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.workload import order
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImagePairs
@@ -93,7 +93,8 @@ def test_shapes_and_dtypes_are_found_by_looking(photos: Path) -> None:
         ([Resize(8, 8)], OpError, r"Resize on sample 0 .*0\.jpg.*Decode"),
         ([Decode(), RandomCrop(41, 60)], BadSampleError, "41x60 out of 40x60"),
         ([Decode(), Map(lambda x: 1 / 0)], OpError, "ZeroDivisionError"),
-        ([Decode(), Resize(8, 8), Map(lambda x: np.array(["a"]))], DataError, "arrays of numbers"),
+        ([Decode(), Resize(8, 8), Map(lambda x: np.array(["a"]))], OpError, "Map.* must return an array of numbers"),
+        ([Decode(), Resize(8, 8), Map(lambda x: None)], OpError, "array of numbers, but its function returned None"),
     ],
 )
 def test_what_cannot_be_batched_is_said_before_anything_starts(
@@ -103,6 +104,35 @@ def test_what_cannot_be_batched_is_said_before_anything_starts(
         make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
 
 
+X = np.zeros((4, 4, 3), np.uint8)
+BOXES = [np.zeros((number % 3, 4), np.float32) for number in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (
+            [(X, boxes) for boxes in BOXES],
+            r"targets must have one size .*Pad them .*: ap\.Map\(function, on=\"mask\"\)",
+        ),
+        ([(X, boxes.astype(int).tolist()) for boxes in BOXES], "targets must have one size to be batched"),
+        (
+            [(X, {"boxes": boxes}) for boxes in BOXES],
+            r'`y\.boxes` must have .*Pad them .*: ap\.On\("y\.boxes", ap\.Map\(function, on="mask"\)\)',
+        ),
+        ([(X[: number + 2], 0) for number in range(6)], r"images must have one size .* Put ap\.Resize"),
+        ([("photos/0.JPG", 0)] * 6, r"but one is 'photos/0\.JPG'\. .*Path\(path\)\.read_bytes"),
+        ([([b"one", b"other"], 0)] * 6, r"\[b'one', b'other'\]\. .*several files as a tuple"),
+        ([(X, "cat")] * 6, r"but one is 'cat'\. Number the classes"),
+    ],
+)
+def test_parts_that_cannot_be_batched_are_named_with_the_remedy_for_their_kind(
+    samples: list[Any], message: str
+) -> None:
+    with pytest.raises(AutopipeError, match=message):
+        make_plan(Workload(data=Made(len(samples), samples.__getitem__), ops=[], batch_size=2))
+
+
 class Picture:
     """It may be made an array, and is none, as images of PIL and TensorFlow."""
 
@@ -110,7 +140,6 @@ class Picture:
         return X
 
 
-X = np.zeros((4, 4, 3), np.uint8)
 DEEP = "`y` must be one part, or a tuple or a dictionary of parts"
 LARGE = r"^sample 0: `y(\.id)?` is a label, .* 2\*\*63 - 1, but got {}\. Number"
 
