@@ -32,11 +32,8 @@ def show(path: str | os.PathLike[str] | None = None) -> Answer[dict[str, schema.
     Examples:
         >>> ap.show("tuned")    # doctest: +SKIP
     """
-    if path is not None and Path(path).is_dir():
-        found = files.below(Path(path))
-    else:
-        file = files.located(path)
-        found = {file: files.read(file)}
+    file = files.located(path)
+    found = {file: files.read(file)} if path is None or not Path(path).is_dir() else files.below(Path(path))
     named = {str(file): content for file, content in found.items()}
     here, now = fingerprint.detect(), datetime.datetime.now(datetime.UTC)
     if len(found) > 1:
@@ -51,7 +48,7 @@ def show(path: str | os.PathLike[str] | None = None) -> Answer[dict[str, schema.
 
 
 def eject(
-    path: str | os.PathLike[str] | None = None,
+    path: Workload | str | os.PathLike[str] | None = None,
     *,
     to: str | None = None,
     workload: Workload | str | None = None,

@@ -306,8 +306,10 @@ def of_images(images: str, **told: Any) -> Target:
     return Target(name=images, workload=reference.images_workload(named, place), named=named)
 
 
-def artifact_of(given: str | os.PathLike[str] | None) -> Path | None:
+def artifact_of(given: Given | object = None) -> Path | None:
     """Return the artifact that is named: a JSON file, the one in a folder, or that of `tuned/`; None: it is none."""
+    if given is not None and not isinstance(given, str | os.PathLike):
+        return None
     if given is not None and os.fspath(given).endswith(".json"):
         return Path(given)
     if given is not None and not Path(given).is_dir():

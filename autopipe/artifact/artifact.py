@@ -34,7 +34,7 @@ MAX_BYTES: Final = 16 * 2**20  # a profile takes some ten kilobytes, so that any
 _RENEW: Final = "Restore it from a backup, or run `autopipe tune` again, which writes a new one."
 
 
-def located(path: str | os.PathLike[str] | None = None) -> Path:
+def located(path: object = None) -> Path:
     """Return the path of an artifact, given that or its folder; by default that of the folder `tuned`, to which
     `autopipe tune` writes, or else that of the working directory.
     """
@@ -154,6 +154,9 @@ def _no_file(file: Path) -> ArtifactError:
     below = file.parent / "tuned" / file.name  # the place to which `autopipe tune` writes it
     if below.is_file():
         return ArtifactError(f"There is no artifact `{file}`.", hint=f"Name the one in the folder below: {below}")
+    if ".py" in file.name:
+        hint = "That is a workload's name; `autopipe tune` writes its artifact, by default `tuned/autopipe.json`."
+        return ArtifactError(f"There is no artifact `{file}`.", hint=hint)
     beside = [entry.name for entry in file.parent.glob("*.json")] if file.parent.is_dir() else []
     return ArtifactError(
         f"There is no artifact `{file}`.{near(file.name, beside)}",

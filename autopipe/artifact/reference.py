@@ -236,8 +236,7 @@ def workload_of(
     if named is None:
         raise ArtifactError(
             "The artifact does not say where its workload is: it was tuned as an object that no file holds.",
-            hint="Pass the workload: ap.load(..., workload=workload), or on the command line"
-            " --workload train.py:workload",
+            hint="Pass it: in Python workload=workload, on the command line --workload train.py:workload",
         )
     pin = beside(file) if pin is None else pin
     if pin is not None:

@@ -25,6 +25,7 @@ from autopipe.measure.facts import Description, Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
@@ -40,21 +41,24 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
     A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Repeated
     samples of an epoch are counted, two epochs are compared, and random numbers that repeat are looked for, for each
-    value of each parameter. Without `samples`, 256 are compared, of a wrapped dataset all that come in 10 s. Raises
-    WorkloadError if the workload cannot be imported or run.
+    value of each parameter; autopipe's own workers make its batches, too. Without `samples`, 256 are compared, of a
+    wrapped dataset all that come in 10 s. Raises WorkloadError if the workload cannot be imported or run.
     """
     from autopipe.search import library, searching  # imports Optuna, which looking at files does not need
     from autopipe.search.feasible import candidates
     from autopipe.search.measurer import succeeded
 
     described = searching.description(runner)
-    if described.wrapped is not None:
-        configs = _of_a_wrapped_dataset(described, described.wrapped)
-    else:
-        facts = searching.facts_of(machine.detect(), described, Path.cwd())
-        facts = dataclasses.replace(facts, limits=Limits(convert=False))
+    facts = searching.facts_of(machine.detect(), described, Path.cwd())
+    few = None if described.wrapped is None else 2  # workers, each with a dataset of the user's
+    facts = dataclasses.replace(facts, limits=Limits(convert=False, workers=few))
+    if (wrapped := described.wrapped) is None:
         found = candidates(library.load(space, searching.bounds(facts)), facts)
         configs = _one_of_each_kind(list(found.values()))
+    else:
+        found = candidates(wrap.space({}, searching.bounds(facts)), facts) if wrapped.with_workers else {}
+        ours = [config for config in found.values() if config.loader.kind != wrapped.as_it_is.loader.kind]
+        configs = [*_of_a_wrapped_dataset(described, wrapped), *_one_of_each_kind(ours)]
     return succeeded(runner.verify(configs, {"samples": samples, "random": True}))
 
 

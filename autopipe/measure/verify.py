@@ -27,6 +27,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
@@ -246,7 +247,7 @@ def _random(
 
     Return the sentences about them, and the reasons why some could not be looked for.
     """
-    if not options.random:
+    if not options.random or not isinstance(config.loader, Wrapped):  # autopipe's own workers draw anew for each batch
         return None, None
     assert isinstance(workload.data, WrappedData)
     look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report)

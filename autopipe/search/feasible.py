@@ -181,7 +181,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
             dropped[_not_asked_for(name, gone)] = 0
-    worth, reasons = _worth_trying(narrowed, facts, dropped), list(dropped)
+    worth, reasons = _worth_trying(narrowed, facts, dropped), []
     for params in itertools.islice(worth.grid(), _MOST_LOOKED_AT):
         if (why := _why_not(params, facts)) is None:
             return Trimmed(asked=narrowed, space=worth, left_out=dict(dropped.most_common()))

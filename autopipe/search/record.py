@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 _MOST_SAID = 4  # of the values in which a study is of something else
+_OF_FILES = {
+    "files": "{} files there, {} here",
+    "names": "files of other names",
+    "sizes": "files of other sizes",
+    "times": "files that have been written or copied since",
+}
 
 
 class Record:
@@ -230,16 +236,18 @@ def _sides(there: str | None, here: str | None) -> str:
     apart = [key for key in one | other if one.get(key) != other.get(key)] if one and other else []
     if not apart:
         return f"{_shown(there)} there, {_shown(here)} here"
+    if apart[0] in one.keys() & other.keys() & _OF_FILES.keys():  # the digests behind it say no more
+        return _OF_FILES[apart[0]].format(one[apart[0]], other[apart[0]])
     said = [f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here" for key in apart[:_MOST_SAID]]
     more = [f"and {len(apart) - _MOST_SAID} more"] if len(apart) > _MOST_SAID else []
     return ", ".join(said + more)
 
 
-def _fields(text: str | None) -> dict[str, object]:
+def _fields(text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text or "")
-    except ValueError:
-        return {}
+    except ValueError:  # a digest of files, `files=3 names=... sizes=... times=...`
+        return dict(pair for word in (text or "").split() if len(pair := word.split("=")) == 2)
     return found if isinstance(found, dict) else {}
 
 

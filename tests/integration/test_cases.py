@@ -410,7 +410,10 @@ dataset = Large(workers=2, use_multiprocessing=True, max_queue_size=2)
 dataset = Data()
 build_model().fit(dataset, epochs=100)
 """,
-        ["was read as far as line", "build_model().fit(dataset, epochs=100)", "the same in both epochs"],
+        [
+            *("was read as far as line", "build_model().fit(dataset, epochs=100)", "the same in both epochs"),
+            *("threads(workers=2", "processes(workers=2"),  # autopipe's own workers are looked at, too
+        ],
         end="",
         name="dataset",
     ),

@@ -154,6 +154,10 @@ def test_samples_are_converted_verified_and_written_as_plain_code(
     assert ap.convert(workload, out="set", verify=True).figures.record is not None
     assert repr(ap.verify(workload, files=True)) == "verified  all 8 samples can be read and decoded"
     code = ap.eject("train.py", to="tf.data")
+    made_here = ap.Workload(
+        data=ap.ImageFolder(tmp_path / "photos"), ops=[ap.Decode(), ap.Resize(16, 16)], batch_size=2
+    )
+    assert ap.eject(made_here, to="tf.data").figures == code.figures
     compile(code.figures, "plain.py", "exec")
     assert code.save("plain.py").read_text() == code.figures
 
@@ -168,6 +172,8 @@ UNANSWERED: dict[str, Callable[[], object]] = {
     "mode": lambda: ap.measure("w.py", mode="serve"),  # type: ignore[arg-type]  # a wrong one
     "check": lambda: ap.check("nowhere.json"),
     "eject": lambda: ap.eject("nowhere.json"),
+    "eject to": lambda: ap.eject(3, to="tf.data"),  # type: ignore[arg-type]
+    "show": lambda: ap.show(3),  # type: ignore[arg-type]
     "retune": lambda: ap.retune("nowhere.json", budget="2m"),
 }
 

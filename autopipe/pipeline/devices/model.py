@@ -283,6 +283,7 @@ def build_application(name: str, size: int, classes: int) -> keras.Model:
     try:
         model = make(weights=None, input_shape=(size, size, 3), classes=classes)
     except ValueError as error:
-        raise ModelError(f"`{name}` cannot be built for images of {size} x {size}: {error}") from error
+        hint = "Choose another size, on a command line by --image-size, or another model."
+        raise ModelError(f"`{name}` cannot be built for images of {size} x {size}: {error}", hint=hint) from error
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     return model

@@ -299,7 +299,8 @@ def call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, obj
     if isinstance(config, str):
         raise PlainCodeError(
             f"`{own}` makes the batches, and autopipe does not know how",
-            hint="`autopipe eject` without --to writes its call with the arguments that a tune found best.",
+            hint="`autopipe eject` without --to writes its call with the arguments that a tune found best, unless "
+            "autopipe's own workers won.",
         )
     if not isinstance(config.loader, Wrapped):
         raise PlainCodeError(

@@ -126,11 +126,13 @@ def test_a_missing_file_is_named_with_the_near_one_or_the_one_of_a_tune(tmp_path
     files.write(artifact(), tmp_path / "autopipe.json")
     with pytest.raises(ArtifactError, match=r"Did you mean `autopipe.json`"):
         files.read(tmp_path / "autopip.json")
+    with pytest.raises(ArtifactError, match=r"train\.py:workload`\. That is a workload's name"):
+        files.read(tmp_path / "train.py:workload")
 
 
 def test_what_is_no_path_is_refused_with_what_gives_one() -> None:
     with pytest.raises(ArtifactError, match=r"must be the path of an artifact.*but got") as error:
-        files.located(profile())  # type: ignore[arg-type]  # of callers without types, who pass the object itself
+        files.located(profile())
     assert "tuned.save(" in str(error.value.hint)
 
 

@@ -189,7 +189,9 @@ def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_wh
 
 
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
-    with pytest.raises(SpaceError, match="--max-workers"):
+    with pytest.raises(
+        SpaceError, match=r"can run here: more than 0 workers: `--max-workers`; tfdata with auto workers: [^;]*\.$"
+    ):
         trim(space, dataclasses.replace(FACTS, limits=Limits(workers=0)))
 
 

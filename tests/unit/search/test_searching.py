@@ -310,6 +310,25 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
         search(Started(), **(first | change))
 
 
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ("files=4 names=b sizes=c times=d", "data: 3 files there, 4 here."),
+        ("files=3 names=b sizes=b times=d", "data: files of other names."),
+        ("files=3 names=a sizes=c times=d", "data: files of other sizes."),
+        ("files=3 names=a sizes=b times=d", "data: files that have been written or copied since."),
+        ("rows=3", "data: files '3' there, nothing here"),
+    ],
+)
+def test_a_study_of_other_files_is_refused_in_words(url: str, search: Search, now: str, said: str) -> None:
+    for digest, expected in (
+        ("files=3 names=a sizes=b times=c", contextlib.nullcontext()),
+        (now, pytest.raises(TrialError, match=f"recorded for something else: {re.escape(said)}")),
+    ):
+        with expected:
+            search(Started(), storage=url, site={"described": DESCRIBED.model_copy(update={"data_digest": digest})})
+
+
 def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
     tmp_path: Path, url: str, search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
