@@ -34,10 +34,16 @@ hypothesis.settings.register_profile("part", deadline=None, max_examples=15)
 hypothesis.settings.load_profile("part")
 
 
+# Looking for garbage takes a sixth of the tests' time: it is done seldom, and never while modules are imported.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Have later collections of garbage leave out what is imported: with the frameworks, each takes a second."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

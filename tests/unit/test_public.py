@@ -42,10 +42,10 @@ def test_type_checkers_and_python_import_the_same_names_from_the_same_modules() 
 
 
 def test_every_public_name_is_defined_where_it_is_said_to_be() -> None:
-    for name, home in autopipe._HOMES.items():
+    for home in {*autopipe._HOMES.values()}:
         tree = ast.parse(ROOT.joinpath(*home.split(".")).with_suffix(".py").read_text())
         defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        assert name in defined, home
+        assert {name for name, where in autopipe._HOMES.items() if where == home} <= defined, home
 
 
 def test_load_imports_neither_the_search_nor_a_framework() -> None:

@@ -211,7 +211,7 @@ def _find_modules_in(folder: Path) -> bool:
 def _imported_already(path: Path) -> types.ModuleType | None:
     """Return the module made from a file: the running script, or one under any name."""
     running, *others = sys.modules["__main__"], *sys.modules.copy().values()
-    alike = (module for module in others if Path(_file_of(module) or "").name == path.name)
+    alike = (module for module in others if str(_file_of(module)).endswith(path.name))
     return next((module for module in (running, *alike) if _is_of(module, path)), None)
 
 

@@ -28,6 +28,7 @@ from tests.fakes import ceilings
 def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(op_costs, "_RUNG_SECONDS", 0.02)
     monkeypatch.setattr(op_costs, "_ALONE_SECONDS", 0.1)
+    monkeypatch.setattr(op_costs, "_LADDER", (4, 16))  # more threads only take turns here
 
 
 SMALL = ap.Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
