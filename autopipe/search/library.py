@@ -76,7 +76,7 @@ def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
     """Parse a space; loaders that are `added` to the shipped space of that name report their own mistakes."""
     data, lines = _read_yaml(text, file)
     if added is not None:
-        data["parameters"] = _with_loaders(data["parameters"], added)
+        data = {**data, "parameters": _with_loaders(data["parameters"], added)}
 
     def where(path: core.Path) -> str:
         return f"{file}, line {_line(lines, path)}, `{_dotted(path)}`" if path else f"{file}, line 1"
@@ -144,6 +144,7 @@ def _text(name_or_file: str) -> tuple[str, str]:
 _Lines = dict[core.Path, int]
 
 
+@functools.lru_cache(maxsize=8)
 def _read_yaml(text: str, file: str) -> tuple[Any, _Lines]:
     try:
         _refuse_what_explodes(text, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import signal
 import sys
 import warnings
@@ -12,7 +13,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import typer
 
+from autopipe import registry
 from autopipe.cli import main
 
 
@@ -44,10 +47,20 @@ def photos(folder: Path, each: int = 4) -> Path:
     return folder
 
 
+APPLICATION = main.application
+
+
+@functools.cache
+def built(_: object) -> Callable[..., None]:
+    """Build the command for the commands that are installed, which takes as long as what many tests do with it."""
+    return typer.main.get_command(APPLICATION())
+
+
 @pytest.fixture
 def autopipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Autopipe]:
     """Run `autopipe ARGUMENTS` here, and return how it ended."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    monkeypatch.setattr(main, "application", lambda: built(registry.loaded))
 
     def run(*arguments: object) -> Ended:
         monkeypatch.setattr(sys, "argv", ["autopipe", *map(str, arguments)])

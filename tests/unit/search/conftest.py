@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import sqlalchemy
 from optuna.samplers import RandomSampler
 
 from autopipe.measure.facts import Facts
@@ -66,9 +68,15 @@ def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def url(tmp_path: Path, empty_study: Path) -> str:
-    """A storage without a study. That one is made where there is none is tested in test_record.py."""
-    return f"sqlite:///{shutil.copy(empty_study, tmp_path / 'study.db')}"
+def url(tmp_path: Path, empty_study: Path) -> Iterator[str]:
+    """A storage without a study, whose writes are not waited for. One made where none is: see test_record.py."""
+
+    def hasten(connection: sqlite3.Connection, _: object) -> None:
+        connection.executescript("PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", hasten)
+    yield f"sqlite:///{shutil.copy(empty_study, tmp_path / 'study.db')}"
+    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", hasten)
 
 
 def some(value: T | None) -> T:
