@@ -352,7 +352,10 @@ class OtherSeeds:
         self._states = random.getstate(), np.random.get_state()
         others = {id(original): other for original, other in self._substitutes()}
         for module in [each for name, each in sys.modules.items() if not name.startswith("numpy.random.")]:
-            for name, value in list(vars(module).items()) if isinstance(module, types.ModuleType) else ():
+            names = vars(module).copy() if isinstance(module, types.ModuleType) else {}
+            if others.keys().isdisjoint(map(id, names.values())):  # as of nearly all of ten thousand modules
+                continue
+            for name, value in names.items():
                 if (other := others.get(id(value))) is not None:
                     self._replaced.append((module, name, value))
                     setattr(module, name, other)

@@ -38,6 +38,7 @@ class Server(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer waits 40 ms for the acknowledgement of its header
     timeout = 60
 
     def log_message(self, format: str, *args: object) -> None:

@@ -168,8 +168,14 @@ def is_silent(web: Server) -> None:
     web.may_answer.clear()
 
 
-@pytest.mark.parametrize("fails", [breaks_off, refuses, hangs_up, is_silent])
-@pytest.mark.parametrize("random", [None, 4])
+@pytest.mark.parametrize(
+    ("fails", "random"),
+    [
+        *itertools.product([breaks_off, refuses, hangs_up], [None, 4]),
+        (is_silent, None),
+        pytest.param(is_silent, 4, marks=pytest.mark.slow),
+    ],
+)
 def test_a_server_that_fails_is_named_with_the_window_and_no_sample_is_skipped(
     web: Server, scene: str, fails: Any, random: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
