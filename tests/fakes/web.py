@@ -58,13 +58,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         if self.command == "GET":
             self.server.may_answer.wait(60)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        if self.command == "GET":
-            is_broken = path in self.server.broken
-            self.close_connection |= is_broken
-            with contextlib.suppress(ConnectionError):  # of a client that waits no longer
+        with contextlib.suppress(ConnectionError):  # of a client that waits no longer
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                is_broken = path in self.server.broken
+                self.close_connection |= is_broken
                 self.wfile.write(content[: len(content) // 2] if is_broken else content)
 
     do_HEAD = do_GET
