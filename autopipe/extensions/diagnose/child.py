@@ -414,8 +414,9 @@ class _Watch:
 
     def see_images(self, module: Any) -> None:
         """Count the images that a module decodes."""
-        from autopipe.extensions.diagnose.unpacked import Decoded
+        from autopipe.extensions.diagnose.unpacked import Decoded, Resized
 
+        Resized(self._note).look_at(module)
         self._decoded = self._decoded or Decoded()
         self._decoded.look_at(module)
         if module.__name__ == "cv2":

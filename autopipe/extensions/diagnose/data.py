@@ -195,6 +195,25 @@ def autotuned(iterator: Any) -> str | None:
 _AUTOTUNED = {"parallelism": "{0} {1} at once", "buffer_size": "{0} {1} ahead"}
 
 
+_BEGAN = time.time()
+
+
+def cached_before(data: Any) -> Iterator[str]:
+    """Say that a `cache` of tf.data reads a file that was written before this process had looked at any data, if so."""
+    for each, _ in frameworks.dataset_ops(data):
+        file: Any = getattr(each, "_filename", None)
+        name = os.fsdecode(file.numpy()) if hasattr(file, "numpy") else ""
+        with contextlib.suppress(OSError):
+            written = os.stat(f"{name}.index").st_mtime  # noqa: PTH116
+            if written < _BEGAN:
+                yield _READS_BEFORE.format(name=name, when=time.strftime("%Y-%m-%d %H:%M", time.localtime(written)))
+
+
+_READS_BEFORE = (
+    '`cache("{name}")` reads what was written on {when}. All that stands before it is not run, so that a change of it '
+    "has no effect: delete {name}.* after each."
+)
+
 # -------------------- batches that pass between processes
 
 _PIPED_SHARE, _PIPED_TIMES = 0.25, 3  # of a step, and how often one is sent

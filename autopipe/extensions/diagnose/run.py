@@ -433,6 +433,7 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tup
         )
     said += [_ZIPPED] * frameworks.zips_apart(source)
     said += [f"{epochs.LOST_CACHE}."] * frameworks.loses_cache(source)
+    said += of_data.cached_before(source)
     kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(frameworks.cached(source)))
     said += [f"{capital(each)}." for each in kinds]
     if model.run_eagerly and keras.backend.backend() != "torch":

@@ -1,6 +1,6 @@
 """What is unpacked and not used: of compressed chunks of HDF5 files and Zarr arrays, of blocks of rasters that rasterio
 reads by windows, of members of .npz files, of .npy files, of files of gzip, such as volumes (.nii.gz), and whole
-images; and samples that Grain's filters throw away.
+images; samples that Grain's filters throw away; and values that resizing makes of a mask's.
 
 The reads of the libraries' own classes, and the images that OpenCV and Pillow decode, are counted by the line of the
 user's that asks for them.
@@ -241,6 +241,48 @@ class Decoded:
             if least >= _MORE and math.floor(most) < least:
                 found.append(f"{line} {_DROPPED.format(times=each)}")
         return found
+
+
+_LOOKS, _CLASSES = 8, range(3, 33)  # images of a line that are looked at, and values of a mask of classes
+_MIXED = (
+    "resizes an image of {before} values to {after}. If it is a mask that numbers classes, interpolation makes other "
+    'classes of two: resize it by the nearest pixel (cv2.INTER_NEAREST, Image.NEAREST, method="nearest").'
+)
+
+
+class Resized:
+    """Looks at images of few values, as masks are, before and after they are resized, also in forked processes."""
+
+    def __init__(self, told: Callable[[str, str], None]) -> None:
+        """Call `told(message, line)` of a line that makes values which an image had not."""
+        self._told, self._looks = told, collections.Counter[str]()
+
+    def look_at(self, module: Any) -> None:
+        """Look at what this module resizes: OpenCV, or Pillow."""
+        owner = module if module.__name__ == "cv2" else module.Image
+        resize = owner.resize
+
+        @functools.wraps(resize)
+        def looked_at(image: Any, *arguments: Any, **named: Any) -> Any:
+            resized, frame = resize(image, *arguments, **named), users_frame(sys._getframe(1))
+            if frame is not None and self._looks[line := line_of(frame)] < _LOOKS:
+                self._looks[line] += 1
+                before, after = _values_of(image), _values_of(resized)
+                if len(before) in _CLASSES and not after <= before:
+                    self._looks[line] = _LOOKS
+                    self._told(f"{line} {_MIXED.format(before=len(before), after=len(after))}", line)
+            return resized
+
+        owner.resize = looked_at
+
+
+def _values_of(image: Any) -> set[int]:
+    """Return the values of an image of one channel of bytes; none of another."""
+    if getattr(image, "mode", "L") != "L":
+        return set()
+    pixels = np.asarray(image)
+    is_one = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (1,))
+    return set(np.flatnonzero(np.bincount(pixels.ravel(), minlength=256)).tolist()) if is_one else set()
 
 
 _FILTERED, _TELLING = 0.2, 64  # of the samples, from which on a filter is told of, and the fewest that tell

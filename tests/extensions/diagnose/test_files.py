@@ -155,6 +155,17 @@ def test_batches_that_wait_in_much_memory_are_told_of(shape: tuple[int, ...], co
     assert [len(each) for each in told] == [is_told] * 2
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_cache_in_a_file_of_an_earlier_run_is_told_of(
+    before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pytest.importorskip("tensorflow").data.Dataset.range(4).cache(str(tmp_path / "train")).batch(2)
+    assert list(of_data.cached_before(data)) == []  # nothing is written yet
+    assert len(list(data)) == 2
+    monkeypatch.setattr(of_data, "_BEGAN", of_data._BEGAN + 3600 * before)
+    assert [f"delete {tmp_path}/train.*" in said for said in of_data.cached_before(data)] == [True] * before
+
+
 def test_a_file_that_is_gone_is_left_out(photos: list[str]) -> None:
     Path(photos[1]).unlink()
     seen = of_data.image_files(types.SimpleNamespace(files=[*photos, None, 7]))

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import cv2
 import h5py
 import numpy as np
+import PIL.Image
 import pytest
 import zarr
 
-from autopipe.extensions.diagnose.unpacked import Decoded, Filtered, Unpacked
+from autopipe.extensions.diagnose.unpacked import Decoded, Filtered, Resized, Unpacked
 
 COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
 
@@ -184,6 +185,29 @@ def test_images_that_are_decoded_and_not_trained_on_are_counted(
         cv2.imdecode(png, cv2.IMREAD_COLOR)
     said = decoded.dropped(400 - 8, 4)  # two batches are ahead
     assert [" images for each sample" in words for words in said] == [True] * told_of
+
+
+@pytest.mark.parametrize("module", [cv2, PIL.Image])
+@pytest.mark.parametrize(
+    ("classes", "by_nearest", "said"),
+    [(5, False, ["resizes an image of 5 values to "]), (5, True, []), (2, False, []), (200, False, [])],
+)
+def test_masks_that_are_resized_with_interpolation_are_told_of(
+    module: Any, classes: int, by_nearest: bool, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = cv2 if module is cv2 else module.Image
+    monkeypatch.setattr(owner, "resize", owner.resize)  # it is given back
+    told = list[str]()
+    Resized(lambda message, line: told.append(message)).look_at(module)
+    mask = np.random.default_rng(0).integers(0, classes, (40, 40), np.uint8) * np.uint8(255 // classes)
+    for _ in range(3):
+        if module is cv2:
+            cv2.resize(mask, (9, 9), interpolation=cv2.INTER_NEAREST if by_nearest else cv2.INTER_LINEAR)
+            cv2.resize(np.dstack([mask] * 3), (9, 9))  # a photograph
+        else:
+            PIL.Image.fromarray(mask).resize((9, 9), 0 if by_nearest else None)
+            PIL.Image.new("RGB", (9, 9)).resize((3, 3))
+    assert [each in message for each, message in zip(said, told, strict=True)] == [True] * len(said)
 
 
 def volume_slice(path: Path, number: int) -> Any:
