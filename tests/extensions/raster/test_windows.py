@@ -80,6 +80,7 @@ def test_every_layout_of_a_tiff_gives_the_pixels_of_the_scene(
         **options,
     )
     assert_pixels(Windows(path, size=(24, 31)))
+    assert_pixels(Windows(path, size=24, bands=(5, 1, 2)), (5, 1, 2))
 
 
 def assert_pixels(data: Windows, bands: tuple[int, ...] = (1, 2, 3, 4, 5, 6)) -> None:
@@ -144,48 +145,12 @@ def test_a_zarr_array_of_either_version_gives_the_pixels_of_the_scene(version: A
     assert_pixels(Windows(tmp_path / "a.zarr", size=24, bands=(6, 2)), (6, 2))
 
 
-def test_overviews_and_smaller_images_behind_the_first_are_left_alone(tmp_path: Path) -> None:
-    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
-        options = {"tile": (16, 16), "compression": "zlib", "photometric": "minisblack", "planarconfig": "contig"}
-        file.write(SCENE, **options)
-        file.write(SCENE[::2, ::2], subfiletype=1, **options)
-    assert_pixels(Windows(tmp_path / "a.tif", size=24))
-
-
 def test_the_bytes_of_a_sample_are_those_of_a_window_also_at_random_positions(tmp_path: Path) -> None:
     image, mask = tiled(tmp_path / "a.tif"), saved(tmp_path / "mask.npy", SCENE[:, :, 0].astype(np.uint8))
     for random in (None, 5):
         data = Windows(image, mask, size=(10, 20), random=random, bands=(1, 4))
         assert source.mean_bytes(data) == 10 * 20 * (2 * 2 + 1)
     assert source.mean_bytes(Windows([image, saved(tmp_path / "b.npy", SCENE[:30])], size=(30, None))) == 30 * 90 * 12
-
-
-def test_bands_are_taken_by_number_in_the_order_wanted(tmp_path: Path) -> None:
-    for path in (
-        saved(tmp_path / "a.npy"),
-        tiled(tmp_path / "a.tif"),
-        tiff(tmp_path / "b.tif", planarconfig="separate"),
-    ):
-        assert_pixels(Windows(path, size=24, bands=(5, 1, 2)), (5, 1, 2))
-
-
-def test_only_the_tiles_that_a_window_needs_are_read_and_each_once_while_it_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = Windows(tiled(tmp_path / "a.tif", compression="zlib"), size=(32, 16), stride=(32, 8))
-    tiles: list[tuple[int, ...]] = []
-    whole = rasters._Tiff.unpacked
-
-    def noted(self: Any, *place: int) -> Any:
-        tiles.append(place)
-        return whole(self, *place)
-
-    monkeypatch.setattr(rasters._Tiff, "unpacked", noted)
-    data.read(0)
-    assert tiles == [(0, 0, 0)]
-    data.read(1)
-    data.read(0)
-    assert tiles == [(0, 0, 0), (0, 1, 0)]
 
 
 def test_what_is_kept_has_its_bound_and_what_was_used_last_stays() -> None:

@@ -115,7 +115,10 @@ def source(tmp_path: Path) -> Iterator[Forking]:
         os.kill(int(made.child.read_text()), signal.SIGKILL)
 
 
-def test_a_dead_worker_with_a_living_child_is_replaced(source: Forking, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dead_worker_with_a_living_child_is_replaced(
+    source: Forking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_LOOK_SECONDS", 0.05)
     recipe = Recipe(source=source, fixed_spec=SPEC, spec=SPEC)
     slot = Slot(1, RowLayout(SPEC, 4))
     worker = WorkerProcess(Nursery(recipe, None))
