@@ -346,15 +346,7 @@ def made_at_once(case: Case, x: Any, y: Any) -> bool:
 
 
 @pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
-@each_case
-def test_a_batch_of_arrays_that_is_made_at_once_has_the_bits_of_its_samples(case: Case) -> None:
-    for x, y in () if case.op.mixes else samples_of(case):
-        if not isinstance(x, bytes):
-            made_at_once(case, x, y)
-
-
-@pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
-def test_batches_of_what_arrays_are_augmented_by_are_made_at_once() -> None:
+def test_batches_of_what_arrays_are_augmented_by_are_made_at_once_with_the_bits_of_their_samples() -> None:
     found = {
         type(case.op).__name__
         for case in CASES
