@@ -23,6 +23,7 @@ _FEW_SECONDS = 2.0
 LINES_SHARE = 0.4  # of the look, in which lines are watched: before the steps that count
 WARM_UP_STEPS = 2  # the first step compiles, and from the second on the queues' initial content is used up
 
+_FEW_SHAPES = 3
 _RISES = 0.1  # of the time: if waiting grows by more, the figures are called early
 
 
@@ -209,10 +210,12 @@ def rows_of(batch: Any) -> int:
 def steady(steps: Sequence[Step]) -> Sequence[Step]:
     """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty.
 
-    The first of an epoch, which waits until its data are opened, is left out: that is a part of the epoch.
+    The first of an epoch, which waits until its data are opened, is left out: that is a part of the epoch. So are those
+    of a few new shapes, as of a last, smaller batch, which is compiled for once.
     """
     rest = steps[WARM_UP_STEPS:]
-    rest = [step for step in rest if not step.is_first] or rest
+    few = sum(step.is_new for step in rest) <= _FEW_SHAPES
+    rest = [step for step in rest if not step.is_first and not (few and step.is_new)] or rest
     total = sum(step.seconds for step in rest)
     passed, begin = 0.0, 0
     while begin < len(rest) - 1 and passed + rest[begin].seconds <= total / 2:

@@ -195,7 +195,7 @@ def held(dataset: Any, is_one: Callable[[Any], bool]) -> list[str]:
     return found
 
 
-_NOT_ASKED = ("numpy", "builtins", "tensorflow", "keras")
+_NOT_ASKED = ("albumentations", "builtins", "keras", "numpy", "tensorflow")  # the first seeds itself in workers
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
 _DEEP = 2  # attributes of attributes of attributes

@@ -179,6 +179,7 @@ def test_what_lies_between_epochs_is_a_part_of_them(clock: Clock) -> None:
         ("JAX", 2, Verdict.COMPILING),
         (None, 1, Verdict.MODEL),
         ("JAX", 99, Verdict.MODEL),
+        ("JAX", 15, Verdict.MODEL),  # a last, smaller batch, once
     ],
 )
 def test_steps_that_compile_for_new_shapes_are_not_called_the_model(
