@@ -145,12 +145,15 @@ workload = Workload(data=Made(8, lambda index: ([0.0, 1.0], 0.0)), ops=[], batch
 """
 
 
+IS_FIRST = "import os, sys\n\nif 'keras' in sys.modules:\n    os.abort()\n"  # as torchvision does behind TensorFlow
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("forks", [False, True])
+@pytest.mark.parametrize(("forks", "above"), [(False, ""), (True, ""), (True, IS_FIRST)])
 def test_a_script_chooses_the_backend_of_its_trials_as_it_does_that_of_its_training(
-    tmp_path: Path, forks: bool
+    tmp_path: Path, forks: bool, above: str
 ) -> None:
-    (tmp_path / "chooses.py").write_text(CHOOSES)
+    (tmp_path / "chooses.py").write_text(above + CHOOSES)
     other = (("KERAS_BACKEND", "tensorflow"),)
     asked = Launch(workload="chooses.py:workload", directory=tmp_path, environment=other)
     with ForkServer() as server:

@@ -219,6 +219,10 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_forked(self) -> bool:
+        return isinstance(self._process, Forked)
+
     def folder_for_sets(self) -> str | None:
         """Return the folder for converted samples of a trial, on the disk that the launch names; None if it names none.
         Raises OSError if there can be no such folder.

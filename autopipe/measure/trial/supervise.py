@@ -362,10 +362,13 @@ class TrialRunner:
             self.close()
             self.begin()
         assert self._child is not None  # it has begun
-        self._tenure.settings = settings
+        self._tenure.settings, forked = settings, self._child.is_forked
         answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
         self._loading = False
-        if isinstance(answer, protocol.Ready) and answer.too_late and self.launch.server is not None:
+        late = isinstance(answer, protocol.Ready) and answer.too_late
+        # By what the server had imported before, perhaps: torchvision's LLVM aborts behind TensorFlow's.
+        crashed = forked and isinstance(answer, TrialFailure) and answer.kind is FailureKind.CRASHED
+        if (late or crashed) and self.launch.server is not None:
             self.launch.server.close()  # from now on, processes are started
             self.close()
             return self._prepare(settings)
