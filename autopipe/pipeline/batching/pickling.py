@@ -179,6 +179,18 @@ def open_files(dataset: Any) -> list[str]:
     return held(dataset, is_open)
 
 
+def moved_files(dataset: Any) -> list[str]:
+    """Return those of them of which threads would move the position: not of libraries that let one thread read at a
+    time, wherever it reads, nor what is only written.
+    """
+
+    def is_moved(file: Any) -> bool:
+        is_locked = type(file).__module__.partition(".")[0] in _LOCKED
+        return file.readable() if isinstance(file, io.IOBase) else not is_locked
+
+    return [path for path in open_files(dataset) if is_moved(operator.attrgetter(path)(dataset))]
+
+
 def generators(dataset: Any) -> list[str]:
     """Return the attributes of a user's dataset that are generators of random numbers, or hold one."""
     return held(dataset, lambda value: isinstance(value, _GENERATORS))
@@ -198,6 +210,7 @@ def held(dataset: Any, is_one: Callable[[Any], bool]) -> list[str]:
 _NOT_ASKED = ("albumentations", "builtins", "keras", "numpy", "tensorflow")  # the first seeds itself in workers
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
+_LOCKED = ("h5py", "lmdb", "zipfile")
 _DEEP = 2  # attributes of attributes of attributes
 
 
