@@ -15,6 +15,7 @@ from typing import Any, Self
 from autopipe.errors import WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.pipeline import wrap
+from autopipe.pipeline.batching import torch_batches
 from autopipe.pipeline.batching.datasets import Packed, has_batches, has_index, rebuilt
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader, end
@@ -62,11 +63,9 @@ class Live:
 
     def __init__(self, dataset: Any, steps: int | None, *, threads: bool, seed: int) -> None:
         torch = sys.modules.get("torch")  # imported already, if the dataset is one of its own
-        self._of_torch = torch is not None and isinstance(dataset, torch.utils.data.DataLoader)
+        self._of_torch = torch_batches.is_loader(dataset)
         if self._of_torch:
-            from autopipe.pipeline.batching.torch_batches import TorchBatches
-
-            dataset = TorchBatches(dataset)
+            dataset = torch_batches.TorchBatches(dataset)
         elif torch is not None and isinstance(dataset, torch.utils.data.Dataset):
             raise WorkloadError(
                 f"`ap.live` takes batches, but `dataset[i]` of a torch Dataset is a sample: {shortened(dataset)}.",
@@ -116,7 +115,7 @@ class Live:
 
     def __iter__(self) -> Iterator[Any]:
         if self._of_torch:
-            self._dataset.draw()
+            self._dataset.on_epoch_begin()
         batches = self._open().batches(self._epoch, last=True)
         self._epoch += 1
         try:

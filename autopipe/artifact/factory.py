@@ -165,7 +165,8 @@ class Tuned:
 
         live.able(trainer, self.workload, self.config, self._keep)
         trainer.tune = tune
-        measured_on, trains_on, asked = self.profile.hardware.keras_backend, keras_backend(), self.profile.request
+        measured_on, asked = self.profile.hardware.keras_backend, self.profile.request
+        trains_on = getattr(self.workload.model, "backend", None) or keras_backend()  # a step may have one of its own
         match = self.choice.match  # made when the artifact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):

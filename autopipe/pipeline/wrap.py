@@ -36,15 +36,17 @@ from autopipe.errors import (
 )
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching import pickling
+from autopipe.pipeline.batching import pickling, torch_batches
 from autopipe.pipeline.batching.datasets import (
     Feeder,
     batch_at,
+    begins_anew,
     copied,
     counts_on,
     feeder,
     first_batch,
     has_batches,
+    in_containers,
     like_one_image,
     parts_of,
     race_of_workers,
@@ -86,19 +88,19 @@ def wrap(  # noqa: PLR0913  the entry point
 
     Args:
         dataset: a `keras.utils.PyDataset`, or another object of which `dataset[i]` is a batch for each number below
-            `len(dataset)`. Or a function that returns one, or other batches: a `tf.data.Dataset`, a generator, a Grain
-            dataset, or another iterable, such as a torch `DataLoader`, whose workers must not be forked
-            (`multiprocessing_context="forkserver"`). Batches are x, (x, y) or (x, y, sample_weight); for a model of
-            several inputs or targets, x and y are tuples or dictionaries of arrays. The function is called with a value
-            for each of `parameters`; its own defaults are the baseline of the tuning. Its batches may depend on them in
-            speed only.
+            `len(dataset)`; a `tf.data.Dataset`, a torch `DataLoader`, a Grain dataset, or another object whose batches
+            `for` reads again and again. Or a function that returns one, or a generator. Batches are x, (x, y) or
+            (x, y, sample_weight); for a model of several inputs or targets, x and y are tuples or dictionaries of
+            arrays. The function is called with a value for each of `parameters`; its own defaults are the baseline of
+            the tuning. Its batches may depend on them in speed only.
         model: a function without arguments that returns a compiled `keras.Model`, or such a model.
         step: a function of a batch in place of the model, for a loop of one's own; see the example.
         parameters: the values to try for each parameter of the function: numbers, texts or truth values. Without any,
             those of a `PyDataset` are Keras's own: `workers`, `use_multiprocessing` and `max_queue_size`. If
-            `dataset[i]` is a batch, threads and processes of autopipe are tried as well. Beside them, what can be set
-            around the dataset is tuned: whether the process keeps freed memory, OpenCV's threads, the options of a
-            `tf.data.Dataset`, and batches put on the device ahead; `{"tf_threads": [4, 8]}` names such values.
+            `dataset[i]` is a batch, or a `DataLoader` has samples with an index, threads and processes of autopipe are
+            tried as well. Beside them, what can be set around the dataset is tuned: whether the process keeps freed
+            memory, OpenCV's threads, the options of a `tf.data.Dataset`, and batches put on the device ahead;
+            `{"tf_threads": [4, 8]}` names such values.
         steps: batches of an epoch, if the dataset has no length, or another one. An epoch then goes on after the one
             before, as in Keras's `fit(dataset, steps_per_epoch=...)`: in a PyDataset without a length by the numbers of
             its batches. If the length is unknown, the batches are counted once if that takes less than 20 s.
@@ -139,12 +141,11 @@ def wrap(  # noqa: PLR0913  the entry point
             f"`step` must be a function of a batch, in place of `model`, but got {got}.",
             hint="Such as `def train_step(batch): x, y = batch; ...`, and ap.wrap(dataset, step=train_step).",
         )
-    is_itself = not callable(dataset) and has_batches(dataset)
+    is_itself = not callable(dataset) and (has_batches(dataset) or begins_anew(dataset))
     if not callable(dataset) and not is_itself:
         hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(
-            f"`dataset` must have an index, dataset[i], or be a function that returns a dataset, but got "
-            f"{shortened(dataset)}.",
+            f"`dataset` must be batches to read again and again, or a function of such, but got {shortened(dataset)}.",
             hint=f"{hint} {_ONE_READER}" if isinstance(dataset, types.GeneratorType) else hint,
         )
     function = Itself(dataset) if is_itself else dataset
@@ -215,6 +216,12 @@ class Step:
     function: Callable[[Any], Any]
     outline: Any
 
+    @property
+    def backend(self) -> str | None:
+        """The backend of Keras that runs what the function computes: "torch", if it gets tensors of torch."""
+        in_containers((packages := set[str]()).add, self.outline)
+        return "torch" if packages == {"torch"} else None
+
     def __repr__(self) -> str:
         return f"Step({_name(self.function)})"
 
@@ -234,7 +241,7 @@ class Itself:
         self.__name__ = type(dataset).__name__
 
     def __call__(self) -> Any:
-        return copied(self.dataset) if self._copies else self.dataset
+        return copied(self.dataset) if self._copies and has_batches(self.dataset) else self.dataset
 
 
 _ONE_READER: Final = (
@@ -367,7 +374,7 @@ class WrappedData:
         If all must be `whole`, a last one that is short is left out.
         """
         return Indexed(
-            dataset,
+            torch_batches.of_batches(dataset),
             self.like,
             steps=self.steps - (whole and self._last < self.batch_size),
             seed=self.seed,
@@ -389,7 +396,7 @@ class WrappedData:
     def why_unpicklable(self) -> str | None:
         """Return the reason why the dataset cannot be sent to another process, if so."""
         try:
-            pickling.apart(self.make(self.defaults).dataset)
+            pickling.apart(torch_batches.of_batches(self.make(self.defaults).dataset))
         except LoaderError as error:
             return error.message
         return None
@@ -534,7 +541,7 @@ def _is_opencv_used() -> bool:
 def _others_work(dataset: Any, steps: int) -> bool:
     """Return True if other threads than this one work on a batch: those of BLAS, say."""
     own, all_of_them = time.thread_time(), time.process_time()
-    batch_at(dataset, 0, steps)
+    batch_at(torch_batches.of_batches(dataset), 0, steps)
     own, all_of_them = time.thread_time() - own, time.process_time() - all_of_them
     return all_of_them - own > _OTHERS_SHARE * all_of_them
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
+import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import LoaderError
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from tests.fakes.commands import autopipe, succeeded
+from tests.fakes.commands import autopipe, in_shell, succeeded
 from tests.fakes.reports import Told
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
@@ -49,13 +52,34 @@ def test_a_data_loader_gives_its_batches_as_they_are_epoch_after_epoch(num_worke
     np.testing.assert_array_equal(np.concatenate([X, X]), np.concatenate(trained))
 
 
-def test_workers_that_would_be_forked_after_a_framework_has_run_are_refused() -> None:
+def test_workers_that_would_be_forked_after_a_framework_has_run_are_refused_and_others_make_its_batches() -> None:
     import jax
 
     jax.devices()  # starts it
     data = TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    workload = wrap.wrap(DataLoader(data, batch_size=4, num_workers=1))
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
     with pytest.raises(LoaderError, match=r"DataLoader with num_workers=1 forks, .*after \w+ has run"):
-        wrap.wrap(lambda: DataLoader(data, batch_size=4, num_workers=1), model=None)
+        assembly.build_loader(workload, as_it_is)
+    with assembly.build_loader(workload, as_it_is.model_copy(update={"loader": ap.Threads(workers=2)})) as loader:
+        np.testing.assert_array_equal(X, np.concatenate([x for x, _ in loader.batches(0)]))
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("loader", [ap.Threads(workers=2), ap.Processes(workers=2)], ids=lambda each: each.kind)
+def test_workers_of_ours_make_the_batches_that_a_data_loader_would_have_made(
+    loader: Any, batch_size: int | None
+) -> None:
+    data = TensorDataset(torch.from_numpy(X.reshape(5, 2, 2)), torch.from_numpy(Y.reshape(5, 2)))
+    own = DataLoader(data, batch_size=batch_size, shuffle=True)
+    torch.manual_seed(3)
+    wanted = [[y.tolist() for _, y in own] for _ in range(3)]
+    torch.manual_seed(3)
+    workload = wrap.wrap(own)
+    with assembly.build_loader(workload, PipelineConfig(loader=loader, finish="host", device_prefetch=0)) as made:
+        assert [[y.tolist() for _, y in made.batches(epoch)] for epoch in range(3)] == wanted
+    assert wanted[0] != wanted[1]
 
 
 def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
@@ -81,6 +105,12 @@ class Stream(IterableDataset[Any]):
         return iter(zip(torch.arange(64)[parts[0] :: parts[1]], torch.arange(64)[parts[0] :: parts[1]], strict=True))
 
 
+@pytest.mark.parametrize("named", [{"worker_init_fn": print}, {"dataset": Stream(by_worker=False)}])
+def test_batches_that_only_its_own_workers_can_make_stay_with_them(named: dict[str, Any]) -> None:
+    loader = DataLoader(**{"dataset": TensorDataset(torch.from_numpy(X)), "batch_size": 4, **named})
+    assert "no index" in str(Threads.against(wrap.wrap(loader, steps=2).data))
+
+
 def looked_at(dataset: Any, **named: Any) -> Verification:
     context = named.pop("context", "forkserver")
     loader = functools.partial(DataLoader, dataset, 4, num_workers=2, multiprocessing_context=context, **named)
@@ -91,6 +121,7 @@ def looked_at(dataset: Any, **named: Any) -> Verification:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore:.*has no length")  # if counting takes more than a second
 @pytest.mark.parametrize("by_worker", [True, False])
 def test_an_iterable_that_each_worker_reads_whole_is_a_fault(*, by_worker: bool) -> None:
     found = looked_at(Stream(by_worker=by_worker))
@@ -147,11 +178,13 @@ def test_a_loop_whose_workers_begin_anew_is_told_so(tmp_path: Path) -> None:
 
 
 TRAIN = """
-import numpy as np, keras, torch
+import numpy as np, torch
 from torch.utils.data import DataLoader, TensorDataset
 import autopipe as ap
 
 def build_model():
+    import keras
+
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(10, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy")
     return model
@@ -161,6 +194,9 @@ def make_dataset(num_workers=0):
     return DataLoader(data, batch_size=4, num_workers=num_workers)
 
 workload = ap.wrap(make_dataset, model=build_model, parameters={"num_workers": [0]})
+data = ap.Arrays(np.zeros((64, 2), "float32"), np.zeros(64))
+arrays = ap.Workload(data=data, ops=[], batch_size=4, model=build_model)
+looped = ap.wrap(make_dataset(num_workers=1), step=lambda batch: batch[0].sum())
 if __name__ == "__main__":
     build_model().fit(make_dataset(), epochs=1000, verbose=0)
 """
@@ -197,6 +233,15 @@ def test_a_wrapped_data_loader_is_measured(backend: str, script: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
 def test_a_training_is_measured_on_torch_in_any_mode(mode: str, script: Path) -> None:
-    line = ("measure", "train.py:workload", "--mode", mode, "--time", "0.5s", "--json")
+    line = ("measure", "train.py:arrays", "--mode", mode, "--time", "0.5s", "--json")
     (row,) = json.loads(succeeded(autopipe(*line, cwd=script.parent, backend="torch")).stdout)
     assert row["model"]["value"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_steps_of_torch_run_beside_no_other_framework(script: Path) -> None:
+    line = "-m autopipe measure train.py:looped --json --time 0.5s"
+    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} {line}", script.parent)
+    (row,) = json.loads(succeeded(done).stdout)
+    assert row["together"]["value"] > 0  # its workers are forked

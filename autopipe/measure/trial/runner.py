@@ -39,6 +39,7 @@ from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Phase, TrialFailu
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.measure.trial.child import kill_others
 from autopipe.measure.trial.protocol import Channel
+from autopipe.pipeline.wrap import Step
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
@@ -138,6 +139,7 @@ class _Server:
             sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
             frameworks.after_import("tensorflow", _cache_apart)
             workload = _workload(request.workload)
+            _leave_other_frameworks_out(workload, forked=self._forked)
             if self._forked and _of_frameworks() != before:
                 return protocol.Ready(too_late=True)
             make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)  # imports Keras
@@ -148,6 +150,16 @@ class _Server:
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
         return protocol.Ready()
+
+
+def _leave_other_frameworks_out(workload: Workload, *, forked: bool) -> None:
+    """Run on torch what steps of torch read alone: its workers, which are forked, may hang beside another framework.
+
+    A process that was `forked` has imported Keras for the workload, and cannot tell whether that does.
+    """
+    others = {"keras", "tensorflow", "jax"} & sys.modules.keys()
+    if isinstance(workload.model, Step) and workload.model.backend is not None and (forked or not others):
+        os.environ.setdefault("KERAS_BACKEND", workload.model.backend)
 
 
 def _of_frameworks() -> dict[str, str]:
@@ -310,6 +322,14 @@ def _told(text: str) -> str:
     return re.sub(r"\s*\[Op:.*\]$", "", "\n".join(lines)) or text
 
 
+_OF_WORKLOAD = {
+    Phase.START: FailureKind.IMPORT,
+    Phase.IMPORT: FailureKind.IMPORT,
+    Phase.BUILD: FailureKind.BUILD,
+    Phase.WARM_UP: FailureKind.BUILD,
+}
+
+
 def kind_of(error: BaseException, phase: Phase) -> FailureKind:
     """Return the kind of failure for an exception in `phase`."""
     if _is_out_of_memory(error):
@@ -319,7 +339,7 @@ def kind_of(error: BaseException, phase: Phase) -> FailureKind:
             return FailureKind.UNSUPPORTED
         case errors.WorkerDiedError():
             return FailureKind.CRASHED
-        case errors.LoaderError():
+        case errors.LoaderError() if phase not in _OF_WORKLOAD:
             return FailureKind.UNSUPPORTED if phase is Phase.OPEN else FailureKind.CRASHED
         case errors.ModelError():
             return FailureKind.BUILD
@@ -327,11 +347,8 @@ def kind_of(error: BaseException, phase: Phase) -> FailureKind:
             return FailureKind.BAD_DATA
     if _hint_of_outputs(error) is not None:  # an error that shows at the first batch with such a label
         return FailureKind.BUILD
-    match phase:
-        case Phase.START | Phase.IMPORT:
-            return FailureKind.IMPORT
-        case Phase.BUILD | Phase.WARM_UP:
-            return FailureKind.BUILD
+    if phase in _OF_WORKLOAD:
+        return _OF_WORKLOAD[phase]
     return FailureKind.BAD_DATA if isinstance(error, errors.WorkloadError) else FailureKind.CRASHED
 
 

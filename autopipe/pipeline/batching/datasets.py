@@ -27,7 +27,7 @@ import numpy as np
 from autopipe import errors, frameworks
 from autopipe.errors import DataError, WorkloadError, shortened, told
 from autopipe.hardware import machine
-from autopipe.pipeline.batching import stream
+from autopipe.pipeline.batching import stream, torch_batches
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
 
@@ -148,6 +148,11 @@ def counts_on(dataset: Any) -> bool:
 def has_batches(dataset: Any) -> bool:
     """Return True if `dataset[i]` is a batch of an object that is no function."""
     return has_index(dataset) or counts_on(dataset)
+
+
+def begins_anew(dataset: Any) -> bool:
+    """Return True for an object of which each `for` reads all batches."""
+    return isinstance(dataset, Iterable) and not isinstance(dataset, (*_NO_DATASETS, Iterator))
 
 
 class Packed:
@@ -314,7 +319,8 @@ class _Iterable(Feeder):
     """Any iterable of batches."""
 
     def __init__(self, dataset: Any, again: Callable[[], Any], steps: int | None) -> None:
-        stream.require_safe_workers(dataset)
+        if not torch_batches.has_batches(dataset):  # which others can make
+            stream.require_safe_workers(dataset)
         self._again = again
         try:
             count = len(dataset)  # not all have one
@@ -324,7 +330,7 @@ class _Iterable(Feeder):
         super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
         self.dataset = dataset
         self.by_index = (
-            has_index(dataset)
+            (has_index(dataset) or torch_batches.has_batches(dataset))
             and not takes_next(dataset)
             and (not self.goes_on or (steps is not None and counts_on(dataset)))
         )
@@ -343,7 +349,7 @@ class _Iterable(Feeder):
         stream.require_safe_workers(dataset)
         if not isinstance(dataset, Iterator):
             self.dataset = dataset
-        has_end = self.by_index and self.length is not None
+        has_end = self.by_index and self.length is not None and has_index(dataset)
         return map(self._own, map(dataset.__getitem__, range(self.length or 0)) if has_end else dataset)
 
     def _own(self, element: Any) -> tuple[Any, ...]:
@@ -366,7 +372,7 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any],
         return _Tensors(dataset, steps)
     if keras is not None and isinstance(dataset, keras.utils.PyDataset):
         return _Sequence(dataset, steps, shuffle=shuffle)
-    if has_index(dataset) or (isinstance(dataset, Iterable) and not isinstance(dataset, _NO_DATASETS)):
+    if has_index(dataset) or begins_anew(dataset) or isinstance(dataset, Iterator):
         return _Iterable(dataset, again, steps)
     raise WorkloadError(
         f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or "
@@ -527,7 +533,8 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
     if dataset.by_index:
         length = 2 if dataset.length is None else dataset.length
         at = [number for number in dict.fromkeys((0, 1, length - 1)) if 0 <= number < length]
-        given = [batch_at(dataset.dataset, number, length) for number in at]
+        source = torch_batches.of_batches(dataset.dataset)
+        given = [batch_at(source, number, length) for number in at]
     else:
         with contextlib.closing(dataset.epoch("arrays")) as batches:
             # What an endless PyDataset gives, its batches tell, and of them the first two, as to Keras.

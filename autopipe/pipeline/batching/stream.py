@@ -62,7 +62,7 @@ def require_safe_workers(dataset: Any) -> None:
         _require_nothing_running(
             f"A torch DataLoader with num_workers={dataset.num_workers}",
             'Make it with multiprocessing_context="forkserver", whose workers begin anew (a script then trains under '
-            '`if __name__ == "__main__":`), or with num_workers=0.',
+            '`if __name__ == "__main__":`), or with num_workers=0. A training of torch alone: set KERAS_BACKEND=torch.',
         )
 
 

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from autopipe.errors import DataWarning, WorkloadError
+
+
+def is_loader(dataset: Any) -> bool:
+    """Return True for a torch `DataLoader`."""
+    data = sys.modules.get("torch.utils.data")  # imported already, if the dataset is one of its own
+    return data is not None and isinstance(dataset, data.DataLoader)
+
+
+def has_batches(dataset: Any) -> bool:
+    """Return True for a `DataLoader` of which others can make any batch as its own workers would."""
+    return is_loader(dataset) and _has_index(dataset) and dataset.worker_init_fn is None
+
+
+def of_batches(dataset: Any) -> Any:
+    """Return the batches of such a `DataLoader` by their index, drawn once by random numbers that come again; any other
+    dataset as it is.
+    """
+    if not has_batches(dataset):
+        return dataset
+    import torch
+
+    generators = [torch.default_generator, *([] if dataset.generator is None else [dataset.generator])]
+    states = [each.get_state() for each in generators]
+    batches = TorchBatches(dataset)
+    batches.on_epoch_begin()
+    for generator, state in zip(generators, states, strict=True):
+        generator.set_state(state)
+    return batches
+
+
+def _has_index(loader: Any) -> bool:
+    return hasattr(loader.dataset, "__len__") and (loader.batch_sampler is not None or loader.batch_size is None)
 
 
 class TorchBatches:
@@ -17,7 +50,7 @@ class TorchBatches:
 
         Raises WorkloadError if its samples have no index.
         """
-        if not hasattr(loader.dataset, "__len__") or (loader.batch_sampler is None and loader.batch_size is not None):
+        if not _has_index(loader):
             raise WorkloadError(
                 f"`ap.live` asks for batches by their index, but the samples of this DataLoader, an object of "
                 f"{type(loader.dataset).__name__}, have none.",
@@ -33,7 +66,7 @@ class TorchBatches:
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_loader": None}
 
-    def draw(self) -> None:
+    def on_epoch_begin(self) -> None:
         """Draw the indices of another epoch, with the random numbers that the loader itself would take."""
         import torch
 

@@ -26,6 +26,7 @@ import pydantic
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
+from autopipe.pipeline.batching import stream
 from autopipe.pipeline.batching.datasets import Feeder, flat, forks
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
@@ -108,6 +109,7 @@ class Wrapped(LoaderConfig):
             self.begin(feeder)  # whose part in the environment passes to the processes
             source = data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True)
             return _forked(job, source, processes.library_variables(self.library_threads))
+        stream.require_safe_workers(feeder.dataset)
         return _WrappedLoader(job, data, self, feeder)
 
     def begin(self, feeder: Feeder) -> None:

@@ -11,7 +11,9 @@ import sys
 import threading
 import types
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -346,7 +348,8 @@ def test_a_wrapped_dataset_cannot_be_converted() -> None:
         (lambda calls: tf.data.Dataset.from_tensors(({"a": {"b": X}}, Y)), "must give batches"),
         (lambda calls: iter([([X, X], Y)]), "must give batches"),
         (lambda calls: count_up().take(5).filter(lambda x, y: False), "must give batches"),
-        (tf.data.Dataset.range(3), r"`dataset` must have an index, dataset\[i\], or be a function.*pass the function"),
+        (iter([(X, Y)]), "must be batches to read again and again, or a function of such.*pass the function"),
+        (tf.data.Dataset.range(3).batch(3), "has no parameter `calls`"),
     ],
 )
 def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
@@ -680,6 +683,27 @@ def test_what_would_fork_after_a_framework_has_run_is_refused(
     with pytest.raises(LoaderError, match=said) as error:
         _wrapped(make, steps=3)
     assert instead in str(error.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("opens", "workers", "against"),
+    [
+        (lambda path: path.open("rb"), 1, "threads would share `Items.file`, and move the position in it"),
+        (lambda path: path.open("rb"), 2, None),  # threads of Keras share it as it is
+        (lambda path: path.open("ab"), 1, None),
+        (lambda path: (path.open("rb"), threading.Lock()), 1, None),
+        (lambda path: zipfile.ZipFile(path, "w"), 1, None),  # which lets one read at a time
+    ],
+)
+def test_threads_are_not_tried_where_they_would_move_the_position_in_a_file_of_all(
+    tmp_path: Path, opens: Any, workers: int, against: str | None
+) -> None:
+    (tmp_path / "a").touch()
+    dataset, opened = Items(3, rows, workers=workers), opens(tmp_path / "a")
+    dataset.file, dataset.lock = opened if isinstance(opened, tuple) else (opened, None)
+    with dataset.file:
+        said = ap.Threads.against(wrap.wrap(lambda: dataset).data)
+    assert said == against or (said is not None and against is not None and said.startswith(against))
 
 
 def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers() -> None:
