@@ -143,7 +143,7 @@ def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path
             stream.write(text.encode())
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # the rest names the temporary file
-        hint = "Name a folder that exists and may be written to."
+        hint = "Name a folder that exists, has room and may be written to."
         if file.is_dir():
             hint = f"Name a file in this folder: {file / usual}"
         raise ArtifactError(f"`{file}` cannot be written: {why}.", hint=hint) from error

@@ -234,7 +234,7 @@ class ImagesOptions:
 
         images = self.images
         if workload is not None and images is not None:
-            raise WorkloadError(f"A workload is named, or `--images`, but got both: {workload} and {images}.")
+            raise WorkloadError(f"Name a workload or `--images`, not both, but got {workload} and {images}.")
         if workload is not None and (is_url(workload) or request.is_folder_of_images(workload)):
             workload, images = None, workload
         given = {name: getattr(self, name) for name in ("model", "image_size", "batch_size")}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import pydantic
 
-from autopipe.errors import AutopipeError, ConfigError, LoaderError
+from autopipe.errors import AutopipeError, ConfigError, LoaderError, shortened
 from autopipe.pipeline.config import ModelSetup
 from autopipe.values import Value
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step
@@ -207,10 +207,8 @@ class Loader(abc.ABC):
         """
         try:
             loaded = LoaderState.model_validate(state)
-        except pydantic.ValidationError as error:
-            raise ConfigError(
-                f"The loader state cannot be read: {error.errors()[0]['msg']}, but got {state!r}."
-            ) from None
+        except pydantic.ValidationError:
+            raise ConfigError(f"A state must be what `state_dict()` returned, but got {shortened(state)}.") from None
         if loaded.identity != self.identity:
             raise ConfigError(
                 "The loader state belongs to another workload or shard: "

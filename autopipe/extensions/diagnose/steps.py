@@ -16,7 +16,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.hardware.processes import Usage
 from autopipe.measure import randomness
 from autopipe.measure.stats import median
-from autopipe.values import Value
+from autopipe.values import Value, count_text
 
 _FEWEST_STEPS = 4
 _FEW_SECONDS = 2.0
@@ -236,7 +236,8 @@ def compiling(seen: Sequence[Step], framework: str | None) -> float:
 def doubts(seen: Sequence[Step]) -> Iterator[str]:
     """Yield what makes the figures of the steps that count doubtful."""
     if sum(step.seconds for step in seen) < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
-        yield f"Only {len(seen)} steps were timed: train for longer to be surer."
+        timed = f"{count_text(len(seen), 'step')} {'was' if len(seen) == 1 else 'were'}"
+        yield f"Only {timed} timed: train for longer to be surer."
     if waits_more_and_more(seen):
         yield "Steps waited more and more: a queue was running empty. Look for longer."
 

@@ -23,7 +23,7 @@ from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources
 from autopipe.measure.rows import Row
 from autopipe.reports import tables, terminal, wording
-from autopipe.values import Estimate, Value, capital
+from autopipe.values import Estimate, Value, capital, count_text
 from autopipe.workload.ops.progressive import Progressive
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
@@ -279,7 +279,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ("resources", wording.resources(watched.resources, watched.cores) or "not known"),
         (
             "watched",
-            f"{watched.steps} steps, {wording.seconds(watched.seconds)}; the first of all took "
+            f"{count_text(watched.steps, 'step')}, {wording.seconds(watched.seconds)}; the first of all took "
             f"{wording.seconds(watched.first_step_seconds)}",
         ),
         ("data", (watched.data or "not seen") + (f" ({watched.backend})" if watched.backend else "")),

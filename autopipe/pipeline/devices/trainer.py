@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import numbers
 import operator
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self
@@ -367,10 +368,14 @@ class Trainer:
             self._check_last(data, steps)
             models.check_inputs(self.model, data)
             return data
-        if isinstance(data, Workload):  # Keras would print all of it without an explanation
+        if isinstance(data, Workload | str | bytes | os.PathLike | int | float):  # Keras says it after an epoch
+            is_whole = isinstance(data, Workload)
             raise ModelError(
-                "A trainer takes samples, a loader or data that Keras takes, but got a whole Workload.",
-                hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload.",
+                "A trainer takes samples, a loader or data that Keras takes, but got "
+                f"{'a whole Workload' if is_whole else shortened(data)}.",
+                hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload."
+                if is_whole
+                else 'Pass samples, such as ap.ImageFolder("photos/validation").',
             )
         if not isinstance(data, Source):
             return None

@@ -176,7 +176,7 @@ def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> No
     [
         (["train.py:worklaod"], "Did you mean `workload`?"),
         ([], "A workload must be given"),
-        (["train.py:workload", "--images", "photos"], "got both: train.py:workload and photos"),
+        (["train.py:workload", "--images", "photos"], "`--images`, not both, but got train.py:workload and photos"),
         (["unread.py:workload"], "NameError"),
     ],
     ids=str,

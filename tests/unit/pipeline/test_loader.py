@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -68,13 +69,21 @@ def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
     [
         ({"identity": "four"}, "another workload"),
         ({"batch": 3}, "has 3 batches"),
-        ({"batch": -1}, "cannot be read"),
-        ({"extra": 1}, "cannot be read"),
+        ({"batch": -1}, r"must be what `state_dict\(\)` returned, but got .*'batch': -1"),
+        ({"extra": 1}, r"must be what `state_dict\(\)` returned, but got"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Three().load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "three", **changes})
+
+
+@pytest.mark.parametrize("other", [3, None, "model.keras", {}])
+def test_what_is_no_state_is_refused_with_what_gives_one(other: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"must be what `state_dict\(\)` returned, but got {re.escape(repr(other))}\."
+    ):
+        Three().load_state_dict(other)
 
 
 class Watchful(Three):

@@ -290,6 +290,13 @@ def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> N
         trainer.evaluate(unread())
     with pytest.raises(ModelError, match=r"but got a whole Workload\. Pass its samples, `workload\.data`"):
         trainer.fit(validation=ap.Workload(data=unread(), ops=[], batch_size=4), verbose=0)
+    for data, said in (("photos/val", "'photos/val'"), (Path("photos"), r"PosixPath\('photos'\)"), (3, "3")):
+        message = rf"data that Keras takes, but got {said}\. Pass samples, such as"
+        with pytest.raises(ModelError, match=message):
+            trainer.fit(validation=data, verbose=0)
+        with pytest.raises(ModelError, match=message):
+            trainer.evaluate(data)
+    assert trainer.state_dict()["batch"] == 0  # nothing was trained
 
 
 def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
