@@ -402,6 +402,26 @@ def one_by_one(iterator: Any) -> str | None:
     return said if any(is_costly(node, float(node.processing_time)) for node in alone) else None
 
 
+def one_for_each(iterator: Any, batch_size: int) -> str | None:
+    """Say that a `map` of a running iterator of tf.data does so little for each element that the calls are what takes
+    the time; None if none does.
+    """
+    nodes = nodes_of(iterator)
+    whole = sum(float(node.processing_time) for node in nodes.values())
+    batches = min((node.num_elements for node in nodes.values()), default=0)
+    for node in nodes.values():
+        calls = node.num_elements * (batch_size if "AndBatch" in node.name else 1)
+        took = float(node.processing_time)
+        is_called = "Map" in node.name and calls > 2 * max(batches, _FEWEST)
+        if is_called and took >= _MADE_SHARE * whole and took / calls < _MADE_NANOSECONDS / 2:
+            return (
+                f"`map` takes {took / calls / 1000:.0f} us for each element, most of which is the call. If its "
+                "function takes whole batches as well, as arithmetic does, `.batch(...)` before `.map(...)` calls it "
+                "once for each"
+            )
+    return None
+
+
 def _thrown_away(dataset: Any) -> str | None:
     """Read a dataset for some seconds, and say what it throws away."""
     until, iterator = time.monotonic() + _READ_SECONDS, iter(dataset)

@@ -228,6 +228,7 @@ _OWN: Final = str(Path(__file__).resolve().parents[1])
 _READERS: Final = (  # read data for Keras, and call the user's code
     "/keras/src/trainers/data_adapters/",
     "/tensorflow/python/data/",
+    "/tensorflow/python/distribute/input_lib.py",  # waits for what tf.data makes
     "/tensorflow/python/ops/script_ops.py",  # numpy_function, py_function, from_generator
     "/torch/utils/data/",
     "-packages/grain/",

@@ -343,7 +343,7 @@ class Onlooker(keras.callbacks.Callback):
                 *self._samples.said(),
                 *self._samples.misfits(self._seen),
                 *resources.warnings,
-                *_warnings(seen, self._seen, source, reader),
+                *_warnings(seen, self._seen, source, reader, waits=waits),
                 *of_data.held_ahead(of_data.ahead_of(source), self._batch),
                 *(of_data.listed(source) if waits else ()),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
@@ -421,9 +421,12 @@ _ZIPPED = (
 )
 
 
-def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any) -> tuple[str, ...]:
+def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
     said = [*doubts(seen), *dropped(asked_of(source), seen), *of_data.shared(source)]
-    found = [] if reader is None else [epochs.thrown_away(reader), epochs.one_by_one(reader)]
+    found: list[str | None] = []
+    if reader is not None:
+        calls = epochs.one_for_each(reader, max(step.images for step in seen)) if waits else None
+        found = [epochs.thrown_away(reader), epochs.one_by_one(reader), calls]
     said += [f"{each}." for each in found if each is not None]
     if frameworks.splits_anew(source):
         said.append(

@@ -8,6 +8,7 @@ import io
 import itertools
 import random
 import re
+import types
 import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
@@ -603,6 +604,26 @@ def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Ca
         return epochs.one_by_one(iterator) is not None
 
     assert is_told() if said else False in (is_told() for _ in range(5))  # a machine may stand still
+
+
+@pytest.mark.parametrize(
+    ("name", "elements", "microseconds", "said"),
+    [
+        ("MapAndBatch", 3, 33, True),
+        ("ParallelMapV2", 384, 33, True),
+        ("ParallelMapV2", 3, 33, False),
+        ("Map", 384, 500, False),
+    ],
+    ids=["and batch", "before it", "behind it", "costly"],
+)
+def test_a_map_of_many_small_elements_is_told_to_take_batches(
+    name: str, elements: int, microseconds: int, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {"Root": (3, 9_000), name: (elements, 384_000 * microseconds), "Shuffle": (9_000, 20_000_000)}
+    nodes = [types.SimpleNamespace(name=name, num_elements=n, processing_time=t) for name, (n, t) in times.items()]
+    monkeypatch.setattr(epochs, "nodes_of", lambda _: dict(enumerate(nodes)))
+    told = epochs.one_for_each(None, 128)
+    assert (f"takes {microseconds} us for each element" in str(told)) == said
 
 
 @pytest.mark.slow
