@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import Params, PipelineConfig, to_config
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 
@@ -16,6 +16,14 @@ COSTS = (
     OpCost(name="batching", part="fresh", seconds_per_image=0.10e-3),
     OpCost(name="Rescale", part="finish", seconds_per_image=0.05e-3),
 )
+OPS = (
+    OpCost(name="read", part="fixed", seconds_per_image=0.0001, native=True),
+    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004, native=True),
+    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002, native=True),
+    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003, native=True),
+    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001, native=True),
+)
+"""The same with Resize, all by the native library."""
 THREADS = PipelineConfig(loader=Threads(workers=2))
 
 
@@ -26,6 +34,9 @@ def reads(*rates: float, latency: float | None = None, cpu: float = 0.0001, **ot
     return ReadCosts(rungs=rungs, **found)
 
 
+SLOW_READS = reads(*(count / 0.0201 for count in (1, 4, 16, 64)))
+
+
 def ceiling(model: float = 8400.0, model_core_seconds: float = 0.0, **other: Any) -> Ceiling:
     values: dict[str, Any] = {"op_costs": COSTS, "cores": 2.0} | other
     return Ceiling(
@@ -33,3 +44,8 @@ def ceiling(model: float = 8400.0, model_core_seconds: float = 0.0, **other: Any
         model_core_seconds_per_image=model_core_seconds,
         **values,
     )
+
+
+def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
+    params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
+    return to_config(params)

@@ -9,18 +9,10 @@ import pytest
 
 from autopipe.extensions.whatif.prediction import model_rate, predict, transfer_seconds
 from autopipe.measure.facts import Ceiling, OpCost
-from autopipe.pipeline.config import Params, PipelineConfig, to_config
-from tests.fakes.ceilings import ceiling, reads
+from autopipe.pipeline.config import PipelineConfig, to_config
+from tests.fakes.ceilings import OPS, SLOW_READS, ceiling, config, reads
 
-OPS = (
-    OpCost(name="read", part="fixed", seconds_per_image=0.0001, native=True),
-    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004, native=True),
-    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002, native=True),
-    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003, native=True),
-    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001, native=True),
-)
 WAITS = (OPS[0].model_copy(update={"native": False, "wait_seconds_per_image": 0.02}), *OPS[1:])
-SLOW_READS = reads(*(count / 0.0201 for count in (1, 4, 16, 64)))
 
 
 def known(**other: Any) -> Ceiling:
@@ -30,11 +22,6 @@ def known(**other: Any) -> Ceiling:
 
 def waiting(**other: Any) -> Ceiling:
     return known(**{"op_costs": WAITS, "reads": SLOW_READS, "model": 1000.0, **other})
-
-
-def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
-    params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
-    return to_config(params)
 
 
 def test_devices_that_were_not_measured_are_taken_to_scale() -> None:

@@ -14,13 +14,13 @@ from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.costs import Bounds, Kind, bounds
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.session import cut_sizes
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
-from tests.fakes.ceilings import THREADS, ceiling, reads
+from tests.fakes.ceilings import OPS, SLOW_READS, THREADS, ceiling, config, reads
 from tests.fakes.facts import facts
 from tests.fakes.surface import Surface
 
@@ -60,27 +60,14 @@ def test_reads_have_a_latency_and_those_that_stop_gaining_a_bandwidth() -> None:
     assert few.bound_images_per_second(128) == 6400.0
 
 
-OPS = (
-    OpCost(name="read", part="fixed", seconds_per_image=0.0001, native=True),
-    OpCost(name="Decode", part="fixed", seconds_per_image=0.0004, native=True),
-    OpCost(name="Resize", part="fixed", seconds_per_image=0.0002, native=True),
-    OpCost(name="RandomFlip", part="fresh", seconds_per_image=0.00003, native=True),
-    OpCost(name="Rescale", part="finish", seconds_per_image=0.0001, native=True),
-)
 COSTS = ceiling(
     op_costs=OPS,
     compact_bytes=150_528,
     finished_bytes=602_112,
     cores=2,
 )
-SLOW_READS = reads(*(count / 0.0201 for count in (1, 4, 16, 64)))
 READ = OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02)
 WAITING = COSTS.model_copy(update={"op_costs": (READ, *OPS[1:]), "reads": SLOW_READS})
-
-
-def config(workers: int = 2, queue_size: int = 8, **rest: str | float) -> PipelineConfig:
-    params: Params = {"loader": "threads", "threads.workers": workers, "threads.queue_size": queue_size, **rest}
-    return to_config(params)
 
 
 def test_costs_are_gathered_from_the_ceiling() -> None:
