@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import inspect
 import itertools
 import re
@@ -527,10 +528,9 @@ def used(dataset: Any) -> dict[str, Any]:
     """
     found, pending = dict[str, Any](), [getattr(type(dataset), name, None) for name in ("__getitem__", "__iter__")]
     for each in pending:
-        function: Any = inspect.unwrap(each) if callable(each) else each
-        code = getattr(function, "__code__", None)
-        if code is not None and is_users(code.co_filename):
-            for name in set(code_names(code)) - found.keys():
+        function: Any = inspect.unwrap(each) if isinstance(each, (types.FunctionType, _CACHE)) else None
+        if isinstance(function, types.FunctionType) and is_users(function.__code__.co_filename):
+            for name in set(code_names(function.__code__)) - found.keys():
                 found[name] = getattr(type(dataset), name, function.__globals__.get(name))
                 pending.append(found[name])
     return found
@@ -546,7 +546,10 @@ def code_names(code: types.CodeType) -> Iterator[str]:
 
 def remembering(dataset: Any) -> list[str]:
     """Return the functions that make a dataset's samples and whose results `functools.lru_cache` keeps."""
-    return [name for name, each in used(dataset).items() if hasattr(each, "cache_info")]
+    return [name for name, each in used(dataset).items() if isinstance(each, _CACHE)]
+
+
+_CACHE: Final = type(functools.lru_cache(len))
 
 
 def copies(seen: int, distinct: int, workers: int) -> str | None:
