@@ -108,7 +108,7 @@ def counted(parts: str) -> str:
 def resources(used: Resources, cores: float | None = None) -> str:
     """Format the used resources, as far as they are known; of `cores`, or in percent of one core."""
     parts = []
-    if used.cpu_percent is not None:
+    if used.cpu_percent is not None and (cores is None or used.cpu_percent <= 105 * cores):  # else ticks of a moment
         percent = f"CPU {used.cpu_percent:.0f} % (one core is 100)"
         parts.append(percent if cores is None else f"{used.cpu_percent / 100:.1f} of {cores:g} cores")
     if used.peak_rss_bytes is not None:

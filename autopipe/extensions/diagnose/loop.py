@@ -36,6 +36,7 @@ from autopipe.extensions.diagnose.steps import (
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
+from autopipe.values import count_text
 
 if TYPE_CHECKING:  # imported when there is something to tell
     from autopipe.extensions.diagnose.watched import Watched
@@ -239,7 +240,9 @@ def _tell(loop: Loop, owner: int) -> None:
     if (found := loop.ended()) is not None:
         watched.show(found)
     else:
-        terminal.Console().print(f"ap.watch: a loop of {len(loop.clock.steps)} steps is too short to be timed.")
+        terminal.Console().print(
+            f"ap.watch: a loop of {count_text(len(loop.clock.steps), 'step')} is too short to be timed."
+        )
 
 
 def _place() -> str:

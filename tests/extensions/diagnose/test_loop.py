@@ -61,6 +61,9 @@ def test_a_loop_that_ends_first_is_told_at_its_end(capsys: pytest.CaptureFixture
     for _ in ap.watch(BATCHES[:2]):
         pass
     assert "a loop of 2 steps is too short" in capsys.readouterr().out
+    for _ in ap.watch(BATCHES[:1]):
+        pass
+    assert "a loop of 1 step is too short" in capsys.readouterr().out
     for _ in ap.watch([]):
         pass
     assert capsys.readouterr().out == ""

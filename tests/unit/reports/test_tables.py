@@ -224,6 +224,7 @@ def test_what_was_used_is_said_as_far_as_it_is_known() -> None:
     gpu = "GPU 40 % (idlest 30 %, busiest 50 %)"
     assert wording.resources(used) == f"CPU 150 % (one core is 100), {gpu}"
     assert wording.resources(used, cores=2.0) == f"1.5 of 2 cores, {gpu}"
+    assert wording.resources(used, cores=1.0) == gpu  # more than there are: the kernel's clock is too coarse for it
     assert wording.resources(Resources()) == ""
 
 
