@@ -182,8 +182,8 @@ class Samples:
         elif all(one == other and len(one) > 1 for one, other in ys):
             yield (
                 f"Each of {1 + len(pairs)} validations had the y of the one before, and none of its x: random changes, "
-                "such as augmentation, are made to the validation, too. Make its data without them, so that its "
-                "figures tell of the model alone."
+                "such as augmentation, are made to the validation, too, unless it drew other samples. Make its data "
+                "without them, so that its figures tell of the model alone."
             )
 
     def copies(self, workers: int) -> Iterator[str]:
