@@ -236,11 +236,7 @@ def require_same(record: SetRecord, conversion: Conversion, storage: str, folder
         )
     if record.source_digest != conversion.source_digest:
         changed = data_source.difference(record.source_digest, conversion.source_digest)
-        raise _stale(
-            folder,
-            f"was made from other data ({changed} differ): {record.source_digest!r}, "
-            f"but the data are now {conversion.source_digest!r}",
-        )
+        raise _stale(folder, f"was made from other data ({changed} differ)")
     if record.samples != len(conversion):
         raise _stale(folder, f"holds {record.samples} samples, not {len(conversion)}")
 
