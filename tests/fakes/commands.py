@@ -49,15 +49,17 @@ def succeeded(done: Done) -> Done:
 
 
 def children() -> list[psutil.Process]:
-    """The processes below this one but for Python's resource tracker.
+    """The processes below this one but for two of Python's own, which begin once and end with this one.
 
-    It begins with the first memory that any test shares by `multiprocessing`, and ends with this process.
+    The resource tracker begins with the first memory that a test shares by `multiprocessing`, and the fork server with
+    the first nursery that `tests.fakes.nurseries` forks.
     """
-    tracker = "from multiprocessing.resource_tracker"
+    tracker, server = ("from multiprocessing." + name for name in ("resource_tracker", "forkserver"))
     found = list[psutil.Process]()
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if tracker not in " ".join(process.cmdline()):
+            line = " ".join(process.cmdline())
+            if tracker not in line and not (server in line and process.ppid() == os.getpid()):
                 found.append(process)
     return found
 
