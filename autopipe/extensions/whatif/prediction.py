@@ -174,10 +174,13 @@ def read(artifact: Path) -> Measured:
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
     found = profile.result
     if found.ceiling is None or not found.ceiling.op_costs:
+        loaders = (each.config.get("loader") for each in found.baselines)
+        is_wrapped = any(isinstance(loader, dict) and loader.get("kind") == "wrapped" for loader in loaders)
         raise ArtifactError(
             f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
-            hint="The ops of a wrapped dataset cannot be told apart; those of other workloads are measured by: "
-            + again.autopipe("retune", artifact),
+            hint="The ops of a wrapped dataset cannot be told apart: only a workload of ops can be predicted."
+            if is_wrapped
+            else f"They are measured by: {again.autopipe('retune', artifact)}",
         )
     winner = pick.config_of(profile)
     ours = [

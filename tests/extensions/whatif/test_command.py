@@ -16,7 +16,7 @@ from autopipe.measure import fingerprint
 from autopipe.search.result import DeviceCount
 from autopipe.values import Estimate
 from tests.extensions.whatif.test_prediction import ceiling
-from tests.fakes.profiles import about, artifact, config, profile, trial
+from tests.fakes.profiles import about, artifact, baseline, config, profile, trial
 from tests.unit.cli.conftest import Autopipe
 
 
@@ -61,6 +61,11 @@ def test_a_profile_without_costs_is_refused_with_what_to_do(autopipe: Autopipe, 
     error = autopipe("whatif", str(old)).refused()
     assert "does not keep" in error
     assert again.autopipe("retune", old) in error
+    as_it_is = baseline("the dataset as it is", 500.0, loader={"kind": "wrapped"})
+    wrapped = files.write(artifact(profile(hardware=fingerprint.detect(), baselines=(as_it_is,))), tmp_path / "w.json")
+    error = autopipe("whatif", str(wrapped)).refused()
+    assert "ops of a wrapped dataset cannot be told apart" in error
+    assert "retune" not in error  # which would not help
 
 
 @pytest.mark.parametrize(
