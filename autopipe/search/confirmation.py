@@ -161,10 +161,11 @@ def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: 
 
 def _is_told_apart(blocks: Blocks, pooled: Pooled, won: str, key: str, far: float) -> bool:
     gain = pairs(blocks, pooled, won, key)
-    if gain is None or gain.few:
+    if gain is None or gain.few or gain.low is None or gain.high is None:
         return False
     ahead, spread = pooled.ahead(won, key)
-    return (gain.decided and abs(ahead) > far * spread) or as_good(pooled, won, key)
+    of_pairs = math.log(gain.high / gain.low) / (2.0 * student_t_95(gain.pairs - 1))  # one may vary more than all do
+    return (gain.decided and abs(ahead) > far * max(spread, of_pairs)) or as_good(pooled, won, key)
 
 
 def _winner(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:

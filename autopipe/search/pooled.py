@@ -3,7 +3,7 @@
 Rates are taken as logarithms (a factor is a factor, at any level). Each measurement has its own variance, so that a
 steady one counts for more than a shaky one, and several of one configuration for more than one. The machine adds two
 errors: one to each measurement (noise), and one to all of a block together (drift), which differences within a block
-are free of. Their sizes are those of the largest restricted likelihood on a short grid, and levels follow by
+are free of. Their sizes are those of the largest restricted likelihood on a grid, and levels follow by
 generalised least squares (Montgomery, Design and Analysis of Experiments, ch. 4, on randomised blocks; Patterson and
 Thompson, Biometrika 58, 1971, on the likelihood). Configurations do not speak for each other.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ Array = NDArray[np.floating[Any]]
 
 _NOISES: Final = (0.003, 0.006, 0.01, 0.017, 0.03, 0.055, 0.1, 0.17, 0.3)
 _DRIFTS: Final = (0.003, 0.01, 0.03, 0.1, 0.3)
+_FINER: Final = (1.35, 1.15)  # steps from the best of these, and from the best of those
 
 
 class Reading(NamedTuple):
@@ -83,9 +84,11 @@ class Pooled:
         if len(self.keys) == len(self._blocks):
             return USUAL_NOISE, 0.0
         in_blocks = bool((self._together.sum(axis=0) > 1).any())  # else the two cannot be separated
-        return max(
-            itertools.product(_NOISES, _DRIFTS if in_blocks else (0.0,)), key=lambda each: self._fitted(*each)[2]
-        )
+        grid: Iterable[tuple[float, float]] = itertools.product(_NOISES, _DRIFTS if in_blocks else (0.0,))
+        for finer in _FINER:
+            noise, drift = max(grid, key=lambda each: self._fitted(*each)[2])
+            grid = [(noise * one, drift * other) for one, other in itertools.product((1 / finer, 1, finer), repeat=2)]
+        return max(grid, key=lambda each: self._fitted(*each)[2])
 
     def _fitted(self, noise: float, drift: float) -> tuple[Array, Array, float]:
         """Return the level of each configuration, their covariances, and the restricted log-likelihood."""
