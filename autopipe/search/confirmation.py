@@ -333,7 +333,8 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     later = _later_seconds(session, running, fewest - done - 1)  # a proof comes before what else may be as good
     if done < fewest and _has_time(session, more, later):
         running = more
-    return running if done < most and _has_time(session, running) else []
+    ended = max(map(len, blocks.values())) >= most  # of the rival, too, beside which others have led before
+    return [] if ended or not _has_time(session, running) else running
 
 
 def _done(entered: Sequence[Point], blocks: Blocks, pooled: Pooled) -> int:

@@ -252,6 +252,13 @@ def test_two_blocks_prove_nothing_and_say_so(space: Space) -> None:
     )
 
 
+@pytest.mark.parametrize("seed", [4, 25, 26, 30])
+def test_a_confirmation_run_ends_after_the_most_rounds_also_where_the_leader_changes(space: Space, seed: int) -> None:
+    tied = Surface(model_rate=600.0, seed=seed, noise=0.8)
+    ended = run(space, tied, budget_seconds=None, trials=20, blocks=(3, 6))
+    assert {row.block for row in ended.rows if row.block is not None} <= {*range(6)}
+
+
 def test_in_no_time_at_all_one_baseline_and_one_other_are_compared_and_the_time_it_takes_is_told(space: Space) -> None:
     told: list[Event] = []
     ended = run(space, loader_bound(quirks=1), told=told, budget_seconds=1.0)
