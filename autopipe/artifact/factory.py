@@ -28,6 +28,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
+from autopipe.pipeline.wrap import Step
 from autopipe.search.result import Baseline, Learnt, Winner
 from autopipe.values import rate_text, span_text
 from autopipe.workload.mode import Mode
@@ -166,7 +167,8 @@ class Tuned:
         live.able(trainer, self.workload, self.config, self._keep)
         trainer.tune = tune
         measured_on, asked = self.profile.hardware.keras_backend, self.profile.request
-        trains_on = getattr(self.workload.model, "backend", None) or keras_backend()  # a step may have one of its own
+        step = self.workload.model if isinstance(self.workload.model, Step) else None
+        trains_on = keras_backend() if step is None or step.backend is None else step.backend
         match = self.choice.match  # made when the artifact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
