@@ -40,13 +40,13 @@ from autopipe.pipeline.batching import pickling, torch_batches
 from autopipe.pipeline.batching.datasets import (
     Feeder,
     batch_at,
-    begins_anew,
     copied,
     counts_on,
     feeder,
     first_batch,
     has_batches,
     in_containers,
+    is_read_again,
     like_one_image,
     parts_of,
     race_of_workers,
@@ -141,7 +141,7 @@ def wrap(  # noqa: PLR0913  the entry point
             f"`step` must be a function of a batch, in place of `model`, but got {got}.",
             hint="Such as `def train_step(batch): x, y = batch; ...`, and ap.wrap(dataset, step=train_step).",
         )
-    is_itself = not callable(dataset) and (has_batches(dataset) or begins_anew(dataset))
+    is_itself = not callable(dataset) and (has_batches(dataset) or is_read_again(dataset))
     if not callable(dataset) and not is_itself:
         hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(

@@ -150,7 +150,7 @@ def has_batches(dataset: Any) -> bool:
     return has_index(dataset) or counts_on(dataset)
 
 
-def begins_anew(dataset: Any) -> bool:
+def is_read_again(dataset: Any) -> bool:
     """Return True for an object of which each `for` reads all batches."""
     return isinstance(dataset, Iterable) and not isinstance(dataset, (*_NO_DATASETS, Iterator))
 
@@ -319,7 +319,7 @@ class _Iterable(Feeder):
     """Any iterable of batches."""
 
     def __init__(self, dataset: Any, again: Callable[[], Any], steps: int | None) -> None:
-        if not torch_batches.has_batches(dataset):  # which others can make
+        if not torch_batches.fits_workers(dataset):  # which others can make
             stream.require_safe_workers(dataset)
         self._again = again
         try:
@@ -330,7 +330,7 @@ class _Iterable(Feeder):
         super().__init__(length, goes_on=length is None or steps not in (None, length), is_endless=count >= _ENDLESS)
         self.dataset = dataset
         self.by_index = (
-            (has_index(dataset) or torch_batches.has_batches(dataset))
+            (has_index(dataset) or torch_batches.fits_workers(dataset))
             and not takes_next(dataset)
             and (not self.goes_on or (steps is not None and counts_on(dataset)))
         )
@@ -372,7 +372,7 @@ def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any],
         return _Tensors(dataset, steps)
     if keras is not None and isinstance(dataset, keras.utils.PyDataset):
         return _Sequence(dataset, steps, shuffle=shuffle)
-    if has_index(dataset) or begins_anew(dataset) or isinstance(dataset, Iterator):
+    if has_index(dataset) or is_read_again(dataset) or isinstance(dataset, Iterator):
         return _Iterable(dataset, again, steps)
     raise WorkloadError(
         f"`{call}` must return batches: a tf.data.Dataset, a keras.utils.PyDataset, a generator, a Grain dataset or "

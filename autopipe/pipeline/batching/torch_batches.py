@@ -16,8 +16,8 @@ def is_loader(dataset: Any) -> bool:
     return data is not None and isinstance(dataset, data.DataLoader)
 
 
-def has_batches(dataset: Any) -> bool:
-    """Return True for a `DataLoader` of which others can make any batch as its own workers would."""
+def fits_workers(dataset: Any) -> bool:
+    """Return True for a `DataLoader` whose batches other workers can make as its own would."""
     return is_loader(dataset) and _has_index(dataset) and dataset.worker_init_fn is None
 
 
@@ -25,7 +25,7 @@ def of_batches(dataset: Any) -> Any:
     """Return the batches of such a `DataLoader` by their index, drawn once by random numbers that come again; any other
     dataset as it is.
     """
-    if not has_batches(dataset):
+    if not fits_workers(dataset):
         return dataset
     import torch
 
