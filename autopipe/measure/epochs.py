@@ -523,8 +523,8 @@ def _sizes(dataset: Any) -> dict[str, int]:
 
 
 def used(dataset: Any) -> dict[str, Any]:
-    """Return what the methods that make a dataset's samples name, and what that names: attributes of its class, globals
-    of the user's files, and None for names of other things.
+    """Return by its name what the code of a dataset's `__getitem__` and `__iter__` uses, also in functions that it
+    calls: attributes of the class, and globals of the user's files. Other names have None.
     """
     found, pending = dict[str, Any](), [getattr(type(dataset), name, None) for name in ("__getitem__", "__iter__")]
     for each in pending:

@@ -60,11 +60,8 @@ def shared(data: Any) -> Iterator[str]:
     anew = by_keras or not of_loader(data, "persistent_workers", True)
     if kept := [f"`{each}`" for each in epochs.remembering(source)]:
         instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
-        yield (
-            _EACH_KEEPS.format(", ".join(kept))
-            + f", and loses it as the epoch ends. {instead}." * anew
-            + "." * (not anew)
-        )
+        lost = f", and loses it as the epoch ends. {instead}" if anew else ""
+        yield f"{_EACH_KEEPS.format(', '.join(kept))}{lost}."
 
 
 _SAME_NUMBERS = (
@@ -158,7 +155,7 @@ def begins_anew(
 
 
 def time_hook(data: Any, took: list[float]) -> Callable[[], None]:
-    """Note the seconds that each call of a dataset's own `on_epoch_end` takes. Return what ends that."""
+    """Append the seconds of each call of a dataset's own `on_epoch_end` to `took`. Return a function that ends this."""
     kind: Any = type(data)
     if not epochs.hook(data):
         return lambda: None

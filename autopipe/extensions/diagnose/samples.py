@@ -38,11 +38,8 @@ class Samples:
         self._batches = 0  # of the epoch that goes on
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
         self._readable, self._drawn = True, drawn
-        self._noted, self._looked_at, self._odd = (
-            0.0,
-            0,
-            0,
-        )  # seconds, samples, and those with values that are no numbers
+        self._noted = 0.0  # seconds
+        self._looked_at, self._odd = 0, 0  # samples, and those of them with values that are no numbers
         self._ranges: dict[int, tuple[float, float, bool]] = {}  # of x and y: least, largest, and whether all are whole
 
     def epoch_began(self) -> None:

@@ -120,7 +120,7 @@ class ForkServer:
         return Forked(self, pid, copies)
 
     def ended(self, pid: int) -> int | None:
-        """Return how a process that it forked has ended; None: it runs."""
+        """Return the exit status of a process that the server forked, negative for a signal; None while it runs."""
         try:
             with processes.uninterrupted():  # as above
                 return _LOST if self._channel is None else process.ended(self._channel, pid)

@@ -194,7 +194,7 @@ class Nursery:
                 raise self._failure() from None
 
     def ended(self, pid: int) -> int | None:
-        """Return how a worker has ended, as the function of this name. None: it runs."""
+        """Return the exit status of a worker, negative for a signal; None while it runs."""
         with self._lock:
             try:
                 return ended(self._channel, pid)
