@@ -1,7 +1,8 @@
 """What all measurements of a search tell together: the rate of each configuration, and the machine's noise.
 
-Rates are taken as logarithms (a factor is a factor, at any level). Each measurement has its own variance, so that a
-steady one counts for more than a shaky one, and several of one configuration for more than one. The machine adds two
+Rates are taken as logarithms (a factor is a factor, at any level). All measurements of a configuration have the mean of
+their variances: a steady configuration counts for more than a shaky one, but a steady measurement does not, as the one
+that a pause fell into is both shaky and slow, and the mean would leave its pauses out. The machine adds two
 errors: one to each measurement (noise), and one to all of a block together (drift), which differences within a block
 are free of. Their sizes are those of the largest restricted likelihood on a grid, and levels follow by
 generalised least squares (Montgomery, Design and Analysis of Experiments, ch. 4, on randomised blocks; Patterson and
@@ -43,7 +44,8 @@ class Pooled:
         self._place = {key: at for at, key in enumerate(self.keys)}
         self._blocks = [reading.block for _, reading in readings]
         self._values: Array = np.array([reading.log_value for _, reading in readings])
-        self._variances: Array = np.array([reading.variance for _, reading in readings])
+        own = {key: median([each.variance for one, each in readings if one == key]) for key in self.keys}
+        self._variances: Array = np.array([own[key] for key, _ in readings])
         self._of: Array = np.array([[float(key == one) for one in self.keys] for key, _ in readings])
         self._together = _together(self._blocks)
         self._noise, self.drift = self._learnt()

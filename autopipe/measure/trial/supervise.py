@@ -208,7 +208,7 @@ _NO_CACHE = (
     "samples out before it: write `take(n).cache()` in place of `cache().take(n)`."
 )
 
-_MOST_GROWTH = 1 << 30  # bytes that a child may hold beyond those after its first trial
+_GROWTH_BYTES, _GROWTH_SHARE = 1 << 30, 1 / 8  # of the free memory; compiling many steps as one call takes a gigabyte
 
 _Answer = TypeVar("_Answer", bound=Value)
 
@@ -234,7 +234,8 @@ class TrialRunner:
     exceptions of `on_event`, which gets each phase, progress and log line, pass through after the child and all it
     started have been killed. `memory_limit_bytes` is for the child and all it starts; None: their memory at the time of
     a request, and 90 % of the free memory then. A child that has grown by more than `growth_bytes` since its first
-    trial is replaced, and so is one that a trial has bound to fewer cores.
+    trial (None: a gigabyte, or an eighth of the free memory) is replaced, and so is one that a trial has bound to fewer
+    cores.
     """
 
     def __init__(
@@ -242,12 +243,14 @@ class TrialRunner:
         launch: Launch,
         *,
         deadlines: Deadlines | None = None,
-        growth_bytes: int = _MOST_GROWTH,
+        growth_bytes: int | None = None,
         memory_limit_bytes: int | None = None,
         on_event: Callable[[protocol.Event], None] | None = None,
     ) -> None:
         self.launch = launch
         self._deadlines = deadlines or asked()
+        if growth_bytes is None:
+            growth_bytes = max(_GROWTH_BYTES, int(_GROWTH_SHARE * machine.detect_memory().available_bytes))
         self._growth_bytes = growth_bytes
         self._memory_limit_bytes = memory_limit_bytes
         self.on_event = on_event or (lambda event: None)

@@ -251,16 +251,18 @@ def readings(rates: dict[str, list[float]], variance: float = 1e-6, *, blocks: b
     )
 
 
-def test_a_shaky_measurement_counts_for_less_than_a_steady_one() -> None:
-    pooled = Pooled(
-        [
-            ("a", Reading(math.log(100.0), 0.01**2)),
-            ("a", Reading(math.log(150.0), 0.5**2)),
-            ("b", Reading(math.log(90.0), 1e-4)),
-        ]
+def test_the_pauses_of_a_configuration_count_although_readings_with_one_are_shaky() -> None:
+    paused, steady = Reading(math.log(100.0), 0.3**2), Reading(math.log(150.0), 0.01**2)
+    pooled = Pooled([("a", paused), ("a", steady), ("a", paused), ("a", steady), ("b", Reading(math.log(90.0), 1e-4))])
+    assert pooled.value("a") == pytest.approx(math.sqrt(100.0 * 150.0), rel=0.01)
+
+
+def test_a_shaky_configuration_leads_less_surely_than_a_steady_one() -> None:
+    steady, shaky = (
+        Pooled([("a", Reading(math.log(100.0), spread**2)), ("b", Reading(math.log(90.0), 1e-4))])
+        for spread in (0.01, 0.5)
     )
-    assert pooled.value("a") == pytest.approx(100.0, rel=0.02)
-    assert pooled.ahead("a", "b")[1] > 0.0
+    assert shaky.ahead("a", "b")[1] > 5.0 * steady.ahead("a", "b")[1]
 
 
 def test_repeats_make_surer() -> None:
