@@ -107,9 +107,18 @@ def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> Comparison
 
 
 def leader(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:
-    """Return the key of the finalist with the highest value, of those that may win and ran; None if none did."""
+    """Return the key of the finalist with the highest value, of those that may win and ran; None if none did.
+
+    One that ran in more blocks leads on until another one is significantly faster: of two alike, which is ahead changes
+    with each block, and neither would be proved.
+    """
     ran = [each.key for each in finalists if each.feasible and blocks.get(each.key)]
-    return pooled.best(ran) if ran else None
+    if not ran:
+        return None
+    best = pooled.best(ran)
+    before = max(ran, key=lambda key: (len(blocks[key]), pooled.value(key), key))
+    ahead, spread = pooled.ahead(best, before)
+    return best if ahead > normal_point(0.05) * spread else before
 
 
 def repeatability(pooled: Pooled) -> float:
