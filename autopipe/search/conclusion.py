@@ -399,18 +399,19 @@ def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> floa
 def _drift(session: Session, proved: Confirmation) -> float | None:
     """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
 
-    None if the two intervals overlap, or one is not known, or two trials of one configuration differ by as much in the
-    same block: a reading that varies by 10 % does not show a drift of 6 %.
+    None if no baseline ran in both. Two rates whose intervals overlap, or that differ no more than two trials of this
+    baseline in one block, are the same: a reading that varies by 10 % does not show a drift of 6 %.
     """
     pooled = session.pooled()
-    changes, sway = [], student_t_95(pooled.freedom) * math.sqrt(2) * pooled.noise
+    changes, far = [], student_t_95(pooled.freedom) * math.sqrt(2)
     for baseline in session.baselines:
         key = baseline.config.key()
         first = next((row.outcome for row in session.search_rows() if row.key == key), None)
         if isinstance(first, Measurement) and key in proved.rates:
             before, now = first.images_per_second, proved.rates[key]
             overlap = now.low <= before.high and before.low <= now.high
-            same = overlap or not before.has_interval or abs(math.log(now.value / before.value)) <= sway
+            sways = abs(math.log(now.value / before.value)) <= far * pooled.noise_of(key)
+            same = overlap or not before.has_interval or sways
             changes.append(0.0 if same else now.value / before.value - 1.0)
     return max(changes, key=abs, default=None)
 

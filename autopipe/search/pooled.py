@@ -44,8 +44,8 @@ class Pooled:
         self._place = {key: at for at, key in enumerate(self.keys)}
         self._blocks = [reading.block for _, reading in readings]
         self._values: Array = np.array([reading.log_value for _, reading in readings])
-        own = {key: median([each.variance for one, each in readings if one == key]) for key in self.keys}
-        self._variances: Array = np.array([own[key] for key, _ in readings])
+        self._own = {key: median([each.variance for one, each in readings if one == key]) for key in self.keys}
+        self._variances: Array = np.array([self._own[key] for key, _ in readings])
         self._of: Array = np.array([[float(key == one) for one in self.keys] for key, _ in readings])
         self._together = _together(self._blocks)
         self._noise, self.drift = self._learnt()
@@ -55,6 +55,10 @@ class Pooled:
     def noise(self) -> float:
         """The standard deviation between measurements of one configuration in the same block, in log units."""
         return math.hypot(self._noise, math.sqrt(median(self._variances.tolist())))
+
+    def noise_of(self, key: str) -> float:
+        """Return the same for one configuration, whose own pauses may make it sway more than the others."""
+        return math.hypot(self._noise, math.sqrt(self._own[key]))
 
     @property
     def freedom(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from autopipe.measure import meter
 from autopipe.measure.costs import bounds
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
@@ -90,6 +91,24 @@ def test_a_machine_that_became_slower_shows_in_the_baselines_and_mere_noise_does
     noisy = run(space, loader_bound(noise=0.12, seed=1))
     assert slower.result.drift == pytest.approx(-0.4, abs=0.1)
     assert noisy.result.drift == 0.0
+
+
+class Pausing(Surface):
+    """A machine on which tf.data pauses at the end of some epochs, which no trial of the search has seen."""
+
+    def measure(
+        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
+    ) -> Measurement | TrialFailure:
+        found = super().measure(config, proof=proof, must_reach=must_reach)
+        if not proof or config.loader.kind != "tfdata" or isinstance(found, TrialFailure):
+            return found
+        first, *others = found.windows
+        windows = (first.model_copy(update={"seconds": 10 * first.seconds}), *others)
+        return found.model_copy(update={"windows": windows, "images_per_second": meter.overall(windows)})
+
+
+def test_pauses_that_some_trials_of_a_baseline_have_are_no_drift(space: Space) -> None:
+    assert run(space, Pausing(model_rate=60_000.0, noise=0.02)).result.drift == 0.0
 
 
 @dataclass(kw_only=True)
