@@ -23,7 +23,6 @@ from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
-from autopipe.pipeline.batching.rows import made_at_once
 from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
 from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
@@ -452,7 +451,7 @@ def conversion_of(
             f"but got {cut}.",
             hint=f"Use one of these, or `{storage.name}` alone for as many as it can.",
         )
-    return dataclasses.replace(Conversion.of(workload, plan, cut), at_once=made_at_once)
+    return Conversion.of(workload, plan, cut)
 
 
 def batches_digest(workload: Workload, shard: tuple[int, int] = (0, 1)) -> str:

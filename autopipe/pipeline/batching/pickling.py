@@ -17,22 +17,19 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 import numpy as np
 
 from autopipe.errors import AutopipeError, LoaderError, shortened, told, worker_failure
-from autopipe.pipeline.loader import Made, Recipe
+from autopipe.pipeline.loader import Made
 from autopipe.workload.op import Op
-
-if TYPE_CHECKING:  # which imports the formats of data sets
-    from autopipe.pipeline.storage.form import Conversion
 
 _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
-def pickled(made: Recipe | Conversion, loader: str) -> bytes:
+def pickled(made: Any, loader: str) -> bytes:
     """Return a recipe or a conversion pickled, with the search path of its modules, for the workers of `loader`. Raise
     LoaderError if a part of it does not pickle.
     """
@@ -85,7 +82,7 @@ class RemoteTraceback(Exception):
     """Shows the traceback of another process as the cause of the error raised here."""
 
 
-def _parts_of(made: Recipe | Conversion) -> list[Any]:
+def _parts_of(made: Any) -> list[Any]:
     """Return the class of the source, those of the ops, and mapped functions."""
     things: list[Any] = [type(made.source)]
     for step in made.steps:

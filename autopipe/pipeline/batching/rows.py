@@ -9,7 +9,6 @@ kernel in Python, which raises the error or replaces the sample.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self, TypeAlias
@@ -21,16 +20,14 @@ from autopipe import native
 from autopipe.errors import AutopipeError
 from autopipe.pipeline.batching.cache import MemoryCache, Placed
 from autopipe.pipeline.loader import Recipe
-from autopipe.pipeline.storage.form import AtOnce, Conversion
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
-from autopipe.workload.ops import planner
 from autopipe.workload.program import Link, Programs, links, programs
 from autopipe.workload.sample import Batch, Field, FieldKind, Part, Rows, Sample, SampleSpec
 
 _log = logging.getLogger(__name__)
 _Read: TypeAlias = Callable[[int], Sample]
-_Run: TypeAlias = Callable[..., Sample]  # `planner.run`
+_Run: TypeAlias = Callable[..., Sample]  # `workload.ops.planner.run`
 _Chain: TypeAlias = tuple[Link, ...]
 _Columns: TypeAlias = Sequence[Any]  # a part of all samples each
 _Left: TypeAlias = dict[int, list[Part]]  # by the number of a part: that of each row, as it was read
@@ -259,21 +256,6 @@ def _written(sample: Sample, out: Batch, row: int) -> Sample:
             raise ValueError(f"{array.dtype} {array.shape} is not {room.dtype} {room.shape}")
         room[...] = array
     return ()
-
-
-def made_at_once(conversion: Conversion) -> AtOnce | None:
-    """Return a function that makes a conversion's samples natively; None if no op of theirs is native."""
-    steps, spec = conversion.steps, conversion.spec
-    recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
-    rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0) if steps and spec.is_fixed else None
-    if rows is None:
-        return None
-    read = functools.partial(planner.read_sample, conversion.source, structure=spec.structure)
-
-    def make(indices: NDArray[np.int64], out: Batch) -> NDArray[np.bool_]:
-        return rows.make(indices, np.empty((len(indices), 0)), out, read, read, planner.run)
-
-    return make
 
 
 def _tried(read: _Read, index: int) -> Sample | None:

@@ -30,6 +30,8 @@ import numpy as np
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.hardware import processes
 from autopipe.hardware.machine import size_text
+from autopipe.pipeline.batching.rows import RowsAtOnce
+from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Folder, Storage, Where, shard_file
 from autopipe.pipeline.storage.layout import RECORD_NAME, SetRecord
@@ -37,6 +39,7 @@ from autopipe.workload.data import remote
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.data.records import cache_folder
+from autopipe.workload.ops import planner
 from autopipe.workload.order import check_part
 from autopipe.workload.sample import Sample
 
@@ -168,7 +171,7 @@ class _Run:
         self._numbers = [number for number in range(record.shard_count) if number % part[1] == part[0]]
         self._name = f"part-{part[0]}-of-{part[1]}.json"
         self._saving = threading.Lock()
-        self._at_once = None if conversion.at_once is None else conversion.at_once(conversion)
+        self._rows = _rows_of(conversion)
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.kept = 0
@@ -273,10 +276,12 @@ class _Run:
     def _made_at_once(self, positions: range) -> list[Sample | None]:
         """Return some samples; None for each that has to be made alone."""
         none: list[Sample | None] = [None] * len(positions)
-        if self._at_once is None or self._stop.is_set():
+        if self._rows is None or self._stop.is_set():
             return none
-        batch = self._conversion.spec.empty(len(positions))
-        done = self._at_once(np.array(positions), batch)
+        spec, numbers = self._conversion.spec, np.empty((len(positions), 0))  # these ops draw none
+        batch = spec.empty(len(positions))
+        read = functools.partial(planner.read_sample, self._conversion.source, structure=spec.structure)
+        done = self._rows.make(np.array(positions), numbers, batch, read, read, planner.run)
         rows = (tuple(None if part is None else part[row] for part in batch) for row in range(len(positions)))
         return [sample if is_done else None for sample, is_done in zip(rows, done.tolist(), strict=True)]
 
@@ -302,6 +307,15 @@ class _Run:
                 f"The disk is full: {self._folder} takes no more after {done}.",
                 hint="Free some space and run the same command again; it goes on from there.",
             ) from error
+
+
+def _rows_of(conversion: Conversion) -> RowsAtOnce | None:
+    """Return what makes many samples at once; None if all are made one by one."""
+    steps, spec = conversion.steps, conversion.spec
+    if not steps or not spec.is_fixed:
+        return None
+    recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
+    return RowsAtOnce.of(recipe, None, steps[0].before, steps, 0)
 
 
 def _require_room(folder: Path, needed: float) -> None:

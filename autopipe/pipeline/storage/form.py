@@ -29,7 +29,7 @@ from autopipe.workload.data.arrays import boxed
 from autopipe.workload.data.paths import OpenFile, Ranges, is_url, located, require_text, scheme, shown
 from autopipe.workload.op import Plan, Step
 from autopipe.workload.ops import planner
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, Source, cuts
+from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, Source, cuts
 from autopipe.workload.workload import Workload
 
 # -------------------- folder
@@ -256,9 +256,6 @@ class Storage(abc.ABC):
 
 _NO_NUMBERS = np.empty(0)
 
-AtOnce: TypeAlias = Callable[[NDArray[np.int64], Batch], NDArray[np.bool_]]
-"""Writes samples of one shape to arrays, and returns which are written."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
@@ -272,8 +269,6 @@ class Conversion:
     skip_bad: bool = False
     source_digest: str  # tells whether the source is still the same
     ops_digest: str  # tells whether the ops are still the same
-    # what makes many samples at once, if anything does for this conversion; all others are made one by one
-    at_once: Callable[[Conversion], AtOnce | None] | None = None
 
     @classmethod
     def of(cls, workload: Workload, plan: Plan, cut: int) -> Conversion:

@@ -17,7 +17,6 @@ from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.rows import made_at_once
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert
@@ -161,21 +160,28 @@ def test_the_library_makes_the_samples_of_a_conversion(
 ) -> None:
     workload = ap.Workload(data=Photographs(damaged=5), ops=[*KEPT, *rest], batch_size=4, on_bad_sample="skip")
     conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
-    expected = convert(dataclasses.replace(conversion, at_once=None), STORAGES["array"], tmp_path / "one by one")
-    alone: list[int] = []
-
-    def noted(made: Conversion, index: int) -> Any:
-        alone.append(index)
-        return sample(made, index)
-
-    sample = Conversion.sample
-    monkeypatch.setattr(Conversion, "sample", noted)
+    with by_python():
+        expected = convert(conversion, STORAGES["array"], tmp_path / "one by one")
+    alone = noted_samples(monkeypatch)
     found = convert(conversion, STORAGES["array"], tmp_path / "at once")
     assert {*alone} == {5}
     assert found.record == expected.record  # which has the checksums of all files, and the bad samples
 
 
-def test_a_sample_of_another_dtype_ends_a_conversion() -> None:
+def noted_samples(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the indices of the samples that a conversion will have made one by one."""
+    alone: list[int] = []
+    sample = Conversion.sample
+
+    def noted(made: Conversion, index: int) -> Any:
+        alone.append(index)
+        return sample(made, index)
+
+    monkeypatch.setattr(Conversion, "sample", noted)
+    return alone
+
+
+def test_a_sample_of_another_dtype_ends_a_conversion(tmp_path: Path) -> None:
     class Mixed(Photographs):
         def read(self, index: int) -> Any:
             return self.images[index], np.array([index], np.float64 if index == 1 else np.float32)
@@ -183,9 +189,8 @@ def test_a_sample_of_another_dtype_ends_a_conversion() -> None:
     Mixed.y_kind = FieldKind.ARRAY
     workload = ap.Workload(data=Mixed(), ops=KEPT, batch_size=4)
     conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
-    made, out = made_at_once(conversion), conversion.spec.empty(COUNT)
-    assert made is not None
-    assert not made(np.arange(COUNT), out).any()
+    with pytest.raises(WorkloadError, match=r"Samples must be of one dtype to be kept, but sample 1 is float64"):
+        convert(conversion, STORAGES["array"], tmp_path)
 
 
 # -------------------- ops that are done sample by sample, between those of the library
@@ -269,12 +274,12 @@ def test_a_row_on_which_such_an_op_fails_is_replaced_or_named(rest: tuple[Op, ..
         batches(recipe(Photographs(), [*KEPT, ap.Map(some_are_cut, on="both"), *rest], 0.0))
 
 
-def test_a_conversion_is_made_at_once_around_such_an_op() -> None:
+def test_a_conversion_is_made_at_once_around_such_an_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workload = ap.Workload(data=Photographs(), ops=[*KEPT, ap.Map(np.flipud), ap.Rescale(1 / 255)], batch_size=4)
     conversion = conversion_of(workload, make_plan(workload), STORAGES["array"])
-    made, out = made_at_once(conversion), conversion.spec.empty(COUNT)
-    assert made is not None
-    assert made(np.arange(COUNT), out).all()
-    for index in range(COUNT):
-        for part, expected in zip(out, conversion.sample(index), strict=True):
-            np.testing.assert_array_equal(part[index], expected)
+    with by_python():
+        expected = convert(conversion, STORAGES["array"], tmp_path / "one by one")
+    alone = noted_samples(monkeypatch)
+    found = convert(conversion, STORAGES["array"], tmp_path / "at once")
+    assert alone == []
+    assert found.record == expected.record
