@@ -11,7 +11,6 @@ import functools
 import hashlib
 import json
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ import pydantic
 from autopipe.workload.op import Op
 
 _LONGEST = 120  # characters of a setting that are kept for people
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _DEEPEST = 5  # objects within objects that count
 
 

@@ -31,7 +31,7 @@ from autopipe.pipeline.loader import LoadJob, Recipe
 from autopipe.workload import order
 from autopipe.workload.data import remote
 from autopipe.workload.ops.planner import normalise
-from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec, has_room
+from autopipe.workload.sample import Batch, Field, FieldKind, Part, Sample, SampleSpec
 
 # -------------------- slots
 # A block is an anonymous file in memory: it has no name, so it is gone when the last process that maps it is gone,
@@ -195,12 +195,19 @@ class _Rows:
 
     def write(self, row: int, sample: Sample) -> bool:
         """Keep a sample and return True; False if it has another form than the others."""
-        rooms = [(rows[row, ...], part) for part, rows in zip(sample, self.parts, strict=True) if rows is not None]
-        if not all(has_room(room, part) and np.asarray(part).dtype == room.dtype for room, part in rooms):
-            return False  # one of another dtype would come out of the cache as something else than it went in
-        for room, part in rooms:
-            room[...] = part
-        return True
+        return write_rows(self.parts, row, sample)
+
+
+def write_rows(batch: Batch, rows: int | slice, made: Sample | Batch) -> bool:
+    """Write a sample to a row of a batch, or arrays to several, and return True. Write nothing and return False if a
+    part has another shape or dtype: it would come out of the batch as something else than it went in.
+    """
+    rooms = [(to[rows, ...], np.asarray(part)) for part, to in zip(made, batch, strict=True) if to is not None]
+    if any(part.shape != room.shape or part.dtype != room.dtype for room, part in rooms):
+        return False
+    for room, part in rooms:
+        room[...] = part
+    return True
 
 
 class Heap:

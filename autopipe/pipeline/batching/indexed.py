@@ -32,7 +32,7 @@ from autopipe.errors import AutopipeError, LoaderError, WorkloadError, told
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling, stream
-from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock
+from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, write_rows
 from autopipe.pipeline.batching.datasets import Like, batch_at, counts_on, has_index, length_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.loader import Recipe
@@ -254,12 +254,7 @@ class _ByIndex(Kernel):
         if self._batches.unfit is not None:
             raise self._batches.unfit
         made = self._made(epoch, int(indices[0]) // self._batches.like.batch_size)
-        pairs = [(part, room) for part, room in zip(made, batch, strict=True) if part is not None]
-        if any(part.shape != room.shape or part.dtype != room.dtype for part, room in pairs):
-            return made
-        for part, room in pairs:
-            room[...] = part
-        return []
+        return [] if write_rows(batch, slice(None), made) else made
 
     def _made(self, epoch: int, position: int) -> Batch:
         return self._batches.batch(epoch, self._batches.index(epoch, position))

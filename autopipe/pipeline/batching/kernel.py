@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -34,7 +33,6 @@ from autopipe.workload.op import NUMPY, Step
 from autopipe.workload.ops.planner import read_sample, run, sample_place
 from autopipe.workload.sample import Batch, Sample, SampleSpec, Source, has_room
 
-_log = logging.getLogger(__name__)
 _NO_NUMBERS = np.empty(0)
 _ATTEMPTS = 100  # samples tried in place of a bad one
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import AutopipeError
-from autopipe.pipeline.batching.cache import MemoryCache, Placed
+from autopipe.pipeline.batching.cache import MemoryCache, Placed, write_rows
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
@@ -224,7 +224,7 @@ class RowsAtOnce:
         self, link: Link, rows: Sequence[int], samples: Iterable[Sample], batch: _Wanted, out: Batch | None
     ) -> tuple[list[int], _Columns]:
         """Do the steps of a link that Python does to each sample; write the samples, if there is an `out`, or return
-        their parts. The rows on which a step fails are left out.
+        their parts. The rows on which a step fails, or which do not fit, are left out.
         """
         made: dict[int, Sample] = {}
         for row, begun in zip(rows, samples, strict=True):
@@ -232,7 +232,10 @@ class RowsAtOnce:
             try:
                 for step, places in link.alone:
                     sample = batch.run(step, sample, batch.drawn[row, places], self._source, index)
-                made[row] = sample if out is None else _written(sample, out, row)
+                if out is None:
+                    made[row] = sample
+                elif write_rows(out, row, sample):
+                    made[row] = ()
             except (AutopipeError, ValueError, TypeError, OverflowError) as error:  # it is made again, and then raised
                 _log.debug("Sample %d is left to Python: %r", index, error)
         return [*made], _transposed([*made.values()])
@@ -244,18 +247,6 @@ def _is_native(chain: _Chain) -> bool:
 
 def _transposed(samples: Sequence[Sample]) -> _Columns:
     return [list(parts) for parts in zip(*samples, strict=True)]
-
-
-def _written(sample: Sample, out: Batch, row: int) -> Sample:
-    """Write a sample to a row; raise ValueError if its parts have another shape or dtype. Return nothing of it."""
-    for part, to in zip(sample, out, strict=True):
-        if to is None:
-            continue
-        array, room = np.asarray(part), to[row, ...]
-        if array.dtype != room.dtype or array.shape != room.shape:
-            raise ValueError(f"{array.dtype} {array.shape} is not {room.dtype} {room.shape}")
-        room[...] = array
-    return ()
 
 
 def _tried(read: _Read, index: int) -> Sample | None:
