@@ -36,22 +36,8 @@ from autopipe.errors import (
 )
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching import pickling, torch_batches
-from autopipe.pipeline.batching.datasets import (
-    Feeder,
-    batch_at,
-    copied,
-    counts_on,
-    feeder,
-    first_batch,
-    has_batches,
-    in_containers,
-    is_read_again,
-    like_one_image,
-    parts_of,
-    race_of_workers,
-    rebuilt,
-)
+from autopipe.pipeline.batching import datasets, pickling, torch_batches
+from autopipe.pipeline.batching.datasets import Feeder
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
 from autopipe.workload.sample import label, leaves, paths_of
@@ -141,7 +127,7 @@ def wrap(  # noqa: PLR0913  the entry point
             f"`step` must be a function of a batch, in place of `model`, but got {got}.",
             hint="Such as `def train_step(batch): x, y = batch; ...`, and ap.wrap(dataset, step=train_step).",
         )
-    is_itself = not callable(dataset) and (has_batches(dataset) or is_read_again(dataset))
+    is_itself = not callable(dataset) and (datasets.has_batches(dataset) or datasets.is_read_again(dataset))
     if not callable(dataset) and not is_itself:
         hint = "Put what makes the dataset into a function, and pass the function: ap.wrap(make_dataset, ...)."
         raise WorkloadError(
@@ -219,7 +205,7 @@ class Step:
     @property
     def backend(self) -> str | None:
         """The backend of Keras that runs what the function computes: "torch", if it gets tensors of torch."""
-        in_containers((packages := set[str]()).add, self.outline)
+        datasets.in_containers((packages := set[str]()).add, self.outline)
         return "torch" if packages == {"torch"} else None
 
     def __repr__(self) -> str:
@@ -227,7 +213,7 @@ class Step:
 
     def on(self, batch: Sequence[Any]) -> Any:
         """Call the function with a batch whose x, y and weights are arrays, or tuples or dictionaries of them."""
-        return self.function(rebuilt(self.outline, (part for slot in batch for part in leaves(slot))))
+        return self.function(datasets.rebuilt(self.outline, (part for slot in batch for part in leaves(slot))))
 
 
 # -------------------- data: the function in the place of samples
@@ -241,7 +227,7 @@ class Itself:
         self.__name__ = type(dataset).__name__
 
     def __call__(self) -> Any:
-        return copied(self.dataset) if self._copies and has_batches(self.dataset) else self.dataset
+        return datasets.copied(self.dataset) if self._copies and datasets.has_batches(self.dataset) else self.dataset
 
 
 _ONE_READER: Final = (
@@ -299,11 +285,12 @@ class WrappedData:
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
         self.is_itself = isinstance(function, Itself)  # whether the user gave the dataset, and no function
         self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
-        self._batch, self.like, self._last, self.outline = first_batch(self._aside(dataset))
+        self._batch, self.like, self._last, self.outline = datasets.first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
-        for warning in () if in_loop else (race_of_workers(dataset.dataset), like_one_image(self._batch)):
+        doubts = [] if in_loop else [datasets.race_of_workers(dataset.dataset), datasets.like_one_image(self._batch)]
+        for warning in doubts:
             if warning is not None:
                 warnings.warn(warning, DataWarning, stacklevel=3)
 
@@ -341,7 +328,7 @@ class WrappedData:
             return dataset
 
         try:
-            return feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
+            return datasets.feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
         except AutopipeError:
             raise
         except Exception as error:
@@ -358,15 +345,15 @@ class WrappedData:
     def _aside(self, dataset: Feeder) -> Feeder:
         """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""
         made = dataset.dataset
-        if not has_batches(made):
+        if not datasets.has_batches(made):
             return dataset
         try:
-            other = copied(made)
+            other = datasets.copied(made)
         except WorkloadError:
             if self.is_itself:
                 raise
             return dataset  # the function makes another one
-        return feeder(other, _name(self.function), self.wanted_steps, lambda: other, shuffle=self.shuffle)
+        return datasets.feeder(other, _name(self.function), self.wanted_steps, lambda: other, shuffle=self.shuffle)
 
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
         """Return the batches of a dataset that was made by their index, for workers.
@@ -378,7 +365,7 @@ class WrappedData:
             self.like,
             steps=self.steps - (whole and self._last < self.batch_size),
             seed=self.seed,
-            shuffle=self.shuffle and all(hasattr(dataset, name) for name in KNOBS) and not counts_on(dataset),
+            shuffle=self.shuffle and all(hasattr(dataset, name) for name in KNOBS) and not datasets.counts_on(dataset),
             by_keras=by_keras,
             in_loop=self._in_loop,
         )
@@ -541,7 +528,7 @@ def _is_opencv_used() -> bool:
 def _others_work(dataset: Any, steps: int) -> bool:
     """Return True if other threads than this one work on a batch: those of BLAS, say."""
     own, all_of_them = time.thread_time(), time.process_time()
-    batch_at(torch_batches.of_batches(dataset), 0, steps)
+    datasets.batch_at(torch_batches.of_batches(dataset), 0, steps)
     own, all_of_them = time.thread_time() - own, time.process_time() - all_of_them
     return all_of_them - own > _OTHERS_SHARE * all_of_them
 
@@ -565,7 +552,7 @@ def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
 
 
 def _bytes(batch: Any) -> list[bytes]:
-    arrays = (np.asarray(part) for slot in parts_of(batch) if slot is not None for part in leaves(slot))
+    arrays = (np.asarray(part) for slot in datasets.parts_of(batch) if slot is not None for part in leaves(slot))
     return [array.tobytes() for array in arrays]
 
 

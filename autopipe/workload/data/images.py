@@ -21,15 +21,7 @@ from autopipe import native
 from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
 from autopipe.values import count_text
 from autopipe.workload.data import paths, remote, source
-from autopipe.workload.data.paths import (
-    PLAIN_ENDINGS,
-    PLAIN_IMAGES_IN,
-    Found,
-    Place,
-    is_url,
-    located,
-    short_digest,
-)
+from autopipe.workload.data.paths import Found, Place
 from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -70,7 +62,7 @@ class ImagePairs:
     y_kind = FieldKind.ENCODED
 
     def __init__(self, images: Place, masks: Place, *, mask_suffix: str = "") -> None:
-        roots = os.fsencode(located(images)), os.fsencode(located(masks))
+        roots = os.fsencode(paths.located(images)), os.fsencode(paths.located(masks))
         if not isinstance(mask_suffix, str):
             raise DataError(f'`mask_suffix` must be text, such as "_L", but got {shortened(mask_suffix)}.')
         if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
@@ -123,9 +115,9 @@ class ImagePairs:
             constants=[
                 f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
                 f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
-                PLAIN_ENDINGS,
+                paths.PLAIN_ENDINGS,
             ],
-            functions=PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+            functions=paths.PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
         )
 
 
@@ -310,7 +302,7 @@ class ImageFolder:
         is_inferred = isinstance(labels, str)
         if is_inferred and labels != "inferred":
             raise DataError(f'`labels` must be "inferred", None or a number for each image, but got {labels!r}.')
-        root = os.fsencode(located(path))
+        root = os.fsencode(paths.located(path))
         self._mode = None if labels is None else label_mode
         if is_inferred and self._mode is not None:
             entries = _by_class(root, class_names)
@@ -382,7 +374,7 @@ class ImageFolder:
 
     def digest(self) -> str:
         labels = self._settings.encode() + self._labels.tobytes()
-        chosen = f" labels={short_digest(labels)}" if self._settings else ""
+        chosen = f" labels={paths.short_digest(labels)}" if self._settings else ""
         return self._paths.digest() + chosen
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
@@ -398,9 +390,9 @@ class ImageFolder:
             constants=[
                 f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
                 f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
-                PLAIN_ENDINGS,
+                paths.PLAIN_ENDINGS,
             ],
-            functions=PLAIN_IMAGES_IN + _PLAIN_CLASS_SAMPLES,
+            functions=paths.PLAIN_IMAGES_IN + _PLAIN_CLASS_SAMPLES,
         )
 
 
@@ -449,7 +441,7 @@ def _folder_names(class_names: Any) -> list[str]:
 def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
     """Warn if the path is a single class, so that classes are missing, and of folders that hold no class."""
     said = []
-    if not is_url(root) and (lost := paths.lost_links(root)):
+    if not paths.is_url(root) and (lost := paths.lost_links(root)):
         said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
     if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
         first = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118

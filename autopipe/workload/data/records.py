@@ -25,19 +25,8 @@ from numpy.typing import NDArray
 
 from autopipe.errors import BadSampleError, DataError, DataWarning
 from autopipe.hardware import disk
-from autopipe.workload.data import remote
-from autopipe.workload.data.paths import (
-    RULE,
-    PathList,
-    Place,
-    is_url,
-    located,
-    located_pattern,
-    read_at,
-    require_regular,
-    require_text,
-    shown,
-)
+from autopipe.workload.data import paths, remote
+from autopipe.workload.data.paths import PathList, Place
 from autopipe.workload.data.remote import Info, ObjectList
 
 HEADER_BYTES = 12
@@ -66,7 +55,7 @@ def frame(data: bytes) -> bytes:
 def read_record(path: bytes, start: int, end: int) -> bytes:
     """Return the data of the record from `start` to `end` of a file; raise BadSampleError if it is damaged."""
     length = end - start - FRAMING_BYTES
-    if is_url(path):
+    if paths.is_url(path):
         content = remote.reader(path).read(path, start + HEADER_BYTES, end)
         data, checksum = content[:length], content[length:]
     else:
@@ -82,8 +71,8 @@ def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
-            data = read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES)
-            return data, read_at(descriptor, 4, end - 4)
+            data = paths.read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES)
+            return data, paths.read_at(descriptor, 4, end - 4)
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -101,13 +90,13 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
             status = os.stat(path)  # noqa: PTH116
         except OSError as error:
             raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
-        require_regular(path, status)
+        paths.require_regular(path, status)
         size, version = status.st_size, str(status.st_mtime_ns)
     key = f"1\0{os.fsdecode(path)}\0{size}\0{version}"
     kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
     offsets = _load_offsets(kept, size)
     if offsets is None:
-        offsets = _scan_url(path, size) if is_url(path) else scan_records(path)
+        offsets = _scan_url(path, size) if paths.is_url(path) else scan_records(path)
         _keep_offsets(kept, offsets)
     return offsets
 
@@ -117,7 +106,9 @@ def scan_records(path: bytes) -> NDArray[np.uint64]:
     try:
         with open(path, "rb", buffering=0) as file:
             descriptor = file.fileno()
-            return _scan(path, lambda count, start: read_at(descriptor, count, start), os.fstat(descriptor).st_size)
+            return _scan(
+                path, lambda count, start: paths.read_at(descriptor, count, start), os.fstat(descriptor).st_size
+            )
     except OSError as error:
         raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
 
@@ -145,7 +136,7 @@ def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
 
 def _scan_url(path: bytes, size: int) -> NDArray[np.uint64]:
     if size < 0:
-        raise DataError(f"The server of `{shown(path)}` does not say how large the file is.")
+        raise DataError(f"The server of `{paths.shown(path)}` does not say how large the file is.")
     read = remote.reader(path).read
     return _scan(path, lambda count, start: read(path, start, min(start + count, size)), size, _FETCH_BYTES)
 
@@ -176,11 +167,11 @@ def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: in
 def _bad_header(path: bytes, start: int, header: bytes) -> DataError:
     if start == 0 and header[:2] in _COMPRESSED:
         return DataError(
-            f"`{shown(path)}` is compressed as a whole, so that single records cannot be read.",
+            f"`{paths.shown(path)}` is compressed as a whole, so that single records cannot be read.",
             hint="Write it again without compression; JPEG and PNG are compressed already.",
         )
     if start == 0:
-        return DataError(f"`{shown(path)}` is no TFRecord file: its first header does not match its checksum.")
+        return DataError(f"`{paths.shown(path)}` is no TFRecord file: its first header does not match its checksum.")
     return DataError(f"{_place(path, start)} is corrupt: its header does not match its checksum.")
 
 
@@ -205,7 +196,7 @@ def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
 
 
 def _place(path: bytes, start: int) -> str:
-    return f"The record at byte {start} of `{shown(path)}`"
+    return f"The record at byte {start} of `{paths.shown(path)}`"
 
 
 # -------------------- record files
@@ -220,30 +211,30 @@ def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArra
     matches.
     """
     if not isinstance(pattern, Iterable):
-        require_text(pattern)
+        paths.require_text(pattern)
     urls = _urls(pattern)
     if urls:
         top, objects = remote.named(urls)
         files: PathList = ObjectList(top, objects)
         found = [(files.path(number), each) for number, each in enumerate(objects)]
         return files, remote.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
-    paths = _matching(pattern)
-    root = os.path.commonpath([os.path.dirname(path) for path in paths])  # noqa: PTH120
-    relative = (os.fsencode(os.path.relpath(path, root)) for path in paths)
+    local = _matching(pattern)
+    root = os.path.commonpath([os.path.dirname(path) for path in local])  # noqa: PTH120
+    relative = (os.fsencode(os.path.relpath(path, root)) for path in local)
     files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
     return files, (record_offsets(files.path(number)) for number in range(len(files)))
 
 
 def _urls(pattern: Place | Sequence[Place]) -> dict[str, Info]:
     if not isinstance(pattern, str | os.PathLike):
-        places = [located(place) for place in pattern]
-        return remote.asked(places) if any(map(is_url, places)) else {}
-    place = located(pattern)
-    if not is_url(place):
+        places = [paths.located(place) for place in pattern]
+        return remote.asked(places) if any(map(paths.is_url, places)) else {}
+    place = paths.located(pattern)
+    if not paths.is_url(place):
         return {}
     found = remote.matching(place)
     if not found:
-        raise DataError(f"No object matches `{shown(place)}`.", hint="Check the address.")
+        raise DataError(f"No object matches `{paths.shown(place)}`.", hint="Check the address.")
     _warn_of_missing_files(sorted(found))
     return found
 
@@ -252,20 +243,20 @@ def _matching(pattern: Place | Sequence[Place]) -> list[str]:
     if not isinstance(pattern, str | os.PathLike):
         if not pattern:
             raise DataError("`pattern` must name at least one file, but is an empty sequence.")
-        return [os.path.abspath(located(path)) for path in pattern]  # noqa: PTH100  links are not resolved
-    absolute = located(pattern) if is_url(pattern) else located_pattern(pattern)
-    paths = sorted(glob.glob(absolute, recursive=True))  # noqa: PTH207
-    if not paths:
-        raise DataError(f"No file matches {absolute!r}.", hint=RULE)
-    _warn_of_missing_files(paths)
-    return [os.path.abspath(path) for path in paths]  # noqa: PTH100
+        return [os.path.abspath(paths.located(path)) for path in pattern]  # noqa: PTH100  links are not resolved
+    absolute = paths.located(pattern) if paths.is_url(pattern) else paths.located_pattern(pattern)
+    found = sorted(glob.glob(absolute, recursive=True))  # noqa: PTH207
+    if not found:
+        raise DataError(f"No file matches {absolute!r}.", hint=paths.RULE)
+    _warn_of_missing_files(found)
+    return [os.path.abspath(path) for path in found]  # noqa: PTH100
 
 
-def _warn_of_missing_files(paths: list[str]) -> None:
+def _warn_of_missing_files(names: list[str]) -> None:
     """Warn of a set named NAME-00003-of-00010 if some of its files are missing."""
     sets: dict[tuple[str, int], set[int]] = {}
-    for path in paths:
-        match = _NUMBERED.fullmatch(path)
+    for name in names:
+        match = _NUMBERED.fullmatch(name)
         if match:
             sets.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
     for (name, total), found in sets.items():

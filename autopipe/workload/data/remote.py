@@ -19,23 +19,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from autopipe import registry
 from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning
 from autopipe.workload.data import paths
-from autopipe.workload.data.paths import (
-    EXTENSIONS,
-    OTHER_SUFFIXES,
-    SUFFIXES,
-    Found,
-    PathList,
-    is_url,
-    require_no_password,
-    scheme,
-    short_digest,
-    shown,
-    spread,
-)
+from autopipe.workload.data.paths import Found, PathList
 
 Info: TypeAlias = dict[str, Any]  # fsspec's metadata of an object; its keys differ from one file system to the next
 
-IMAGES_ARE = f"Images are files that end in {', '.join(EXTENSIONS)}"
+IMAGES_ARE = f"Images are files that end in {', '.join(paths.EXTENSIONS)}"
 _ASK_AT_MOST = 256  # objects to ask about without a listing; each is a request
 _NO_LISTING = ("http", "https")
 _TAGS = ("ETag", "etag", "md5Hash", "md5", "Content-MD5", "content_md5", "LastModified", "last_modified", "updated")
@@ -66,7 +54,7 @@ class Reader(Protocol):
 
 def reader(url: str | bytes) -> Reader:
     """Return the reader that an installed package registers for this scheme; raise DataError if no package does."""
-    return _reader(scheme(url))
+    return _reader(paths.scheme(url))
 
 
 @functools.cache
@@ -96,7 +84,8 @@ class Object:
         size, _ = size_and_tag(info)
         if size < 0:
             raise DataError(
-                f"The server of `{shown(self._url)}` does not say how large it is, which is needed to read a part.",
+                f"The server of `{paths.shown(self._url)}` does not say how large it is, which is needed to read a "
+                "part.",
                 hint="Copy it to a disk, or to a server that sends a Content-Length.",
             )
         return size
@@ -107,7 +96,7 @@ class Object:
         """
         content = reader(self._url).read(self._url, start, start + count)
         if len(content) != count:
-            raise BadSampleError(f"`{shown(self._url)}` is cut short: it has no {count} bytes at byte {start}.")
+            raise BadSampleError(f"`{paths.shown(self._url)}` is cut short: it has no {count} bytes at byte {start}.")
         return content
 
 
@@ -126,17 +115,17 @@ class ObjectList(PathList):
 
         super().__init__(root, entries())
         self._tags = tags.hexdigest()[:12]
-        self.remote = scheme(self._prefixes[0])
+        self.remote = paths.scheme(self._prefixes[0])
         for prefix in self._prefixes:
-            if not is_url(prefix):
+            if not paths.is_url(prefix):
                 raise DataError(
                     f"All files must be URLs where some are, but `{os.fsdecode(prefix)}` is a folder.",
                     hint="Write URLs throughout, or paths that are relative to a root= that is a URL.",
                 )
-            require_no_password(os.fsdecode(prefix))
+            paths.require_no_password(os.fsdecode(prefix))
 
     def text(self, index: int) -> str:
-        return shown(self.path(index))
+        return paths.shown(self.path(index))
 
     def size(self, index: int) -> int:
         return self._sizes[index]
@@ -161,11 +150,11 @@ class ObjectList(PathList):
         return sum(known) / max(len(known), 1)
 
     def digest(self) -> str:
-        return f"{self.names_digest()} sizes={short_digest(self._sizes.tobytes())} tags={self._tags}"
+        return f"{self.names_digest()} sizes={paths.short_digest(self._sizes.tobytes())} tags={self._tags}"
 
     def missing(self) -> tuple[int, list[int]]:
         """Ask about some objects, spread over the list; note their sizes and tags, and return the missing ones."""
-        looked = list(spread(len(self), _ASK_AT_MOST))
+        looked = list(paths.spread(len(self), _ASK_AT_MOST))
         missing = []
         tags = hashlib.sha256()
         infos = at_once(_info, [self.path(index) for index in looked])
@@ -183,7 +172,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     """Return the sorted names of the images and of the folders directly in a folder or below a URL, without hidden
     ones.
     """
-    if not is_url(root):
+    if not paths.is_url(root):
         return paths.scan(root)
     _require_listing(root)
     images: list[bytes] = []
@@ -194,7 +183,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
             continue
         if info.get("type") == "directory":
             folders.append(name)
-        elif name.lower().endswith(SUFFIXES):
+        elif name.lower().endswith(paths.SUFFIXES):
             images.append(name)
     return sorted(images), sorted(set(folders))
 
@@ -202,7 +191,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
 def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
     """Return the images below each of `folders`, folder by folder in sorted order; warn of other images."""
     left_out: list[bytes] = []
-    if not is_url(root):
+    if not paths.is_url(root):
         found: Sequence[Sequence[Found]] = [list(paths.walk(root, each, left_out)) for each in folders]
     else:
         _require_listing(root)
@@ -214,7 +203,7 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
     if left_out:
         endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
         warnings.warn(
-            f"{len(left_out)} files below `{shown(root)}` are left out ({', '.join(endings)}). {IMAGES_ARE}.",
+            f"{len(left_out)} files below `{paths.shown(root)}` are left out ({', '.join(endings)}). {IMAGES_ARE}.",
             DataWarning,
             stacklevel=4,
         )
@@ -223,7 +212,7 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
 
 def listed(root: bytes, found: Sequence[Found]) -> PathList:
     """Return the list of files below `root`; raise DataError if some are URLs and others are paths."""
-    if is_url(root) or any(map(is_url, {each[0] for each in found})):
+    if paths.is_url(root) or any(map(paths.is_url, {each[0] for each in found})):
         return ObjectList(root, found)
     return PathList(root, found)
 
@@ -239,8 +228,8 @@ def _below(root: bytes, start: bytes, left_out: list[bytes]) -> list[Found]:
 
     below = {name: info for name, info in _listed(os.fsencode(url), found).items() if "/." not in f"/{name}"}
     names = {name: os.fsencode(name).lower() for name in below}
-    left_out += [name for name in names.values() if name.endswith(OTHER_SUFFIXES)]
-    objects = [_object(inside, name, info) for name, info in below.items() if names[name].endswith(SUFFIXES)]
+    left_out += [name for name in names.values() if name.endswith(paths.OTHER_SUFFIXES)]
+    objects = [_object(inside, name, info) for name, info in below.items() if names[name].endswith(paths.SUFFIXES)]
     return sorted(objects, key=lambda each: (each.directory.split(b"/") if each.directory else [], each.name))
 
 
@@ -255,13 +244,13 @@ def matching(pattern: str) -> dict[str, Info]:
 
 def asked(urls: Sequence[str]) -> dict[str, Info]:
     """Return the metadata of each object; raise DataError if one does not exist, or is no URL."""
-    local = [url for url in urls if not is_url(url)]
+    local = [url for url in urls if not paths.is_url(url)]
     if local:
         raise DataError(f"All files must be URLs where some are, but `{local[0]}` is none.")
     infos = dict(zip(urls, at_once(_info, map(os.fsencode, urls)), strict=True))
     missing = [url for url, info in infos.items() if info is None]
     if missing:
-        raise DataError(f"{len(missing)} of {len(urls)} files do not exist, the first is `{shown(missing[0])}`.")
+        raise DataError(f"{len(missing)} of {len(urls)} files do not exist, the first is `{paths.shown(missing[0])}`.")
     return {url: info for url, info in infos.items() if info is not None}
 
 
@@ -269,7 +258,7 @@ def named(infos: dict[str, Info]) -> tuple[bytes, list[Found]]:
     """Return the common URL of several objects, and each as an object below it."""
     root = os.path.commonprefix([f"{url.rpartition('/')[0]}/" for url in infos])  # noqa: RUF071  commonpath eats "//"
     root = root.rpartition("/")[0]
-    if not is_url(root):  # of several servers: their files keep their whole URLs
+    if not paths.is_url(root):  # of several servers: their files keep their whole URLs
         root = next(iter(infos)).rpartition("/")[0]
     return os.fsencode(root), [_object("", url.removeprefix(f"{root}/"), info) for url, info in infos.items()]
 
@@ -325,12 +314,12 @@ def _listed(url: bytes, call: Any) -> Any:
     try:
         return reader(url).attempt(url, call)
     except BadSampleError:
-        raise DataError(f"There is nothing at `{shown(url)}`.", hint="Check the address.") from None
+        raise DataError(f"There is nothing at `{paths.shown(url)}`.", hint="Check the address.") from None
 
 
 def _require_listing(url: bytes) -> None:
-    if scheme(url) in _NO_LISTING:
+    if paths.scheme(url) in _NO_LISTING:
         raise DataError(
-            f"A web server cannot list what is below `{shown(url)}`.",
+            f"A web server cannot list what is below `{paths.shown(url)}`.",
             hint="Name each file by its URL: in a list, or in a table for ap.Table(csv, path=..., label=...).",
         )

@@ -18,21 +18,8 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import ConfigError
 from autopipe.workload.op import Step
-from autopipe.workload.ops.pixels import (
-    ImageOp,
-    Range,
-    between,
-    check_number,
-    check_ordered,
-    checked_range,
-    largest,
-    plain_changed_tensorflow,
-    plain_levels,
-    plain_top,
-    symmetric,
-    to_levels,
-    widened,
-)
+from autopipe.workload.ops import pixels
+from autopipe.workload.ops.pixels import ImageOp, Range
 from autopipe.workload.plain_code import Library, Variable, drawn_tensorflow, parts
 from autopipe.workload.sample import Field, FieldKind
 
@@ -53,16 +40,17 @@ class RandomBrightness(ImageOp):
     in_planes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_number(self, "delta", above=True)
+        pixels.check_number(self, "delta", above=True)
         if self.factor is not None:
-            checked_range(self, "factor")
+            pixels.checked_range(self, "factor")
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         gain, shift = (np.float32(number) for number in self._change(random[0]))
         if array.dtype.kind == "f":
             changed: NDArray[Any] = array * gain.astype(array.dtype) + shift.astype(array.dtype)
             return changed
-        return to_levels(widened(array) * gain + shift * np.float32(largest(array.dtype)), array.dtype)
+        shift = shift * np.float32(pixels.largest(array.dtype))
+        return pixels.to_levels(pixels.widened(array) * gain + shift, array.dtype)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         is_float, limits = field.dtype == np.float32, self.factor or (self.delta,)
@@ -72,8 +60,8 @@ class RandomBrightness(ImageOp):
     def _change(self, number: Any) -> tuple[Any, Any]:
         """Return the factor of the levels, and the share of the range to add."""
         if self.factor is not None:
-            return between(self.factor, number), 0.0
-        return 1.0, symmetric(self.delta, number)
+            return pixels.between(self.factor, number), 0.0
+        return 1.0, pixels.symmetric(self.delta, number)
 
     def takes_floats(self, part: Variable) -> bool:
         return True
@@ -83,13 +71,13 @@ class RandomBrightness(ImageOp):
         if library == "np":
             yield f"change = rng.uniform{limits}"
             for part in parts(step):
-                change = "* change" if self.factor is not None else f"+ {plain_top(part)} * change"
-                yield f"{part} = {plain_levels(f'{part} {change}', part, library)}"
+                change = "* change" if self.factor is not None else f"+ {pixels.plain_top(part)} * change"
+                yield f"{part} = {pixels.plain_levels(f'{part} {change}', part, library)}"
             return
         drawn = [f"change = tf.random.uniform((), {limits[0]!r}, {limits[1]!r})"], "{} * change"
         if self.factor is None:
-            drawn = drawn_tensorflow(step, "brightness", self.delta * float(plain_top(parts(step)[0])))
-        yield from plain_changed_tensorflow(*drawn, step)
+            drawn = drawn_tensorflow(step, "brightness", self.delta * float(pixels.plain_top(parts(step)[0])))
+        yield from pixels.plain_changed_tensorflow(*drawn, step)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,18 +94,18 @@ class RandomContrast(ImageOp):
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_ordered(self, self.lower, self.upper)
+        pixels.check_ordered(self, self.lower, self.upper)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        factor = np.float32(between((self.lower, self.upper), random[0]))
+        factor = np.float32(pixels.between((self.lower, self.upper), random[0]))
         if array.dtype.kind == "f":
             mean = array.mean(axis=(0, 1), keepdims=True, dtype=np.float64).astype(array.dtype)
             stretched: NDArray[Any] = (array - mean) * factor.astype(array.dtype) + mean
             return stretched
-        largest(array.dtype)  # refuses a dtype without levels
+        pixels.largest(array.dtype)  # refuses a dtype without levels
         total: NDArray[Any] = array.sum(axis=(0, 1), dtype=np.int64)
         mean = (total / (array.shape[0] * array.shape[1])).astype(np.float32)
-        return to_levels((array.astype(np.float32) - mean) * factor + mean, array.dtype)
+        return pixels.to_levels((array.astype(np.float32) - mean) * factor + mean, array.dtype)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction("CONTRAST", real=(self.lower, self.upper)),)
@@ -128,12 +116,12 @@ class RandomContrast(ImageOp):
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         if library == "tf":
             drawn = drawn_tensorflow(step, "contrast", self.lower, self.upper)
-            yield from plain_changed_tensorflow(*drawn, step)
+            yield from pixels.plain_changed_tensorflow(*drawn, step)
             return
         yield f"factor = rng.uniform({self.lower!r}, {self.upper!r})"
         for part in parts(step):
             yield f"mean = {part}.mean(axis=(0, 1))"
-            yield f"{part} = {plain_levels(f'({part} - mean) * factor + mean', part, library)}"
+            yield f"{part} = {pixels.plain_levels(f'({part} - mean) * factor + mean', part, library)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,12 +140,12 @@ class _ColourOp(ImageOp):
             return array
         if array.dtype == np.uint8:
             return self._bytes(array, float(random[0]))
-        top = np.float32(largest(array.dtype))
-        return to_levels(self._changed(array.astype(np.float32) / top, float(random[0])) * top, array.dtype)
+        top = np.float32(pixels.largest(array.dtype))
+        return pixels.to_levels(self._changed(array.astype(np.float32) / top, float(random[0])) * top, array.dtype)
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
         """Return 8-bit colours after the change."""
-        return to_levels(self._changed(array.astype(np.float32), number), array.dtype)
+        return pixels.to_levels(self._changed(array.astype(np.float32), number), array.dtype)
 
     @abc.abstractmethod
     def _plain(self) -> tuple[Range, str, tuple[str, tuple[float, ...]]]:
@@ -171,16 +159,16 @@ class _ColourOp(ImageOp):
         limits, change, (name, arguments) = self._plain()
         if library == "tf":
             drawn = drawn_tensorflow(step, name, *arguments)
-            yield from plain_changed_tensorflow(*drawn, step, colours=True)
+            yield from pixels.plain_changed_tensorflow(*drawn, step, colours=True)
             return
         yield f"change = rng.uniform{limits!r}"
         for part in parts(step):
-            top = plain_top(part)
+            top = pixels.plain_top(part)
             coloured = f"cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB) * np.float32({top})"
             yield f"if {part}.shape[2:] == (3,):"
             yield f"    hsv = cv2.cvtColor({part}.astype(np.float32) / np.float32({top}), cv2.COLOR_RGB2HSV)"
             yield f"    {change}"
-            yield f"    {part} = {plain_levels(coloured, part, library)}"
+            yield f"    {part} = {pixels.plain_levels(coloured, part, library)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +184,7 @@ class RandomHue(_ColourOp):
     revision: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        check_number(self, "delta", most=0.5, above=True)
+        pixels.check_number(self, "delta", most=0.5, above=True)
 
     def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
         """Return colours of other hues, in 32-bit floats: the bits of the native library.
@@ -213,7 +201,7 @@ class RandomHue(_ColourOp):
         sixths = np.where(from_red, np.float32(0), np.where(from_green, np.float32(2), np.float32(4)))
         hue = side / np.where(span > 0, span, np.float32(1)) + sixths
         for plane, place in zip(planes, (5, 3, 1), strict=True):
-            at = hue + np.float32((place + 6 * symmetric(self.delta, number)) % 6)
+            at = hue + np.float32((place + 6 * pixels.symmetric(self.delta, number)) % 6)
             at = np.where(at >= 6, at - np.float32(6), at)
             plane[...] = most - span * np.clip(np.minimum(at, np.float32(4) - at), 0, 1)
         return np.moveaxis(planes, 0, -1)
@@ -239,23 +227,23 @@ class RandomSaturation(_ColourOp):
     upper: float = 1.2
 
     def __post_init__(self) -> None:
-        check_ordered(self, self.lower, self.upper)
+        pixels.check_ordered(self, self.lower, self.upper)
 
     def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
         hsv: NDArray[Any] = cv2.cvtColor(colours, cv2.COLOR_RGB2HSV)
         saturation = hsv[..., 1]
-        saturation *= np.float32(between((self.lower, self.upper), number))
+        saturation *= np.float32(pixels.between((self.lower, self.upper), number))
         np.minimum(saturation, 1, out=saturation)
         made: NDArray[Any] = cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB)
         return made
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
-        factor, levels = np.float32(between((self.lower, self.upper), number)), array.astype(np.float32)
+        factor, levels = np.float32(pixels.between((self.lower, self.upper), number)), array.astype(np.float32)
         most = levels.max(axis=-1, keepdims=True)
         with np.errstate(divide="ignore", invalid="ignore"):  # of grey; of black 0 / 0, which is no number
             gain = np.fmin(most / (most - levels.min(axis=-1, keepdims=True)), factor)  # the smallest level is 0 then
         below = np.rint((most - levels) * gain)
-        return to_levels(most - below, array.dtype)
+        return pixels.to_levels(most - below, array.dtype)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction("SATURATION", real=(self.lower, self.upper)),)
@@ -277,7 +265,7 @@ class RandomGrayscale(ImageOp):
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_number(self, "probability", above=True)
+        pixels.check_number(self, "probability", above=True)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or random[0] >= self.probability:
@@ -299,7 +287,7 @@ class RandomGrayscale(ImageOp):
                 made = f"{grey}.astype({part}.dtype)"
             else:
                 grey = f"tf.repeat(tf.image.rgb_to_grayscale(tf.cast({part}, tf.float32)), 3, axis=-1)"
-                made = f"tf.where(is_grey, {plain_levels(grey, part, library)}, {part})"
+                made = f"tf.where(is_grey, {pixels.plain_levels(grey, part, library)}, {part})"
             yield from (f"if {chance}{part}.shape[2:] == (3,):", f"    {part} = {made}")
 
 
@@ -321,13 +309,13 @@ class GaussianBlur(ImageOp):
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1 or self.size % 2 == 0:
             raise ConfigError(f"`size` of GaussianBlur must be an odd number of pixels, but got size={self.size!r}.")
-        checked_range(self, "sigma", above=True)
-        check_number(self, "probability", above=True)
+        pixels.checked_range(self, "sigma", above=True)
+        pixels.check_number(self, "probability", above=True)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if random[0] >= self.probability:
             return array
-        sigma = between(self.sigma, float(random[1]))
+        sigma = pixels.between(self.sigma, float(random[1]))
         blurred = cv2.GaussianBlur(array, (self.size, self.size), sigma, borderType=cv2.BORDER_REFLECT_101)
         return blurred if blurred.ndim == array.ndim else blurred[..., None]
 
@@ -354,4 +342,4 @@ class GaussianBlur(ImageOp):
             yield "blurred = tf.transpose((blurred / share)[..., 0], (1, 2, 0))"
             if part.is_flat:
                 yield "blurred = blurred[..., 0]"
-            yield f"{part} = tf.where(is_blurred, {plain_levels('blurred', part, 'tf')}, {part})"
+            yield f"{part} = tf.where(is_blurred, {pixels.plain_levels('blurred', part, 'tf')}, {part})"

@@ -14,21 +14,8 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import ConfigError, OpError, shortened
 from autopipe.workload.op import Places, Step
-from autopipe.workload.ops.pixels import (
-    ImageOp,
-    PixelOp,
-    between,
-    box,
-    check_choice,
-    check_number,
-    checked_range,
-    filling,
-    is_moved,
-    plain_box,
-    plain_filling,
-    plain_levels,
-    symmetric,
-)
+from autopipe.workload.ops import pixels
+from autopipe.workload.ops.pixels import ImageOp, PixelOp
 from autopipe.workload.plain_code import Library, Lines, Variable, drawn_tensorflow, parts, shape_lines
 from autopipe.workload.sample import Field, FieldKind
 
@@ -60,7 +47,7 @@ class RandomFlip(PixelOp):
         across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
         if not (across or down):
             return array
-        if not is_moved(array):
+        if not pixels.is_moved(array):
             return array[:: -1 if down else 1, :: -1 if across else 1]
         code = (-1 if down else 1) if across else 0
         flipped = cv2.flip(array, code)
@@ -145,9 +132,9 @@ class RandomAffine(PixelOp):
     def __post_init__(self) -> None:
         if isinstance(self.zoom, int | float):
             object.__setattr__(self, "zoom", (1 - self.zoom, 1 + self.zoom))
-        check_number(self, "rotation", most=180)
-        check_number(self, "shear", most=89)
-        checked_range(self, "zoom", above=True)
+        pixels.check_number(self, "rotation", most=180)
+        pixels.check_number(self, "shear", most=89)
+        pixels.checked_range(self, "zoom", above=True)
         shares = tuple(self.shift) if isinstance(self.shift, Sequence) else ()
         if len(shares) != 2 or not all(isinstance(share, int | float) and 0 <= share <= 1 for share in shares):
             raise ConfigError(
@@ -155,8 +142,8 @@ class RandomAffine(PixelOp):
                 f"but got shift={self.shift!r}."
             )
         object.__setattr__(self, "shift", shares)
-        check_choice(self, "fill", _BORDERS)
-        check_choice(self, "interpolation", _METHODS)
+        pixels.check_choice(self, "fill", _BORDERS)
+        pixels.check_choice(self, "interpolation", _METHODS)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         height, width = array.shape[:2]
@@ -164,7 +151,7 @@ class RandomAffine(PixelOp):
         if array.ndim == 3 and array.shape[2] not in _EXACT:
             planes = np.moveaxis(array, -1, 0)
             return np.stack([self.pixels(np.ascontiguousarray(each), kind, random) for each in planes], axis=-1)
-        value = filling(self, kind, array.dtype) if self.fill == "constant" else 0
+        value = pixels.filling(self, kind, array.dtype) if self.fill == "constant" else 0
         known = array if array.dtype in _KNOWN else array.astype(np.float64)
         in_four = array.dtype == np.uint8 and array.shape[2:] == (3,)  # half of OpenCV's time
         warped = cv2.warpAffine(
@@ -183,12 +170,12 @@ class RandomAffine(PixelOp):
 
     def _places(self, height: int, width: int, random: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the matrix from a pixel's place (across, down) after the op to its place before."""
-        turn = math.radians(symmetric(self.rotation, random[0]))
-        lean = math.radians(symmetric(self.shear, random[3]))
-        down, across = symmetric(self.shift[0], random[1]), symmetric(self.shift[1], random[2])
+        turn = math.radians(pixels.symmetric(self.rotation, random[0]))
+        lean = math.radians(pixels.symmetric(self.shear, random[3]))
+        down, across = pixels.symmetric(self.shift[0], random[1]), pixels.symmetric(self.shift[1], random[2])
         limits: Any = self.zoom  # __post_init__ made it two numbers
-        tall = between(limits, random[4])
-        wide = tall if self.keep_aspect else between(limits, random[5])
+        tall = pixels.between(limits, random[4])
+        wide = tall if self.keep_aspect else pixels.between(limits, random[5])
         rotated = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
         sheared = np.array([[1, -math.sin(lean)], [0, math.cos(lean)]])
         matrix = rotated @ sheared @ np.diag((wide, tall))
@@ -220,7 +207,7 @@ class RandomAffine(PixelOp):
         yield "    (width, height),"
         yield f"    flags=cv2.INTER_{'NEAREST' if nearest else 'LINEAR'} | cv2.WARP_INVERSE_MAP,"
         yield f"    borderMode=cv2.BORDER_{'REPLICATE' if self.fill == 'nearest' else self.fill.upper()},"
-        yield f"    borderValue={(plain_filling(self, part),) * 4!r},"
+        yield f"    borderValue={(pixels.plain_filling(self, part),) * 4!r},"
         yield f") for plane in np.moveaxis({part}, -1, 0)])" if is_alone else ")"
         yield from [] if is_alone else part.channel_axis()
 
@@ -229,11 +216,11 @@ class RandomAffine(PixelOp):
         yield f"    images=tf.cast({part}[None{', ..., None]' if part.is_flat else ']'}, tf.float32),"
         yield "    transforms=places,"
         yield f"    output_shape=tf.shape({part})[:2],"
-        yield f"    fill_value={float(plain_filling(self, part))!r},"
+        yield f"    fill_value={float(pixels.plain_filling(self, part))!r},"
         yield f'    interpolation="{"NEAREST" if nearest else "BILINEAR"}",'
         yield f'    fill_mode="{self.fill.upper()}",'
         yield f")[0{', ..., 0' if part.is_flat else ''}]"
-        yield f"{part} = {plain_levels('moved', part, 'tf')}"
+        yield f"{part} = {pixels.plain_levels('moved', part, 'tf')}"
 
     def _plain_places(self, library: str, drawn: str) -> Lines:
         def either_side(limit: float) -> str:
@@ -275,19 +262,19 @@ class RandomErasing(ImageOp):
     draws: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
-        check_number(self, "probability", above=True)
-        checked_range(self, "area", most=1, above=True)
-        checked_range(self, "ratio", above=True)
+        pixels.check_number(self, "probability", above=True)
+        pixels.checked_range(self, "area", most=1, above=True)
+        pixels.checked_range(self, "ratio", above=True)
         if isinstance(self.value, Sequence):
             object.__setattr__(self, "value", tuple(self.value))
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        value = filling(self, kind, array.dtype)  # refused alike, whether or not chance has it painted
+        value = pixels.filling(self, kind, array.dtype)  # refused alike, whether or not chance has it painted
         if kind is not FieldKind.MASK:
             self._check_levels(array.dtype)
         if random[0] >= self.probability:
             return array
-        top, left, height, width = box(array.shape, self.area, self.ratio, random[1:])
+        top, left, height, width = pixels.box(array.shape, self.area, self.ratio, random[1:])
         erased = array.copy()
         erased[top : top + height, left : left + width] = value
         return erased
@@ -298,7 +285,7 @@ class RandomErasing(ImageOp):
             return None
         if field.kind is not FieldKind.MASK:
             self._check_levels(dtype)
-        paint = np.full(field.shape[2:], filling(self, field.kind, dtype), dtype)
+        paint = np.full(field.shape[2:], pixels.filling(self, field.kind, dtype), dtype)
         levels = (*native.in_memory(paint), 0, 0, 0, 0)[:5]
         chance = (*self.area, *self.ratio, 0, self.probability)
         return (native.Instruction("ERASE", (*levels, dtype.itemsize), chance, is_wide=True),)
@@ -317,13 +304,13 @@ class RandomErasing(ImageOp):
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         first = parts(step)[0]
-        box = plain_box(first, self.area, self.ratio, library)
+        box = pixels.plain_box(first, self.area, self.ratio, library)
         if library == "np":
             yield f"if rng.random() < {self.probability!r}:"
             yield from (f"    {line}" for line in box)
             for part in parts(step):
                 yield f"    {part} = {part}.copy()"
-                yield f"    {part}[top : top + height, left : left + width] = {plain_filling(self, part)!r}"
+                yield f"    {part}[top : top + height, left : left + width] = {pixels.plain_filling(self, part)!r}"
             return
         yield from box
         yield f"rows, columns = tf.range(tf.shape({first})[0])[:, None], tf.range(tf.shape({first})[1])[None]"
@@ -331,4 +318,4 @@ class RandomErasing(ImageOp):
         yield f"inside &= tf.random.uniform(()) < {self.probability!r}"
         for part in parts(step):
             place = "inside" if part.is_flat else "inside[..., None]"
-            yield f"{part} = tf.where({place}, tf.cast({plain_filling(self, part)!r}, {part}.dtype), {part})"
+            yield f"{part} = tf.where({place}, tf.cast({pixels.plain_filling(self, part)!r}, {part}.dtype), {part})"

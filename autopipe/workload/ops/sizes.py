@@ -18,27 +18,16 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import BadSampleError
 from autopipe.workload.op import Places, Step
-from autopipe.workload.ops.pixels import (
-    CHANNELS,
-    PixelOp,
-    box,
-    check_choice,
-    check_whole,
-    checked_range,
-    filling,
-    is_moved,
-    plain_box,
-    plain_filling,
-    plain_rounded,
-)
+from autopipe.workload.ops import pixels
+from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.plain_code import Library, Variable, parts, quoted, shape_lines
 from autopipe.workload.sample import Field, FieldKind
 
 
 def check_size(op: object, height: int, width: int) -> None:
     """Refuse sizes that are not positive whole numbers of pixels."""
-    check_whole(op, "height", height, " of pixels")
-    check_whole(op, "width", width, " of pixels")
+    pixels.check_whole(op, "height", height, " of pixels")
+    pixels.check_whole(op, "width", width, " of pixels")
 
 
 Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
@@ -58,7 +47,7 @@ class _Sized(PixelOp):
     def __post_init__(self) -> None:
         check_size(self, self.height, self.width)
         if hasattr(self, "interpolation"):  # crops and padding have none
-            check_choice(self, "interpolation", ("nearest", *_SMOOTH))
+            pixels.check_choice(self, "interpolation", ("nearest", *_SMOOTH))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +91,7 @@ def resized(array: NDArray[Any], size: tuple[int, int], interpolation: Interpola
         rows = array.take(_nearest(array.shape[0], np.arange(height), height), axis=0)
         nearest: NDArray[Any] = rows.take(_nearest(array.shape[1], np.arange(width), width), axis=1)
         return nearest
-    most = _MOST_CHANNELS.get(interpolation, CHANNELS)
+    most = _MOST_CHANNELS.get(interpolation, pixels.CHANNELS)
     if array.shape[2:] > (most,):
         groups = range(0, array.shape[2], most)
         each = [resized(np.ascontiguousarray(array[..., at : at + most]), size, interpolation) for at in groups]
@@ -137,11 +126,13 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
             method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
             yield f"{part} = tf.image.resize({part}, ({height}, {width}){method})"
             if part.is_integer:
-                yield from plain_rounded(part, clips=interpolation == "bicubic")  # means of pixels stay in their range
+                yield from pixels.plain_rounded(
+                    part, clips=interpolation == "bicubic"
+                )  # means of pixels stay in their range
         else:
             method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
             resized = f"cv2.resize({{}}, ({width}, {height}), interpolation=cv2.INTER_{method})"
-            most, known = _MOST_CHANNELS.get(interpolation, CHANNELS), part.field.shape or part.after.shape
+            most, known = _MOST_CHANNELS.get(interpolation, pixels.CHANNELS), part.field.shape or part.after.shape
             if (known[2:] > (most,)) if known else (interpolation in _MOST_CHANNELS and part.field.rank == 3):
                 some = f"np.ascontiguousarray({part}[..., at : at + {most}])"
                 yield f"{part} = np.dstack([{resized.format(some)} for at in range(0, {part}.shape[2], {most})])"
@@ -175,14 +166,14 @@ class Pad(_Sized):
     mask_value: float = 0
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        return padded(array, (self.height, self.width), filling(self, kind, array.dtype))
+        return padded(array, (self.height, self.width), pixels.filling(self, kind, array.dtype))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (_padded_natively(self, field),)
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         for part in parts(step):
-            value = plain_filling(self, part)
+            value = pixels.plain_filling(self, part)
             if library == "np":
                 missing = f"max(0, {self.height} - {part}.shape[0]), max(0, {self.width} - {part}.shape[1])"
                 edges = f"top, down - top, left, right - left, cv2.BORDER_CONSTANT, value={(value,) * 4!r}"
@@ -196,7 +187,7 @@ class Pad(_Sized):
 
 def _padded_natively(op: Any, field: Field) -> native.Instruction:
     dtype = field.dtype or np.dtype(np.uint8)
-    pixel = padded(np.empty((0, 1), dtype), (1, 1), filling(op, field.kind, dtype))
+    pixel = padded(np.empty((0, 1), dtype), (1, 1), pixels.filling(op, field.kind, dtype))
     return native.Instruction("PAD", (op.height, op.width, *native.in_memory(pixel), dtype.itemsize), is_wide=True)
 
 
@@ -206,7 +197,7 @@ def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[
     if not down and not right:
         return array
     top, left = down // 2, right // 2
-    if not is_moved(array):
+    if not pixels.is_moved(array):
         around = ((top, down - top), (left, right - left), *[(0, 0)] * (array.ndim - 2))
         level = value if array.dtype.kind == "f" else round(value)
         return np.pad(array, around, constant_values=level)
@@ -238,7 +229,7 @@ class ResizeKeepingAspect(_Sized):
         else:
             height = max(1, (2 * down * width + across) // (2 * across))
         fitted = resized(array, (height, width), how(self.interpolation, kind))
-        return padded(fitted, (self.height, self.width), filling(self, kind, array.dtype))
+        return padded(fitted, (self.height, self.width), pixels.filling(self, kind, array.dtype))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         fitted = _resized_natively(self.height, self.width, how(self.interpolation, field.kind), field, "FIT")
@@ -347,14 +338,14 @@ class RandomResizedCrop(_Sized):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checked_range(self, "area", most=1, above=True)
-        checked_range(self, "ratio", above=True)
+        pixels.checked_range(self, "area", most=1, above=True)
+        pixels.checked_range(self, "ratio", above=True)
 
     def without_chance(self) -> Resize:
         return Resize(self.height, self.width, self.interpolation)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        top, left, height, width = box(array.shape, self.area, self.ratio, random)
+        top, left, height, width = pixels.box(array.shape, self.area, self.ratio, random)
         cut = array[top : top + height, left : left + width]
         return resized(cut, (self.height, self.width), how(self.interpolation, kind))
 
@@ -366,7 +357,7 @@ class RandomResizedCrop(_Sized):
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         first = parts(step)[0]
         if library == "np":
-            yield from plain_box(first, self.area, self.ratio, library)
+            yield from pixels.plain_box(first, self.area, self.ratio, library)
         else:
             size = f"tf.concat([{first.size}, [1]], 0)" if first.is_flat else first.size
             yield "begin, extent, _ = tf.image.sample_distorted_bounding_box("
