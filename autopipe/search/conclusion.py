@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 import optuna
 
@@ -399,20 +399,20 @@ def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> floa
 def _drift(session: Session, proved: Confirmation) -> float | None:
     """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
 
-    None if no baseline ran in both. Two rates whose intervals overlap, or that differ no more than two trials of this
-    baseline in one block, are the same: a reading that varies by 10 % does not show a drift of 6 %.
+    None if no baseline was in both, and in so many rounds that its own spread is known. What another round of it, or
+    another trial in a block, may differ by is no change: a rate that varies by 10 % does not show a drift of 6 %.
     """
-    pooled = session.pooled()
-    changes, far = [], student_t_95(pooled.freedom) * math.sqrt(2)
+    pooled, changes = session.pooled(), list[float]()
     for baseline in session.baselines:
         key = baseline.config.key()
         first = next((row.outcome for row in session.search_rows() if row.key == key), None)
-        if isinstance(first, Measurement) and key in proved.rates:
-            before, now = first.images_per_second, proved.rates[key]
-            overlap = now.low <= before.high and before.low <= now.high
-            sways = abs(math.log(now.value / before.value)) <= far * pooled.noise_of(key)
-            same = overlap or not before.has_interval or sways
-            changes.append(0.0 if same else now.value / before.value - 1.0)
+        logs = [math.log(rate) for rate in proved.rounds.get(key, {}).values()]
+        if isinstance(first, Measurement) and len(logs) >= FEWEST_PAIRS:
+            change = fmean(logs) - math.log(first.images_per_second.value)
+            of_rounds = student_t_95(len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+            of_trials = student_t_95(pooled.freedom) * math.sqrt(2) * pooled.noise_of(key)
+            same = abs(change) <= max(of_rounds, of_trials) or not first.images_per_second.has_interval
+            changes.append(0.0 if same else math.expm1(change))
     return max(changes, key=abs, default=None)
 
 

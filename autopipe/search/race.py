@@ -27,7 +27,8 @@ Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 _WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
 _READS: Final = "read_ahead"
 _WAITING: Final = 1.5  # times what a worker a core makes: workers that share the cores' work do not come to it
-_FAR: Final = {"kind": 0.5, "workers": 0.8}  # of the best: a kind that makes less does not race again, or by workers
+_NEAR: Final = 0.8  # of the best: a kind of loader that makes less does not race by workers
+_NEAR_ALIKE: Final = 0.5  # of the best: one that makes less with samples kept as it keeps them does not race again
 
 
 def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1) -> Params:
@@ -174,7 +175,7 @@ class Race:
         first, and few do not run if those gain as only waiting lets them.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
-            for name in self._knobs(self._fastest_of(kind), _WORKERS) if self._is_near(kind, "workers") else ():
+            for name in self._knobs(self._fastest_of(kind), _WORKERS) if self._is_near(kind) else ():
                 numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
                 if self.reads is None:
                     self._more_workers(kind, name, numbers)
@@ -229,7 +230,7 @@ class Race:
         shared = {name.rpartition(".")[2]: value for name, value in params.items() if "." in name}
         shared = {name: each for name, each in shared.items() if name not in _WORKERS or _number(each) <= self.cores}
         for kind in self._ranked_kinds():
-            if kind != best.loader.kind and self._is_near(kind):
+            if kind != best.loader.kind and self._may_be_near(kind, best.keep):
                 knobs = {f"{kind}.{knob}": value for knob, value in shared.items()}
                 self._round(self._made({**params, **knobs, "loader": kind}))
 
@@ -283,10 +284,14 @@ class Race:
     def _fastest_of(self, kind: str) -> PipelineConfig:
         return max((each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1])[0]
 
-    def _is_near(self, kind: str, setting: str = "kind") -> bool:
-        """True if a kind of loader has not run, or is not far slower than the best."""
-        rates = [rate for config, rate in self.table.values() if config.loader.kind == kind]
-        return not rates or max(rates) >= _FAR[setting] * self._top()
+    def _is_near(self, kind: str) -> bool:
+        return max(rate for config, rate in self.table.values() if config.loader.kind == kind) >= _NEAR * self._top()
+
+    def _may_be_near(self, kind: str, keep: str) -> bool:
+        """True if a kind of loader has not run with samples kept so, or was not far slower then."""
+        alike = (each for each in self.table.values() if (each[0].loader.kind, each[0].keep) == (kind, keep))
+        rates = [rate for _, rate in alike]
+        return not rates or max(rates) >= _NEAR_ALIKE * self._top()
 
     # ------------------------------------------------------------ configurations
 
