@@ -194,8 +194,8 @@ def build_trainer(
     return trainer
 
 
-_STEPS_OF_A_CALL = 32  # of the model's function, if
-_SHORT_SECONDS = 0.003  # is the most that its forward pass takes
+_SHORT_SECONDS = 0.003  # a model has short steps if its forward pass takes no longer
+_STEPS_OF_A_CALL = 32  # that such a model trains by one call of its function
 
 
 def for_short_steps(workload: Workload, config: PipelineConfig) -> tuple[Workload, PipelineConfig]:

@@ -205,7 +205,8 @@ class Step:
     @property
     def backend(self) -> str | None:
         """The backend of Keras that runs what the function computes: "torch", if it gets tensors of torch."""
-        datasets.in_containers((packages := set[str]()).add, self.outline)
+        packages = set[str]()
+        datasets.in_containers(packages.add, self.outline)
         return "torch" if packages == {"torch"} else None
 
     def __repr__(self) -> str:

@@ -159,7 +159,7 @@ def unpacked(spec: SampleSpec) -> Lines:
     return found
 
 
-def said(op: Op, step: Step, library: Library) -> Lines:
+def plain_lines(op: Op, step: Step, library: Library) -> Lines:
     """Return the lines of a step that an op writes. Raise PlainCodeError if the op writes none, inherits those of a
     class that does something else, or knows only `x` and `y` while the parts have other names.
     """

@@ -108,11 +108,11 @@ class RowsAtOnce:
             if self._filler is not None and self._cache is not None:
                 self._fill_cache(self._filler, self._cache, indices, read, run)
             at_hand = self._at_hand(indices)
-            if self._copies and at_hand is not None and all(map(_copied, at_hand, out)):
+            if self._copies and at_hand is not None and all(map(_gathered_into, at_hand, out)):
                 done[:] = True
                 return done
-            for chain, rows, columns in self._begun(indices, at_hand, fixed, read):
-                done[self._ended(chain, rows, columns, _Wanted(indices, drawn, out, run))] = True
+            for chain, rows, columns in self._starts(indices, at_hand, fixed, read):
+                done[self._run_chain(chain, rows, columns, _Wanted(indices, drawn, out, run))] = True
         except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
             _log.debug("A batch is made in Python, because at once it failed: %r", error)
             done[:] = False
@@ -137,7 +137,7 @@ class RowsAtOnce:
 
     def _fill_heap(self, found: Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read) -> None:
         """Put samples whose shapes differ into the heap of a cache."""
-        heap, (rows, columns) = cache.heap, self._direct(range(len(indices)), indices, read)
+        heap, (rows, columns) = cache.heap, self._as_read(range(len(indices)), indices, read)
         done, made, alive = np.ones(len(rows), np.bool_), list[Any](), list[Any]()
         for number, (before, field) in enumerate(zip(found.before.columns, found.made.columns, strict=True)):
             program, column = found.parts[number], columns[number]
@@ -166,16 +166,16 @@ class RowsAtOnce:
         places = self._cache.rows_of(indices) if self._rest[0].programs.before.is_fixed else None
         return None if places is None else [None if each is None else Rows(each, places) for each in self._cache.rows]
 
-    def _begun(
+    def _starts(
         self, indices: NDArray[np.int64], at_hand: _Columns | None, fixed: _Read, read: _Read
     ) -> Iterator[tuple[_Chain, Sequence[int], _Columns]]:
-        """Yield chains, the rows that each makes, and the parts of their samples as it begins with them."""
+        """Yield each chain with the rows that it makes, and with the parts of their samples from which it starts."""
         cache, count = self._cache, len(indices)
         if at_hand is not None:
             yield self._rest, range(count), at_hand
             return
         if cache is None:
-            yield self._whole, *self._direct(range(count), indices, read)
+            yield self._whole, *self._as_read(range(count), indices, read)
             return
         if not self._is_native:
             return
@@ -185,42 +185,42 @@ class RowsAtOnce:
             sample = cache.get(index, copies=bool(self._rest[0].alone))
             if sample is None and not cache.keeps(index):
                 direct.append(row)
-            elif sample is not None or (sample := _tried(fixed, index)) is not None:
+            elif sample is not None or (sample := _read_or_none(fixed, index)) is not None:
                 cached[row] = sample
         yield self._rest, [*cached], _transposed([*cached.values()])
         if direct and _is_native(self._whole):
-            yield self._whole, *self._direct(direct, indices, read)
+            yield self._whole, *self._as_read(direct, indices, read)
 
-    def _direct(self, rows: Sequence[int], indices: NDArray[np.int64], read: _Read) -> tuple[Sequence[int], _Columns]:
-        """Return rows that are read from the source, and their parts."""
+    def _as_read(self, rows: Sequence[int], indices: NDArray[np.int64], read: _Read) -> tuple[Sequence[int], _Columns]:
+        """Return the rows that the source gives, and their parts; those of single reads that fail are left out."""
         chosen = indices if len(rows) == len(indices) else indices[rows]
         if self._spans is not None and not self._whole[0].alone:
             return rows, self._spans(chosen)
-        found = {row: _tried(read, index) for row, index in zip(rows, chosen.tolist(), strict=True)}
+        found = {row: _read_or_none(read, index) for row, index in zip(rows, chosen.tolist(), strict=True)}
         samples = {row: sample for row, sample in found.items() if sample is not None}
         return [*samples], _transposed([*samples.values()])
 
     # ------------------------------------------------------------ from link to link
 
-    def _ended(self, chain: _Chain, rows: Sequence[int], columns: _Columns, batch: _Wanted) -> Sequence[int]:
-        """Write rows by a chain, and return which of them are made."""
+    def _run_chain(self, chain: _Chain, rows: Sequence[int], columns: _Columns, batch: _Wanted) -> Sequence[int]:
+        """Write rows by all links of a chain, and return which of them are made."""
         for link in chain:
             is_last = link is chain[-1]
             if link.alone and len(rows):
                 to = batch.out if is_last and not link.programs.count else None
-                rows, columns = self._alone(link, rows, zip(*columns, strict=True), batch, to)
+                rows, columns = self._run_one_by_one(link, rows, zip(*columns, strict=True), batch, to)
             if not len(rows) or (link.alone and not link.programs.count):
                 break
             left = None if is_last else _Left()
             to = batch.out if is_last else link.programs.after.empty(len(batch.indices))
-            rows = _made(link.programs, columns, rows, batch.drawn, to, left)
+            rows = _run_programs(link.programs, columns, rows, batch.drawn, to, left)
             if left is not None:  # what no program and no step changed comes as it was read, for the steps that follow
                 finished = link.programs.finished
                 parts = [part if finished[number] else left.get(number, part) for number, part in enumerate(to)]
                 columns = [[None if part is None else part[row] for row in rows] for part in parts]
         return rows
 
-    def _alone(
+    def _run_one_by_one(
         self, link: Link, rows: Sequence[int], samples: Iterable[Sample], batch: _Wanted, out: Batch | None
     ) -> tuple[list[int], _Columns]:
         """Do the steps of a link that Python does to each sample; write the samples, if there is an `out`, or return
@@ -249,7 +249,7 @@ def _transposed(samples: Sequence[Sample]) -> _Columns:
     return [list(parts) for parts in zip(*samples, strict=True)]
 
 
-def _tried(read: _Read, index: int) -> Sample | None:
+def _read_or_none(read: _Read, index: int) -> Sample | None:
     try:
         return read(index)
     except Exception as error:  # noqa: BLE001  # the kernel reads it again, and raises it or replaces it
@@ -257,7 +257,7 @@ def _tried(read: _Read, index: int) -> Sample | None:
         return None
 
 
-def _made(
+def _run_programs(
     found: Programs,
     columns: _Columns,
     rows: Sequence[int],
@@ -277,7 +277,7 @@ def _made(
             continue
         if not found.has_code[number] and not _is_spans(column):
             as_read = None if left is None else left.setdefault(number, [None] * count)
-            _put(column, None if is_all else rows, to, as_read)
+            _write_parts(column, None if is_all else rows, to, as_read)
             continue
         of_rows = _spans_of(column, field, alive)
         if not is_all:
@@ -294,12 +294,12 @@ def _made(
     return rows
 
 
-def _copied(column: Any, out: NDArray[Any] | None) -> bool:
+def _gathered_into(column: Any, out: NDArray[Any] | None) -> bool:
     """Write a part that nothing changes if it is rows of an array, and return True if it is all there."""
     return column is out is None or (isinstance(column, Rows) and column.gathered(out) is out)
 
 
-def _put(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[Part] | None) -> None:
+def _write_parts(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[Part] | None) -> None:
     """Write parts that no program makes to `rows`, or all; raise ValueError if an array of them would not hold them as
     they are.
     """

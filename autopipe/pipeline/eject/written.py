@@ -23,7 +23,7 @@ from autopipe.workload.ops.geometry import RandomFlip
 from autopipe.workload.ops.planner import looked_at, normalise
 from autopipe.workload.ops.sizes import CUTS
 from autopipe.workload.ops.values import MaskToClass
-from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, packed, parts, said
+from autopipe.workload.plain_code import Library, Lines, PlainSource, columns, names, packed, parts, plain_lines
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
@@ -128,7 +128,7 @@ def written(
             return []
 
     def lines(steps: Sequence[Step]) -> Lines:
-        return [line for step in steps for line in asked(said, step.op, step, dialect)]
+        return [line for step in steps for line in asked(plain_lines, step.op, step, dialect)]
 
     steps = (*plan.prefix, *plan.body, *plan.suffix)
     source = asked(data_source.plain, workload.data, plan.source, dialect)

@@ -246,10 +246,7 @@ class _Rows:
         """Return some rows as they lie in memory, or as spans of the open file."""
         if self.array is not None:
             return Rows(self.array, indices)
-        spans, starts = (
-            self._span.repeat(len(indices)),
-            indices * self._row_bytes,
-        )  # the first row's, and how far behind
+        spans, starts = self._span.repeat(len(indices)), indices * self._row_bytes  # all begin as that of row 0
         spans["offset"] += starts
         if self._row_bytes <= _SMALL_BYTES:
             spans["data"] = self._mapped.ctypes.data + starts

@@ -127,9 +127,6 @@ class ObjectList(PathList):
     def text(self, index: int) -> str:
         return paths.shown(self.path(index))
 
-    def size(self, index: int) -> int:
-        return self._sizes[index]
-
     def read(self, index: int) -> bytes:
         """Return the content of an object; raise BadSampleError also if it has changed since it was listed."""
         url = self.path(index)

@@ -31,7 +31,7 @@ def read(source: Any, index: int) -> Any:
 {lines}
     return {made}
 '''
-# As `Arrays` has it of each part, and sources of files and of masks; a user's own "exposure_time" is of the data.
+# The keys of times in the digests of autopipe's own sources; another source's "exposure_time" describes the data.
 _TIME_OF_FILES: Final = re.compile(r"(?:(?:x|y|sample_weight)(?:\.\S*)?_)?time|(?:mask_)?times")
 Spans: TypeAlias = Callable[[NDArray[np.int64]], tuple[Any, ...]]
 _FIRST: weakref.WeakKeyDictionary[Source, str] = weakref.WeakKeyDictionary()

@@ -33,7 +33,7 @@ Size: TypeAlias = tuple[int, int]  # height, width
 
 MAX_PIXELS = 2**28
 UPRIGHT = 1  # the orientation of an image whose pixels are stored as a viewer shows them
-_FLAGS = {  # by channels; without them, of a mask, OpenCV gives BGR
+_FLAGS = {  # by channels; None is a mask, whose colours come as BGR
     3: cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION,
     1: cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION,
     None: cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION,
@@ -287,7 +287,7 @@ def _other_depth(found: str, dtype: str) -> BadSampleError:
 
 
 def _is_deep(mask: Field) -> bool:
-    """Return True if a decoded mask has 16 bits; plain code supports only 8."""
+    """Return True if a decoded mask has 16 bits, False if it has 8; raise PlainCodeError for another dtype."""
     if mask.dtype not in (np.uint8, np.uint16):
         raise PlainCodeError(f"`Decode` writes plain code of masks in uint8 and uint16, but these are in {mask.dtype}")
     return bool(mask.dtype == np.uint16)

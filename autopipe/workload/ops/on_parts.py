@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
 from autopipe.workload.op import ArrayNamespace, Op, Places, Step, Target
-from autopipe.workload.plain_code import Library, Lines, said
+from autopipe.workload.plain_code import Library, Lines, plain_lines
 from autopipe.workload.sample import SLOTS, Batch, FieldKind, Sample, SampleSpec
 
 Lane: TypeAlias = tuple[int, int | None]
@@ -223,7 +223,7 @@ class OnParts(_Around):
 
     def plain(self, step: Step, library: Library) -> Lines:
         together = (dataclasses.replace(self, lanes=lanes) for lanes in self._together(step.before))
-        return [line for on in together for line in said(self.op, dataclasses.replace(step, op=on), library)]
+        return [line for on in together for line in plain_lines(self.op, dataclasses.replace(step, op=on), library)]
 
     def _together(self, spec: SampleSpec) -> list[tuple[Lane, ...]]:
         """Group lanes that share random numbers, which plain code draws for one size of images, or an image."""
