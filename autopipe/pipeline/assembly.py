@@ -351,7 +351,7 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Sh
     """Return the recipe of a workload's samples in a configuration."""
     if config.keep != "none" and data_source.pieces(workload.data) is not None:
         return _recipe_of_cuts(workload, config, plan, shared or Shared())
-    source, done = _kept(workload, config, plan, shared or Shared())
+    source, done = _stored(workload, config, plan, shared or Shared())
     if isinstance(source, WrappedData) and config.loader.kind != "wrapped":
         dataset = source.make(source.defaults | config.arguments).dataset
         source = source.indexed(dataset, whole=workload.drop_remainder)
@@ -368,7 +368,7 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Sh
 def _recipe_of_cuts(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> Recipe:
     """Return the recipe of samples that are cut out of kept pieces."""
     whole, of_pieces = in_pieces(workload, plan)
-    source, _ = _kept(whole, config, of_pieces, shared)
+    source, _ = _stored(whole, config, of_pieces, shared)
     kept: Any = PiecesInMemory(source, of_pieces.source) if config.kept.in_memory else source
     workload = dataclasses.replace(workload, data=data_source.over(workload.data, kept))
     recipe = Recipe.of(workload, make_plan(workload), finish=config.finish)
@@ -402,7 +402,7 @@ def kept_bytes(recipe: Recipe) -> float:
     return float(np.mean(sizes) + 2 * np.std(sizes) / math.sqrt(len(sizes))) if sizes else 0.0
 
 
-def _kept(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> tuple[Source, int]:
+def _stored(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> tuple[Source, int]:
     """Return the source in the configuration's storage form, and the number of ops done there already."""
     if not config.kept.converts:
         return workload.data, 0

@@ -220,6 +220,12 @@ class Step:
     before: SampleSpec  # the sample before it
     after: SampleSpec  # the sample after it
 
+    @property
+    def touched(self) -> dict[int, Field]:
+        """The fields before the op of the parts on which it acts, by their positions in a flat sample."""
+        columns = zip(self.before.columns, self.op.touches(self.before), strict=True)
+        return {number: field for number, (field, is_on) in enumerate(columns) if is_on and field is not None}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:

@@ -143,9 +143,9 @@ def programs(
     finish: list[Step] = []
     made = _programs(before, (), parts, finish, simd=simd)
     for number, step in enumerate(steps, start=1):
-        touched = {place for place, is_on in enumerate(step.op.touches(step.before)) if is_on}
+        touched = step.touched.keys()
         on = [parts[place] for place in touched & parts.keys()]
-        found = [part.found(step) for part in on] if touched <= parts.keys() and _alike(step, touched) else [None]
+        found = [part.found(step) for part in on] if touched <= parts.keys() and _alike(step) else [None]
         if on and None not in found:
             for part, code in zip(on, found, strict=True):
                 part.code.extend((instruction, draw) for instruction in code or ())
@@ -189,11 +189,11 @@ def _program(code: Sequence[tuple[Instruction, int]], field: Field | None, *, si
     return native.Program(code, field.shape, field.dtype, simd=simd)
 
 
-def _alike(step: Step, touched: set[int]) -> bool:
+def _alike(step: Step) -> bool:
     """Return False if an op would have to look whether the images that it changes together are of one size."""
     if not (isinstance(step.op.acting, PixelOp) and step.op.acting.in_pixels):
         return True
-    shapes = [field.shape for number in touched if (field := step.before.columns[number]) is not None]
+    shapes = [field.shape for field in step.touched.values()]
     return len(shapes) < 2 or (None not in shapes and len({shape[:2] for shape in shapes if shape}) == 1)
 
 

@@ -59,7 +59,7 @@ class Workload:
     validation: Source | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ops", _begun(self.data, self.ops))
+        object.__setattr__(self, "ops", _ops_of(self.data, self.ops))
         require_text(self.converted)
         if "://" not in os.fspath(self.converted):
             object.__setattr__(self, "converted", located(self.converted, warns=False))
@@ -117,7 +117,7 @@ def _under_policy(policy: str, model: Callable[[], Any]) -> Any:
     return model()
 
 
-def _begun(data: Any, ops: Any) -> tuple[Op, ...]:
+def _ops_of(data: Any, ops: Any) -> tuple[Op, ...]:
     """Return the ops behind the source's own `first_op`, if it has one, in place of another source's, each as it is
     with those behind it. Raise WorkloadError if one is no op.
     """

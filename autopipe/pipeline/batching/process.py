@@ -239,7 +239,7 @@ class Nursery:
         command = [*processes.started(__name__, sys.path), *map(str, descriptors)]
         environment = dict(os.environ)
         environment |= {} if self._indexed is None else WITHOUT_DEVICES
-        environment |= {} if _is_as_it_is(self._indexed) else processes.library_variables(1)
+        environment |= {} if _is_by_keras(self._indexed) else processes.library_variables(1)
         environment |= self._environment
         try:
             with theirs:
@@ -458,7 +458,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()  # even in a read that never returns
     try:
         recipe = unpickled(bytes(_mapped(recipe_number).view()))
-        if not _is_as_it_is(recipe.source):
+        if not _is_by_keras(recipe.source):
             processes.set_library_threads()
             processes.keep_freed_memory()
         cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
@@ -475,7 +475,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
             os._exit(0)
 
 
-def _is_as_it_is(source: object) -> bool:
+def _is_by_keras(source: object) -> bool:
     """Return True for a dataset that Keras's own processes make, as they do without autopipe."""
     return isinstance(source, Indexed) and source.by_keras
 

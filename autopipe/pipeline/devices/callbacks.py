@@ -51,13 +51,14 @@ def of_rank(rank: tuple[int, int], callbacks: Iterable[Any]) -> list[Any]:
     kept = [each for each in callbacks if number == 0 or not isinstance(each, _WRITE)]
     for callback in kept:
         if isinstance(callback, (*_WRITE, _RESTORES)):
-            callback.on_train_begin = _alone(callback.on_train_begin)
+            callback.on_train_begin = _undistributed(callback.on_train_begin)
             for name in _SAVING:
-                setattr(callback, name, _alone(getattr(callback, name)) if number == 0 else lambda *_, **__: None)
+                method = _undistributed(getattr(callback, name))
+                setattr(callback, name, method if number == 0 else lambda *_, **__: None)
     return kept
 
 
-def _alone(method: Callable[..., Any]) -> Callable[..., Any]:
+def _undistributed(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method that makes no variables over all processes: Keras makes some to save by, and would wait there."""
 
     @functools.wraps(method)

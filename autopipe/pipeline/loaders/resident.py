@@ -72,7 +72,7 @@ class Resident(LoaderConfig):
 
     def open(self, job: LoadJob) -> Loader:
         recipe = job.recipe
-        why = _unfit(recipe.fixed_spec, recipe.steps[recipe.fixed_steps :]) or _unready(job)
+        why = _unfit(recipe.fixed_spec, recipe.steps[recipe.fixed_steps :]) or _unfit_process(job)
         if why is not None:
             raise ConfigError(
                 f"The `{self.kind}` loader cannot feed this workload: {why}.",
@@ -114,13 +114,13 @@ def _unfit(kept: SampleSpec, steps: Sequence[Step]) -> str | None:
         return f"it keeps numbers of up to 16 bits and float32 on the device, but x is {kept.x.dtype}"
     for step in steps:
         random = np.zeros((1, step.op.draws))
-        for field in _touched(step).values():
+        for field in step.touched.values():
             if len(field.shape or ()) < 2 or step.op.places(_size(field), random) is None:
                 return f"from the first random op on it can flip and crop, and cannot do `{step.op.name}`"
     return None
 
 
-def _unready(job: LoadJob) -> str | None:
+def _unfit_process(job: LoadJob) -> str | None:
     """Return why this process cannot run it; None if it can."""
     backend = str(gpu.keras_backend() or "tensorflow")
     pixels = max(int(np.prod(field.shape[:2])) for field in job.recipe.fixed_spec.fields if field.shape is not None)
@@ -140,12 +140,6 @@ def _is_for_device(field: Field) -> bool:
     JAX cuts numbers of 64 bits to 32, and TensorFlow keeps int32 in the host's memory.
     """
     return field.dtype is not None and (field.dtype.itemsize <= 2 or field.dtype == np.float32)
-
-
-def _touched(step: Step) -> dict[int, Field]:
-    """Return the positions and fields of the parts that an op acts on."""
-    columns = zip(step.before.columns, step.op.touches(step.before), strict=True)
-    return {number: field for number, (field, is_on) in enumerate(columns) if is_on and field is not None}
 
 
 def _size(field: Field) -> tuple[int, int]:
@@ -260,7 +254,7 @@ class _ResidentLoader(WorkloadLoader):
         found: dict[int, Places] = {}
         for step in self._steps:
             random = uniforms(self._seed, epoch, chosen, step.stream, step.op.draws)
-            for number, field in _touched(step).items():
+            for number, field in step.touched.items():
                 places = step.op.places(_size(field), random)
                 assert places is not None  # as was looked at first
                 if number in found:  # of rows and columns that were moved before

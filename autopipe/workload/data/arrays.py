@@ -267,7 +267,8 @@ def boxed(file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     """
     box = (*box, *map(slice, [0] * (len(shape) - len(box)), shape[len(box) :]))
     sizes = [each.stop - each.start for each in box]
-    axis, taken, wanted = len(shape) - 1, dtype.itemsize, dtype.itemsize  # bytes behind `axis`, which are read whole
+    # Of one step along `axis`: the bytes that are read, and those of them that are wanted.
+    axis, taken, wanted = len(shape) - 1, dtype.itemsize, dtype.itemsize
     while axis and shape[axis] * taken <= max(file.apart, _NARROW * sizes[axis] * wanted):
         taken, wanted, axis = taken * shape[axis], wanted * sizes[axis], axis - 1
     out: NDArray[Any] | None = None

@@ -180,7 +180,7 @@ class Decode(Op):
             if least is not None and turned >= 5:  # lies on its side
                 least = least[::-1]
             if self.is_deep:
-                x = _deep(x, self.channels, self.dtype, self.max_pixels)
+                x = _decode_deep(x, self.channels, self.dtype, self.max_pixels)
             else:
                 x = decode(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least)
             x = upright(x, turned)
@@ -252,7 +252,7 @@ def decode(
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is None:
-        pixels = _other(data, channels, max_pixels)
+        pixels = _decode_other(data, channels, max_pixels)
         return pixels[..., None] if channels == 1 else pixels
     size, space = jpeg
     is_grey = channels == 1 or (channels is None and space == "Gray")
@@ -261,7 +261,7 @@ def decode(
     return pixels[..., 0] if is_grey and channels is None else pixels
 
 
-def _deep(data: bytes, channels: int, dtype: str, max_pixels: int) -> NDArray[Any]:
+def _decode_deep(data: bytes, channels: int, dtype: str, max_pixels: int) -> NDArray[Any]:
     """Return the pixels of an image file whose values are of `dtype`, of 16 bits or floats; see `Decode`."""
     _require_readable(data, max_pixels)
     if image_size(bytes(data)) is not None and bits_of(data) != _DEPTHS[dtype]:
@@ -328,7 +328,7 @@ def _decode_jpeg(data: bytes, space: str, size: Size, *, strict: bool) -> NDArra
     return pixels
 
 
-def _other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
+def _decode_other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
     """Decode any other format, or a rare kind of JPEG."""
     _require_readable(data, max_pixels)
     pixels = _imdecode(data, _FLAGS[channels], max_pixels)
@@ -431,7 +431,7 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
 
 
-def _at(layout: str, place: int) -> Callable[[bytes], Size]:
+def _size_at(layout: str, place: int) -> Callable[[bytes], Size]:
     """Return the reader of a format whose headers have width and height at a fixed place."""
 
     def read(data: bytes) -> Size:
@@ -509,11 +509,11 @@ def _frame(data: bytes) -> tuple[int, int] | None:
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
     (_JPEG, _jpeg),
-    (_SIGNATURE, _at(">II", 16)),
+    (_SIGNATURE, _size_at(">II", 16)),
     (b"RIFF", _webp),
     (b"BM", _bmp),
     *((signature, _tiff) for signature in _TIFF),
-    (b"GIF8", _at("<HH", 6)),
+    (b"GIF8", _size_at("<HH", 6)),
 )
 
 

@@ -208,16 +208,16 @@ class MaskToClass(PixelOp):
     def __post_init__(self) -> None:
         object.__setattr__(self, "palette", _checked(self.palette))
         unknown: Any = 0 if self.unknown is None else self.unknown
-        if not isinstance(unknown, int | np.integer) or not 0 <= unknown < self._none:
+        if not isinstance(unknown, int | np.integer) or not 0 <= unknown < self._no_class:
             raise ConfigError(
-                f"`unknown` of MaskToClass must be None or a class from 0 to {self._none - 1}, "
+                f"`unknown` of MaskToClass must be None or a class from 0 to {self._no_class - 1}, "
                 f"but got {self.unknown!r}."
             )
 
     @property
-    def _none(self) -> int:
+    def _no_class(self) -> int:
         """The class of colours that are not in the palette."""
-        return _none(self.palette)  # type: ignore[arg-type]  # _checked made it a Palette
+        return _no_class_of(self.palette)  # type: ignore[arg-type]  # _checked made it a Palette
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
@@ -226,19 +226,19 @@ class MaskToClass(PixelOp):
             )
         classes: NDArray[Any] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
         if self.unknown is None:
-            if classes.max(initial=0) == self._none:
-                colour = tuple(int(level) for level in array[classes == self._none][0])
+            if classes.max(initial=0) == self._no_class:
+                colour = tuple(int(level) for level in array[classes == self._no_class][0])
                 raise BadSampleError(
                     f"the mask has the colour {colour}, which is not one of the palette's {len(tuple(self.palette))}.",  # type: ignore[arg-type]
                     hint="Add it to the palette, or name the class of such pixels: MaskToClass(palette, unknown=0).",
                 )
         else:
-            classes[classes == self._none] = self.unknown
+            classes[classes == self._no_class] = self.unknown
         return classes
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         unknown = -1 if self.unknown is None else self.unknown
-        if self._none != _UNKNOWN:  # its classes are bytes
+        if self._no_class != _UNKNOWN:  # its classes are bytes
             return None
         return (native.Instruction("CLASSES", (unknown,), table=_table(self.palette)),)  # type: ignore[arg-type]
 
@@ -247,8 +247,8 @@ class MaskToClass(PixelOp):
         inner = textwrap.fill(", ".join(map(repr, colours)), 110, break_long_words=False, break_on_hyphens=False)
         return [
             f"PALETTE_{step.stream} = (\n{textwrap.indent(inner, '    ')},\n)",
-            f"CLASSES_{step.stream} = np.full(1 << 24, {self._none if self.unknown is None else self.unknown}, "
-            f"np.{np.min_scalar_type(_none(colours))})",
+            f"CLASSES_{step.stream} = np.full(1 << 24, {self._no_class if self.unknown is None else self.unknown}, "
+            f"np.{np.min_scalar_type(_no_class_of(colours))})",
             f"for number, (red, green, blue) in enumerate(PALETTE_{step.stream}):",
             f"    CLASSES_{step.stream}[red + 256 * green + 65536 * blue] = number",
         ]
@@ -266,14 +266,14 @@ def _codes(mask: NDArray[np.uint8]) -> NDArray[Any]:
     return planes.view(np.uint32)[..., 0] & np.uint32(0xFFFFFF)
 
 
-def _none(palette: Palette) -> int:
+def _no_class_of(palette: Palette) -> int:
     return _UNKNOWN if len(palette) <= _UNKNOWN else _MOST_COLOURS
 
 
 @functools.lru_cache(maxsize=8)
 def _table(palette: Palette) -> NDArray[Any]:
     """Return the class of every 24-bit colour (16 MiB, or 32 of many classes, made once a process)."""
-    table = np.full(1 << 24, _none(palette), np.min_scalar_type(_none(palette)))
+    table = np.full(1 << 24, _no_class_of(palette), np.min_scalar_type(_no_class_of(palette)))
     for number, (red, green, blue) in enumerate(palette):
         table[red | green << 8 | blue << 16] = number
     return table
