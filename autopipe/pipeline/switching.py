@@ -24,7 +24,7 @@ Place: TypeAlias = tuple[int, int]
 """An epoch, and the number of a batch in it."""
 
 _PATIENCE_SECONDS = 60.0  # with the first batch of a new loader, whose workers may have much to import
-_BRIEF_SECONDS = (0.1, 0.5)  # that are waited for it where it should take over, at least and at most
+_BRIEF_SECONDS = (0.1, 0.5)  # at least and at most, of waiting for that batch when the new loader is to take over
 
 
 def check_tune(tune: str | None, rank: tuple[int, int] = (0, 1)) -> None:

@@ -337,7 +337,7 @@ class WrappedData:
             raise WorkloadError(said, hint=hint_of_workers(error)) from error
 
     def untouched(self) -> WrappedData:
-        """Return the same, which makes a copy of the user's object, if that was given, so that no look changes it."""
+        """Return data that look at copies of the user's dataset, if a dataset was given: no look changes it."""
         other = copy.copy(self)
         if isinstance(self.function, Itself):
             other.function = Itself(self.function.dataset, copies=True)

@@ -68,7 +68,7 @@ class Op(abc.ABC):
             device.
         mixes: True if it combines samples of one batch. It then comes after all ops on single samples, and runs by
             `mix`; `apply` leaves a sample alone.
-        any_y: True if y may be anything for an op on both; otherwise such an op follows the image into masks alone.
+        any_y: True if an op on both acts on any y; otherwise it acts on y only if that is a mask.
         revision: raised when the op gives other values for the same settings, so that digests of ops differ.
     """
 
@@ -164,7 +164,7 @@ class Op(abc.ABC):
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         """Return instructions of the native library with the bits of `apply`, for a part that is `field` before the op;
-        None if Python does it. Those that are not `is_wide` are taken of encoded and of 8-bit parts alone.
+        None if Python does it. Those that are not `is_wide` serve encoded and 8-bit parts only.
         """
         return None
 

@@ -37,7 +37,7 @@ class PlainSource:
     # in NumPy, the arguments of `load` for the sample `index`; in TensorFlow, `load` itself, or a partial of it
     taken: str = "load"
     arguments: tuple[str, ...]  # the names of the arguments of `load`
-    reading: Lines = dataclasses.field(default_factory=list)  # the first lines of `load`, which make the parts of that
+    reading: Lines = dataclasses.field(default_factory=list)  # the first lines of `load`: the parts of a sample
     # lines at the top of the file, and the code of functions that list the samples
     constants: Lines = dataclasses.field(default_factory=list)
     functions: str = ""  # code

@@ -37,11 +37,11 @@ class Programs:
     Attributes:
         parts: the programs of the parts, of which most do nothing but copy a label, say; None: there is no such part.
         has_code: of each part, whether its program does something.
-        before: a sample before all.
+        before: a sample before the steps.
         made: a sample behind the programs.
-        after: a sample after all.
-        finish: the steps behind the programs.
-        finished: of each part, whether these do something to it.
+        after: a sample after all of the steps.
+        finish: the steps behind the programs, which NumPy does.
+        finished: of each part, whether one of these acts on it.
         is_native: whether there is a program that does something.
     """
 
@@ -56,7 +56,7 @@ class Programs:
     is_native: bool
 
     def room(self, out: Batch) -> Batch:
-        """Return arrays for the parts behind the programs; those of `out`, a batch after all, if NumPy leaves them."""
+        """Return what the programs write to: the arrays of `out`, a finished batch, or new ones if NumPy goes on."""
         if not self.finish:
             return out
         return tuple(

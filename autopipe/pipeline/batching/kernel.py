@@ -95,7 +95,7 @@ class Kernel:
         self._make_rows = None if rows is None else noted(rows.make, "native batch")
         self._source, self._count = recipe.source, len(recipe.source)
         gathers = rows is not None and rows.gathers
-        # Whether several batches are made as one. Not if a batch is more than its samples one by one.
+        # Whether several batches are made as one, which cannot be if ops mix the samples of a batch.
         self.makes_several = gathers and not self._tail and (cache is None or recipe.cached == 1.0)
 
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:

@@ -295,7 +295,7 @@ def _run_programs(
 
 
 def _gathered_into(column: Any, out: NDArray[Any] | None) -> bool:
-    """Write a part that nothing changes if it is rows of an array, and return True if it is all there."""
+    """Write a part, which no step changes, if it is rows of an array. Return True if nothing is left to be written."""
     return column is out is None or (isinstance(column, Rows) and column.gathered(out) is out)
 
 

@@ -33,7 +33,7 @@ Parts: TypeAlias = Mapping[str, ArrayLike] | tuple[ArrayLike, ...]
 _CHANNELS = (1, 3, 4)
 _SMALL_BYTES = 1 << 13  # of a row: to read a larger one takes no longer than to copy it
 _HASH_WHOLE_BYTES = 1 << 20
-_NARROW = 4  # of rows that are more than so many times as wide as what is wanted of them, that alone is read
+_NARROW = 4  # if rows are more than so many times as wide as the part that is wanted, only that part is read
 _PLAIN_SHUFFLED = 10_000  # rows that tf.data's own guides have its buffer hold
 
 
@@ -47,8 +47,8 @@ class Arrays:
     memory is copied to each worker process, so save a large one with `numpy.save` and pass its path. Rows cannot be
     written to, unless they are copies because their bytes are in another order than this machine's.
 
-    x is taken for images if its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8; whole
-    numbers in y, one a sample, are labels, and as high and wide as the images (the first of them), masks.
+    x is taken for images if its rows are (height, width, 1, 3 or 4 channels), or (height, width) in uint8. Whole
+    numbers in y are labels if each sample has one, and masks if they are as high and wide as the (first) images.
 
     Args:
         x: an array or the path of a .npy file, from the script's own folder; the first axis counts the samples.

@@ -100,9 +100,9 @@ class Subset(Around):
 
 
 # -------------------- pieces
-# A source whose samples are cut anew in each epoch, out of larger things, may offer those to keep. Its `pieces` are a
-# source of arrays of one shape; `over(kept)` returns it as it cuts samples out of kept ones, and `some(count)` returns
-# about so many samples out of about so many pieces.
+# If a source cuts its samples anew in each epoch, out of larger pieces, the pieces can be kept, and not the samples.
+# Such a source has three attributes: `pieces`, a source of arrays of one shape; `over(kept)`, which returns a source
+# that cuts its samples out of kept pieces; and `some(count)`, which returns about so many samples and pieces.
 
 
 class Pieces(Protocol):
@@ -126,7 +126,7 @@ def over(source: Any, kept: Pieces) -> Source:
 
 
 def part(source: Any, count: int) -> Source:
-    """Return about so many samples for a trial; what can be kept of them is as little."""
+    """Return about so many samples for a trial, out of about as many pieces."""
     if (whole := pieces(source)) is None:
         return Subset(source, count)
     some: Source = source.some(min(count, len(whole)))
