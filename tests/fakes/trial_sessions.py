@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from autopipe import errors
-from autopipe.measure.facts import Ceiling
+from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import (
     CeilingOptions,
     Measurement,
@@ -74,6 +74,10 @@ class FakeSession:
             page_cache="warm",
             ran=Ran(threads=1, processes=os.getpid(), devices=("CPU:0",), backend="none", versions={}),
         )
+
+    def describe(self, report: Report) -> Description:
+        known: dict[str, Any] = {"ops": "", "backend": "none", "data_digest": ""}
+        return Description(samples=64, mean_bytes=8, batch_size=2, compact_bytes=8, finished_bytes=8, **known)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         rate = Estimate(value=float(self.workload.batch_size), low=1.0, high=9.0)

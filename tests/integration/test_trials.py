@@ -370,6 +370,14 @@ def test_a_child_whose_memory_grows_is_replaced(launch: Launch) -> None:
 
 
 @pytest.mark.slow
+def test_what_a_model_takes_in_its_first_training_is_no_growth(launch: Launch) -> None:
+    with TrialRunner(launch, growth_bytes=60 << 20) as runner:
+        assert isinstance(runner.describe(), Description)
+        first = pids(runner, CONFIG, fault="grow", bytes=100 << 20)
+        assert pids(runner, CONFIG) == first
+
+
+@pytest.mark.slow
 def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
     with TrialRunner(launch) as runner:
         [first] = pids(runner, CONFIG)

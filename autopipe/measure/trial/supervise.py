@@ -222,7 +222,7 @@ def _process_settings(setup: ModelSetup) -> Hashable:
 class _Tenure:
     settings: Hashable
     keeps: bool = False  # freed memory, from now on
-    first_bytes: int = 0
+    first_bytes: int = 0  # after the model has trained
     last_bytes: int = 0
     cores: set[int] = dataclasses.field(default_factory=set)  # on which it may run, after its last answer
 
@@ -348,7 +348,8 @@ class TrialRunner:
         if not isinstance(answer, TrialFailure):
             tenure = self._tenure
             tenure.last_bytes = self._child.memory_bytes()
-            tenure.first_bytes = tenure.first_bytes or tenure.last_bytes
+            if request.request != "describe":  # the model has trained: what it takes is no growth
+                tenure.first_bytes = tenure.first_bytes or tenure.last_bytes
             tenure.cores = machine.allowed(self._child.pid)
             if request.request in ("describe", "ceiling"):
                 self._cores = tenure.cores
@@ -382,7 +383,7 @@ class TrialRunner:
         return (
             not child.is_alive()
             or (None not in (settings, tenure.settings) and settings != tenure.settings)
-            or tenure.last_bytes - tenure.first_bytes > self._growth_bytes
+            or 0 < tenure.first_bytes < tenure.last_bytes - self._growth_bytes
             or set() < tenure.cores < self._cores  # a configuration has bound it, and the next one need not
         )
 
