@@ -136,6 +136,8 @@ def result(
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, stop, proved)
     ceiling = None if best is None or workload.reads_alone else _ceiling(session, best, proved)
+    if best is None and session.ceilings and not workload.reads_alone:
+        ceiling = session.ceilings[0]
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
     whole = proved is not None and _counts_what_is_paid_once(proved)
@@ -532,6 +534,7 @@ def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]
 # -------------------- the error of a search without a result
 
 _REASONS_SHOWN = 3
+_FAR_MORE = 5.0  # times what the model takes: a loader that shares its cores takes less than a fifth of them
 
 
 def nothing_measured(result: Result) -> NothingMeasuredError:
@@ -563,7 +566,8 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
     if result.cut:
         budget, ran = result.budget_seconds or result.seconds, count_text(result.cut, "trial")
         return NothingMeasuredError(
-            f"No configuration could be measured within {budget:.0f} s: {ran} had no time to begin.",
+            f"No configuration could be measured within {budget:.0f} s: {ran} had no time to begin."
+            f"{_feeds(result.ceiling)}",
             hint="Give the search more time with --budget, or end what else runs on this machine.",
         )
     reasons = [reason for reason, configs in result.left_out.items() if configs]
@@ -572,6 +576,15 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
         f"No configuration could be measured, because none could be tried{said}",
         hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
     )
+
+
+def _feeds(ceiling: Ceiling | None) -> str:
+    """Say that a loader makes far more than the model takes, if both were measured alone."""
+    made = None if ceiling is None else ceiling.loader_images_per_second
+    if ceiling is None or made is None or made.value < _FAR_MORE * ceiling.model_images_per_second.value:
+        return ""
+    taken = f" The model alone takes {ceiling.model_images_per_second.value:,.3g} images/s"
+    return f"{taken}, and a loader alone makes {made.value:,.3g}: the model is the limit."
 
 
 def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:

@@ -333,4 +333,9 @@ def succeeded(answer: T | TrialFailure) -> T:
     lines = [line for line in answer.log_tail.splitlines() if "<frozen importlib" not in line][-_LOG_LINES:]
     tail = "\n".join(["\n\nThe end of the log:", *lines]) if lines else ""
     phase = str(answer.phase).replace("_", " ")
+    if answer.kind is FailureKind.INTERRUPTED:
+        raise NothingMeasuredError(
+            f"The budget was used up before anything could be measured (in phase: {phase}).",
+            hint="Give it more time with --budget, or end what else runs on this machine.",
+        )
     raise NothingMeasuredError(f"{answer.message} (in phase: {phase}){tail}", hint=answer.hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -329,6 +329,21 @@ def test_where_no_trial_trains_within_its_time_one_minute_is_spent_and_the_time_
     assert ended.result.winner is None
     assert ended.result.seconds <= 20.0 + 60.0
     assert "within 20 s: 1 trial had no time" in nothing_measured(ended.result).message
+
+
+@pytest.mark.parametrize(("made", "says"), [(50_000.0, True), (9_000.0, False)])
+def test_without_a_trial_it_is_told_that_the_model_is_the_limit_if_a_loader_alone_shows_it(
+    space: Space, made: float, says: bool
+) -> None:
+    class Heavy(Lasting):
+        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+            rate = {"loader_images_per_second": Estimate(value=made, low=made, high=made)}
+            return [each.model_copy(update=rate) for each in super().ceilings(setups)]
+
+    surface = Heavy(model_rate=4_000.0, takes=lambda surface, config, proof: 600.0)
+    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
+    message = nothing_measured(run(space, surface, facts=by_trials, budget_seconds=20.0).result).message
+    assert ("the model is the limit" in message) == says
 
 
 def test_a_training_that_waits_on_idle_cores_is_sped_up_by_loaders_that_run_alone() -> None:

@@ -111,6 +111,13 @@ def test_what_the_trial_met_is_said_with_the_phase_and_its_last_words(kind: Fail
     assert caught.value.message == "Broken. (in phase: first batch)\n\nThe end of the log:\nlast words"
 
 
+def test_a_budget_that_ends_before_the_model_was_measured_is_said_to_be_too_short() -> None:
+    with pytest.raises(NothingMeasuredError) as caught:
+        succeeded(failure(FailureKind.INTERRUPTED))
+    assert "The budget was used up" in caught.value.message
+    assert "--budget" in str(caught.value.hint)
+
+
 def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written() -> None:
     optional = without("fit", "tf.data-cache", "keras-workers", "directory")
     found = measurer(against=optional | {"tf.data": "no TensorFlow half"}).baselines()
