@@ -25,12 +25,8 @@ from autopipe import again
 from autopipe.errors import FrameworkError, FrameworkWarning
 
 _Epoch: TypeAlias = Callable[[], Iterator[Any]]
-_READERS: dict[str, set[str]] = {
-    "get_tf_dataset": set(),
-    "get_jax_iterator": {"super_batch"},
-    "get_torch_dataloader": set(),
-    "get_numpy_iterator": set(),
-}
+_READERS: dict[str, set[str]] = {"get_jax_iterator": {"super_batch"}}
+_READERS |= {f"get_{kind}": set() for kind in ("tf_dataset", "torch_dataloader", "numpy_iterator")}
 
 
 def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None = None) -> Any:
@@ -144,10 +140,8 @@ def random_layer(function: Any) -> str | None:
     keras = sys.modules.get("keras")
     if keras is None or not isinstance(function, keras.Layer):
         return None
-    for layer in layers(function):
-        if any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values()):
-            return type(layer).__name__
-    return None
+    held = ((type(layer).__name__, value) for layer in layers(function) for value in vars(layer).values())
+    return next((name for name, value in held if isinstance(value, keras.random.SeedGenerator)), None)
 
 
 def held_variables(model: Any) -> list[Any]:
@@ -248,6 +242,8 @@ def texts(dataset: Any) -> Iterator[Any]:
 
 
 _LISTS = {"TensorSlice", "Range", "Zip", "Shuffle", "Cache", "Repeat", "Take", "Skip", "Shard", "Prefetch", "Options"}
+_KEEPERS = {"CacheDataset", "SnapshotDataset"}  # what stands before them runs once
+_MIXERS = {"ShuffleDataset", "DirectedInterleaveDataset"}
 
 
 def _is_listed(dataset: Any) -> bool:
@@ -257,11 +253,11 @@ def _is_listed(dataset: Any) -> bool:
 
 def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
     """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
-    elements are not known; None if it shuffles nothing, or lists of paths only.
+    elements are not known; None if it shuffles nothing, lists of paths only, or before a cache.
     """
     found = []
-    for each, _ in dataset_ops(dataset):
-        if type(each).__name__ == "_ShuffleDataset":
+    for each, later in dataset_ops(dataset):
+        if type(each).__name__ == "_ShuffleDataset" and _KEEPERS.isdisjoint(later):
             specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
             shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
             known = all(shape.is_fully_defined() and width for shape, width in shapes)
@@ -280,10 +276,8 @@ def other_seeds() -> contextlib.AbstractContextManager[None]:
     import tensorflow as tf
 
     seeds = _imported("tensorflow", "python.framework", "random_seed")
-    orders, get_seed = (
-        _imported("tensorflow", "python.data.util", "random_seed"),
-        _attribute("tensorflow", seeds, "get_seed"),
-    )
+    orders = _imported("tensorflow", "python.data.util", "random_seed")
+    get_seed = _attribute("tensorflow", seeds, "get_seed")
 
     def other_seed(op_seed: Any) -> tuple[Any, Any]:
         first, second = get_seed(op_seed)
@@ -357,13 +351,15 @@ def dataset_ops(dataset: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
 
 def splits_anew(dataset: Any) -> bool:
     """Return True if a `tf.data.Dataset` is a part of what a shuffle gives in another order each time."""
-    for each, later in dataset_ops(dataset):
-        if type(each).__name__ == "_ShuffleDataset":
-            anew = _attribute("tensorflow", each, "_reshuffle_each_iteration") is not False
-            until = itertools.takewhile(lambda name: name not in ("RepeatDataset", "CacheDataset"), later)
-            if anew and not {"TakeDataset", "SkipDataset", "ShardDataset"}.isdisjoint(until):
-                return True
-    return False
+    orders = (later for each, later in dataset_ops(dataset) if _shuffles_anew(each))
+    until = (itertools.takewhile(lambda name: name not in ("RepeatDataset", *_KEEPERS), later) for later in orders)
+    return any(not {"TakeDataset", "SkipDataset", "ShardDataset"}.isdisjoint(each) for each in until)
+
+
+def _shuffles_anew(one: Any) -> bool:
+    if type(one).__name__ != "_ShuffleDataset":
+        return False
+    return _attribute("tensorflow", one, "_reshuffle_each_iteration") is not False
 
 
 def zips_apart(dataset: Any) -> bool:
@@ -390,13 +386,15 @@ def loses_cache(dataset: Any) -> bool:
 
 
 def cached(dataset: Any) -> Iterator[str]:
-    """Yield what is wrong with each `cache` of a `tf.data.Dataset`: it holds "endless" data, "lists" of what it was
-    made from, such as paths, or "changes" that a `map` before it makes with random numbers.
+    """Yield what is wrong with each `cache` or `snapshot` of a `tf.data.Dataset`: it keeps "endless" data, "lists" as
+    of paths, "changes" that a `map` before it makes with random numbers, or the "order" of a shuffle.
     """
-    for each, _ in dataset_ops(dataset):
-        if type(each).__name__ == "CacheDataset":
-            functions = filter(None, (getattr(one, "_map_func", None) for one, _ in dataset_ops(each)))
+    for each, later in dataset_ops(dataset):
+        if type(each).__name__.strip("_") in _KEEPERS:
+            before = [one for one, _ in dataset_ops(each)]
+            functions = filter(None, (getattr(one, "_map_func", None) for one in before))
             kinds = ["lists"] * _is_listed(each) + ["changes"] * any(map(_draws, functions))
+            kinds += ["order"] * (any(map(_shuffles_anew, before)) and _MIXERS.isdisjoint(later))
             yield from ["endless"] if int(each.cardinality()) == -1 else kinds
 
 

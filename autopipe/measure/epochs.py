@@ -18,7 +18,7 @@ import re
 import sys
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -59,7 +59,10 @@ CACHED: Final = {
     "until memory or the disk is full. Put it before",
     "lists": "`cache()` stands before anything is read or decoded, and keeps only what is in memory anyway, such as "
     "paths: it belongs behind the `map` that reads, if memory has room",
-    "changes": "every epoch has the same random changes, which `cache()` keeps with the samples: put it before them",
+    "changes": "every epoch has the same random changes, which `cache()` keeps with the samples, as `snapshot()` does: "
+    "put it before them",
+    "order": "every epoch has the same batches: `cache()` keeps the order of the `shuffle` before it, as `snapshot()` "
+    "does. Cache, then shuffle, then batch; with batch_size=None `image_dataset_from_directory` gives single images",
 }
 
 
@@ -81,9 +84,9 @@ class Findings:
     unchanged: bool = False  # the samples were read without their random changes
 
 
-def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Findings:
+def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: Callable[[], bool]) -> Findings:
     """Return the faults and notes of a dataset by two of its epochs, which are complete if `whole`. The function's
-    defaults make the dataset once more, and it is read again.
+    defaults make the dataset once more, and it is read again. `has_y()`: what follows x is its y.
     """
     found = Findings(is_pass=data.is_pass)
     tensorflow = sys.modules.get("tensorflow")
@@ -112,7 +115,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool) -> Find
     found.hidden = data.is_pass and len(_new(first, second)) > (1 - _SAME) * len(_xs(second)) and not fixed
     if not data.is_pass:
         _no_pass(first, second, found, is_sure=bool(fixed))
-    found.faults += filter(None, [another_y([first, second])])
+    found.faults += [said] if (said := another_y([first, second])) and has_y() else []
     drawn = draws_parts(dataset)
     found.notes += filter(None, [hardly_mixed(first, drawn=drawn)] if list(first) != list(second) else [])
     if data.is_pass and whole:
@@ -578,7 +581,7 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     if frameworks.loses_cache(dataset):
         found.notes.append(LOST_CACHE)
     for kind in dict.fromkeys(frameworks.cached(dataset)):
-        (found.notes if kind == "lists" else found.faults).append(CACHED[kind])
+        (found.notes if kind in ("lists", "order") else found.faults).append(CACHED[kind])
     if hasattr(dataset, "options") and getattr(dataset.options(), "deterministic", None) is False:
         found.notes.append("samples come in no fixed order (`options.deterministic = False`): no two runs are alike")
     if (source := _samples_of(dataset)) is not None:

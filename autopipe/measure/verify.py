@@ -222,7 +222,8 @@ def repeats(
     found = epochs.Findings()
     with contextlib.suppress(AutopipeError):  # told in the first row
         if options.random:
-            found = epochs.look(data, *(as_it_is or ((), ())), whole=samples is None)
+            has_y = functools.partial(_has_y, workload)
+            found = epochs.look(data, *(as_it_is or ((), ())), whole=samples is None, has_y=has_y)
     return Verification(
         agreements=agreements,
         compared=False,
@@ -230,6 +231,13 @@ def repeats(
         notes=tuple(found.notes),
         hidden=found.hidden,
     )
+
+
+def _has_y(workload: Workload) -> bool:
+    """Return False if the model compiles no loss: its own `train_step` says what the slots of a batch are."""
+    with contextlib.suppress(AutopipeError):
+        return assembly.build_model(workload, devices=1, channels="last")[1].loss is not None
+    return True
 
 
 def _share(of: Agreement) -> int:

@@ -107,6 +107,7 @@ def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
     assert frameworks.shuffle_buffer(paths.map(lambda path, number: path).shuffle(3)) == (2, None)  # all there are
     assert frameworks.shuffle_buffer(paths.cache().repeat().shuffle(2)) is None
     assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5)) == (5, 5 * X[0].nbytes)
+    assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5).cache().batch(2)) is None
     every = len(X)
     assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(9 * every)) == (every, X.nbytes)
 
@@ -346,7 +347,11 @@ def _flipped(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "kinds"),
     [
-        (lambda data: data.shuffle(4).cache().map(_flipped), ["lists"]),
+        (lambda data: data.shuffle(4).cache().map(_flipped), ["lists", "order"]),
+        (lambda data: data.shuffle(4).map(tf.negative).batch(2).cache().prefetch(1), ["order"]),
+        (lambda data: data.shuffle(4).map(_flipped).snapshot("kept").batch(2), ["changes", "order"]),
+        (lambda data: data.shuffle(4).map(tf.negative).cache().shuffle(4), []),
+        (lambda data: data.shuffle(4, reshuffle_each_iteration=False).map(tf.negative).cache(), []),
         (lambda data: data.map(_flipped).batch(2).cache().prefetch(1), ["changes"]),
         (lambda data: data.map(tf.function(_flipped)).cache(), ["changes"]),
         (lambda data: data.map(_flipped).repeat().batch(2).cache().prefetch(1), ["endless"]),
@@ -357,7 +362,7 @@ def _flipped(x: Any) -> Any:
         (lambda data: data.map(lambda x: tf.image.stateless_random_flip_left_right(x, (1, 2))).cache(), []),
     ],
 )
-def test_a_cache_of_lists_or_of_random_changes_is_seen(change: Any, kinds: list[str]) -> None:
+def test_a_cache_of_lists_of_random_changes_or_of_an_order_is_seen(change: Any, kinds: list[str]) -> None:
     assert (
         list(frameworks.cached(change(tf.data.Dataset.from_tensor_slices(np.zeros((4, 6, 6, 3), np.float32))))) == kinds
     )

@@ -109,7 +109,7 @@ class _Watch:
         self._steps, self._began = 0, 0.0
         self._failed: Any = None  # the data of which a read raised
         self._given = list[Any]()  # data that `fit` reads, while it does
-        self._raised = False  # a read for a framework did
+        self._raised = False  # a read for a framework did, or gave nothing
 
     @functools.cached_property
     def reads(self) -> Reads:
@@ -197,7 +197,8 @@ class _Watch:
                 self._raised = True
                 self._write({"status": "raised", "message": f"`{name}` raised {_told(error)}"})
             raise
-        if name and _is_empty(batch):
+        if name and not self._raised and _is_empty(batch):
+            self._raised = True
             self._write({"status": "hint", "message": _EMPTY.format(name)})
         return batch
 
@@ -496,7 +497,7 @@ _NO_VALIDATION_STEPS = (
     "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing left for the "
     "second. Give `fit` validation_steps=, and a generator that goes on for ever."
 )
-_EMPTY = "`{}` has no samples: `__len__` counts one batch too many."
+_EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too many."
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
 
 

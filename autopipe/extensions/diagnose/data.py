@@ -86,7 +86,8 @@ def ahead_of(data: Any) -> tuple[str, int]:
 
 def held_ahead(ahead: tuple[str, int], batch: Any) -> Iterator[str]:
     """Say that so many batches, by `ahead_of`, are much of the machine's memory, if so."""
-    size = sum(math.prod(each.shape) * _width(each) for each in randomness.leaves(batch) if hasattr(each, "shape"))
+    arrays = [(tuple(each.shape), each) for each in randomness.leaves(batch) if hasattr(each, "shape")]
+    size = sum(math.prod(side or 1 for side in shape) * _width(each) for shape, each in arrays)  # None: ragged
     name, count = ahead
     if count and size * count >= _MUCH_MEMORY * (usable := machine.detect_memory().usable_bytes):
         yield (
@@ -278,8 +279,10 @@ _SCALED = (
 
 def larger(data: Any, batch: Any) -> Iterator[str]:
     """Say that the image files that the data name have many times the pixels of a batch's images, if so."""
-    shapes = [getattr(leaf, "shape", ()) for leaf in sys.modules["keras"].tree.flatten(batch)]
-    images = [sorted(shape[1:])[1:] for shape in shapes if len(shape) == 4]  # without the channels
+    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in sys.modules["keras"].tree.flatten(batch)]
+    images = [
+        sorted(shape[1:])[1:] for shape in shapes if len(shape) == 4 and None not in shape
+    ]  # without the channels
     paths = _paths(data)
     sizes = sorted(filter(None, map(_size, (paths[at] for at in spread(len(paths), _SIZES)))), key=math.prod)
     if not images or not sizes:

@@ -118,7 +118,8 @@ class Onlooker(keras.callbacks.Callback):
         self._epochs_from = []
         self._pages = watched.PageCounts()
         self._shapes, self._validation_lines = set(), None
-        self._samples = Samples(drawn=epochs.draws_parts(self._source))
+        has_y = getattr(self.model, "loss", None) is not None  # else a `train_step` of its own gives slots a meaning
+        self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step

@@ -30,14 +30,18 @@ _FIRST_SHARE: Final = 0.05  # of the time, for these
 class Samples:
     """The digests of a training's samples, by epoch, and of its validation's."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, *, drawn: bool = False) -> None:
-        """`drawn`: from several datasets, which may be in an order of classes that no shuffle changes."""
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, *, drawn: bool = False, has_y: bool = True
+    ) -> None:
+        """`drawn`: from several datasets, which may be in an order of classes that no shuffle changes; `has_y`: what
+        follows x is its y, and not a part of a sample such as a pair's other image.
+        """
         self._clock, self._began, self._spent = clock, clock(), 0.0
         self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
         self._batches = 0  # of the epoch that goes on
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
-        self._readable, self._drawn = True, drawn
+        self._readable, self._drawn, self._has_y = True, drawn, has_y
         self._noted = 0.0  # seconds
         self._looked_at, self._odd = 0, 0  # samples, and those of them with values that are no numbers
         self._ranges: dict[int, tuple[float, float, bool]] = {}  # of x and y: least, largest, and whether all are whole
@@ -79,7 +83,7 @@ class Samples:
             return ()
         try:
             slots = batch if isinstance(batch, tuple | list) else [batch]
-            found = epochs.samples(slots, _VALUES)
+            found = epochs.samples(slots if self._has_y else [slots], _VALUES)
             if self._noted <= _TIME_SHARE * (now - self._began):
                 self._note_values(slots[:2])
             return found
@@ -200,7 +204,8 @@ class Samples:
         if len(first) < 2 or not others:
             return
         if all(batches == first for batches in others):
-            yield f"Each of {1 + len(others)} epochs begins with the same batches in the same order: nothing shuffles."
+            told = f"Each of {1 + len(others)} epochs begins with the same batches in the same order"
+            yield f"{told}: nothing shuffles them anew."
         elif not self._drawn:
             yield from _sentence(epochs.same_targets([first, *others]))
 

@@ -245,7 +245,7 @@ def doubts(seen: Sequence[Step]) -> Iterator[str]:
 def empty(steps: Sequence[Step]) -> Iterator[str]:
     """Tell of batches without a sample."""
     if count := sum(step.images == 0 for step in steps):
-        yield f"{count:,} of {len(steps):,} batches had no sample: the length of the data counts one too many."
+        yield f"{count:,} of {len(steps):,} batches had no sample: the length of the data counts too many."
 
 
 def asked_of(data: Any) -> int | None:

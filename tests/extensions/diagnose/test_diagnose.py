@@ -337,7 +337,7 @@ model.fit(Files(), epochs=2)
 """
     done = run(tmp_path, script)
     assert done.returncode == 3
-    assert "Files[3]" in done.stderr.partition("hint:")[2]
+    assert "`Files[3]` has no samples: `__len__`" in done.stderr.partition("hint:")[2]
 
 
 def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:

@@ -213,3 +213,6 @@ def test_files_with_many_times_the_pixels_of_a_batch_are_told_of(
     assert all("30 x 20" in each and f"{max(high, wide)} x {min(high, wide)}" in each for each in told)
     assert all(("IMREAD_REDUCED_COLOR_4" in each) == (high < 12) for each in told)
     assert not list(of_data.larger(data, (np.zeros((4, 7)), np.zeros(4))))
+    ragged = pytest.importorskip("tensorflow").RaggedTensor.from_row_lengths(np.zeros((3, 5, 3)), [1, 2])
+    assert not list(of_data.larger(data, (ragged, np.zeros(2))))
+    assert not list(of_data.held_ahead(("prefetch", 9), (ragged, np.zeros(2))))

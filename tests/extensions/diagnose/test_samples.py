@@ -119,6 +119,16 @@ def test_targets_that_are_shuffled_apart_are_told() -> None:
     assert "of 128 samples that came again had another y" in said
 
 
+def test_of_slots_that_are_no_y_nothing_is_told() -> None:
+    """As of triplets, whose positive is drawn anew for each anchor, and of unpaired images of two kinds."""
+    found = Samples(clock=lambda: 0.0, has_y=False)
+    for order in orders(3):
+        found.epoch_began()
+        for begin in range(0, len(X), 8):
+            found.trained((X[begin : begin + 8], X[order[begin : begin + 8]]))
+    assert list(found.said()) == []
+
+
 def test_targets_that_are_padded_as_far_as_their_batch_needs_are_the_same() -> None:
     found = Samples(clock=lambda: 0.0)
     for order in orders(3):

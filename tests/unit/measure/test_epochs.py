@@ -36,8 +36,8 @@ X = np.random.default_rng(5).random((COUNT, 6, 6, 3)).astype(np.float32)
 Y = np.arange(COUNT) % 3
 
 
-def looked_at(dataset: Any, steps: int | None = None) -> Verification:
-    workload = wrap.wrap(dataset, model=None, steps=steps, parameters={})
+def looked_at(dataset: Any, steps: int | None = None, model: Any = None) -> Verification:
+    workload = wrap.wrap(dataset, model=model, steps=steps, parameters={})
     as_it_is = wrap.as_it_is(workload)
     assert as_it_is is not None
     return repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
@@ -369,10 +369,26 @@ def test_sound_datasets_have_no_faults(dataset: Any) -> None:
     assert looked_at(dataset).faults == ()
 
 
+@pytest.mark.parametrize("loss", ["mse", None])
+def test_what_follows_x_is_its_y_if_the_model_has_a_loss(loss: str | None) -> None:
+    """Two kinds of images of a model whose `train_step` computes the loss belong to nothing."""
+
+    def build_model() -> keras.Model:
+        model = keras.Sequential([keras.layers.Dense(1)])
+        model.compile("sgd", loss)
+        return model
+
+    assert len(looked_at(apart, model=build_model).faults) == (loss is not None)
+
+
 ALIKE = "the same in both epochs"
 NOTES: dict[str, tuple[Any, list[str]]] = {
     "a split that is fixed, shuffled behind it": (fixed_split, []),
     "tf.data in order, with random changes": (in_order, [f"{ALIKE}, which have them in the same order"]),
+    "an order that a cache keeps": (
+        lambda: tensors().map(lambda x, y: (x / 2, y)).shuffle(COUNT).batch(BATCH).cache(),
+        ["keeps the order of the `shuffle`", ALIKE],
+    ),
     "a PyDataset whose batches Keras shuffles": (Items(), [f"{ALIKE}, which have them in another order"]),
     "an `on_epoch_end` without effect": (WithoutEffect(), ["`WithoutEffect.on_epoch_end` has no effect"]),
     "an `on_epoch_end` that a generator does not call": (generator_of_items, ["`Shuffled.on_epoch_end` has no effect"]),
