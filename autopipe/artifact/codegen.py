@@ -24,7 +24,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Difference, Hardware
 from autopipe.measure.trial import protocol
-from autopipe.pipeline.eject import module
+from autopipe.pipeline.eject import NAMES, module
 from autopipe.search.result import Result
 from autopipe.search.searching import workload_digest
 from autopipe.search.settings import Settings, request_of
@@ -160,7 +160,7 @@ def eject(stored: Stored) -> str:
 
 
 def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
-    """Return the pipeline of a workload, or of its name, in a usual form: one of `module.FORMS`, or "keras-workers=32".
+    """Return the pipeline of a workload, or of its name, in a usual form: one of `eject.NAMES`, or "keras-workers=32".
 
     It is the code of a baseline of a tune. Raise ConfigError if the form does not exist, or plain code cannot express
     the pipeline; the message says why.
@@ -168,6 +168,6 @@ def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
     try:
         module.named(to)
     except KeyError:
-        known = ", ".join(module.FORMS)
-        raise ConfigError(f"`--to` must be one of {known}, but got {to!r}.{near(to, module.FORMS)}") from None
+        known = ", ".join(NAMES)
+        raise ConfigError(f"`--to` must be one of {known}, but got {to!r}.{near(to, NAMES)}") from None
     return module.eject(converting.imported(named), to)

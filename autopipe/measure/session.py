@@ -52,7 +52,7 @@ from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineCon
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.devices.simulated import NO_MODEL
-from autopipe.pipeline.eject import module
+from autopipe.pipeline.eject import NAMES, module
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
@@ -485,7 +485,7 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
         found.append(("devices", count, alone))
         found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
     if not isinstance(workload.data, WrappedData):
-        for form in module.FORMS:
+        for form in NAMES:
             found.append((CODE, form, module.reasons_against(workload, form, plan, own=False)))
     return [*impossible_to_feed(workload, plan), *_with_reasons(found)]
 

@@ -21,6 +21,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.pipeline import assembly
+from autopipe.pipeline.eject import NAMES
 from autopipe.pipeline.eject import module as plain
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.workload.data.records import frame, serialise
@@ -32,7 +33,7 @@ FORMS: dict[str, Any] = {
     "tf.data": ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, prefetch=1)),
     "keras": ap.PipelineConfig(loader=Foreign(code="keras-workers")),
 }
-if "grain" in plain.FORMS:
+if "grain" in NAMES:
     FORMS["grain"] = ap.PipelineConfig(loader=Foreign(code="grain"))
 ARRAYS = (*FORMS, "fit")
 CACHED = {"keep": "memory"}

@@ -108,8 +108,8 @@ def _too_large(said: str, needed: int) -> str | None:
 
 # -------------------- a `keras.utils.PyDataset` on NumPy and OpenCV
 
-KERAS_WORKERS: Final = "keras-workers"
-WORKERS: Final = max(2, machine.usable_cores())
+KERAS_WORKERS: Final = "keras-workers"  # a PyDataset of several threads, where Keras's default is one
+WORKERS: Final = max(2, machine.usable_cores())  # these threads, unless the form names another number
 _QUEUE_SIZE: Final = 10  # Keras's default
 _MOST_WORKERS: Final = 1024
 

@@ -27,17 +27,10 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.order import Blocks
 from autopipe.workload.workload import Workload
 
-FIT: Final = "fit"
-DIRECTORY: Final = "directory"
-CACHED: Final = "tf.data-cache"
+FIT: Final = "fit"  # arrays for `fit(x, y)`
+DIRECTORY: Final = "directory"  # `keras.utils.image_dataset_from_directory`
+CACHED: Final = "tf.data-cache"  # tf.data keeps what it has decoded
 _OF_EXTENSIONS: Final[Mapping[str, Any]] = dict(registry.loaded("autopipe.plain_forms", "form of plain code"))
-FORMS: Final = NAMES
-"""What plain code can be.
-
-With `CACHED`, tf.data keeps what it has decoded; with `KERAS_WORKERS`, a PyDataset has `WORKERS` threads instead of
-Keras's one, or as many as `named` says; `DIRECTORY` is `keras.utils.image_dataset_from_directory`, and `FIT` arrays for
-`fit(x, y)`.
-"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +48,10 @@ def of_workers(workers: int) -> str:
 
 
 def named(form: str) -> PipelineConfig | None:
-    """Return the configuration by which one of `FORMS`, or "keras-workers=32", is what people have; two have none.
+    """Return the configuration by which one of `NAMES`, or "keras-workers=32", is what people have; two have none.
     Raise KeyError if there is no such form, and ConfigError if a PyDataset cannot have so many workers.
     """
-    if forms.workers_of(form) is None and form not in FORMS:
+    if forms.workers_of(form) is None and form not in NAMES:
         raise KeyError(form)
     if form in (DIRECTORY, FIT):
         return None

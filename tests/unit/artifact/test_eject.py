@@ -13,8 +13,9 @@ import pytest
 
 from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
+from autopipe.pipeline.eject import NAMES
 from autopipe.pipeline.eject.forms import cached_bytes
-from autopipe.pipeline.eject.module import CACHED, DIRECTORY, FORMS, eject, module
+from autopipe.pipeline.eject.module import CACHED, DIRECTORY, eject, module
 from autopipe.pipeline.loaders import tfdata, threads, wrapped
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder, ImagePairs
@@ -299,7 +300,7 @@ def functions(data: Any, *ops: Op) -> dict[str, Any]:
     ],
     ids=["dictionary", "tuple", "of one", "inputs alone", "names that are alike"],
 )
-@pytest.mark.parametrize("form", sorted(set(FORMS) - {CACHED, DIRECTORY}))
+@pytest.mark.parametrize("form", sorted(set(NAMES) - {CACHED, DIRECTORY}))
 def test_parts_go_where_the_model_takes_them(data: Arrays, arguments: str, returned: str | None, form: str) -> None:
     code = eject(work(data), form)
     assert f"def finish({', '.join(f'{name}: Any' for name in arguments.split(', '))}) -> Any:" in code
