@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, ConfigError
 from autopipe.workload.op import Places, Step
 from autopipe.workload.ops import pixels
 from autopipe.workload.ops.pixels import PixelOp
@@ -36,15 +36,24 @@ _SMOOTH = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "bicubic": cv2.
 _MOST_CHANNELS: Final = {"area": 4}  # that OpenCV takes at once
 
 
+_MISSING: Any = None  # a width that was not given, which is refused in words
+
+
 @dataclasses.dataclass(frozen=True)
 class _Sized(PixelOp):
     height: int
-    width: int
+    width: int = _MISSING
 
     def takes_floats(self, part: Variable) -> bool | None:
         return not part.is_mask and getattr(self, "interpolation", "nearest") != "nearest"
 
     def __post_init__(self) -> None:
+        if self.width is _MISSING:
+            both: Any = self.height if isinstance(self.height, tuple | list) else (self.height, self.height)
+            raise ConfigError(
+                f"{type(self).__name__} takes a height and a width in pixels, but got {self.height!r} and no width.",
+                hint=f"ap.{type(self).__name__}({', '.join(map(repr, both))}) has both.",
+            )
         check_size(self, self.height, self.width)
         if hasattr(self, "interpolation"):  # crops and padding have none
             pixels.check_choice(self, "interpolation", ("nearest", *_SMOOTH))

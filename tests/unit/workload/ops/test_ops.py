@@ -38,7 +38,8 @@ SETTLED: tuple[Op, ...] = (
     ap.Normalize(0, 1), ap.Cast(), ap.MaskToClass([(0, 0, 0)]), ap.OneHot(3), ap.MixUp(), ap.CutMix(), ap.Map(abs),
 )  # fmt: skip
 IMPOSSIBLE = (
-    "ap.Resize(0, 5)", "ap.Resize(5, 2.5)", "ap.Resize(5, 5, 'cubic')", "ap.Rescale('1/255')",
+    "ap.Resize(224)", "ap.CenterCrop((224, 160))", "ap.Resize(0, 5)", "ap.Resize(5, 2.5)",
+    "ap.Resize(5, 5, 'cubic')", "ap.Rescale('1/255')",
     "ap.RandomCrop(True, 5)", "ap.Pad(5, -1)", "ap.RandomFlip(horizontal=False)",
     "ap.RandomFlip('horizontal_and_vertical')", "ap.RandomBrightness(0)", "ap.RandomBrightness(factor=(2, 1))",
     "ap.RandomContrast(1.5, 0.5)", "ap.RandomHue(0.6)", "ap.RandomSaturation(-1, 0.5)", "ap.RandomGrayscale(0)",
