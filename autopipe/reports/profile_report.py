@@ -93,8 +93,8 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
     items = [("images/s, the winner", wording.rate(rate.value), span_text(rate.low, rate.high))]
     if rival is not None and (times := result.times_faster(rival)) is not None:
         which = "your own pipeline" if verdict.is_own(rival) else "the fastest baseline"
-        which += ", not proved" * verdict.is_doubtful(result, rival)
-        items.append((f"times {rival.name}", wording.times(times), which))
+        said = ", ".join(filter(None, (which, verdict.doubt(result, rival))))
+        items.append((f"times {rival.name}", wording.times(times), said))
     if best.share_of_model is not None:
         items.append(("of the model alone", f"{best.share_of_model:.0%}", "no loader can exceed 100 %"))
     good, why = verdict.trust(result)

@@ -211,7 +211,9 @@ def profiles(
 
 def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.datetime) -> Table:
     """Render `autopipe show` of a folder: a line for each profile of its artifacts."""
-    table = figures("artifact", "machine", "tuned for", "images/s", "age", "fits here", "winner", words=_OF_ARTIFACTS)
+    table = figures(
+        "artifact", "machine", "tuned for", "images/s", "age", "fits this machine", "winner", words=_OF_ARTIFACTS
+    )
     for path, artifact in found.items():
         for profile in artifact.profiles:
             judged = drift.judge(profile, here, now)
@@ -227,7 +229,7 @@ def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.d
     return table
 
 
-_OF_ARTIFACTS = ("artifact", "machine", "tuned for", "fits here", "winner")
+_OF_ARTIFACTS = ("artifact", "machine", "tuned for", "fits this machine", "winner")
 
 
 def _live(live: Live) -> Table:
@@ -257,7 +259,7 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     gains = [
         f"{each.name}: {wording.unmeasured(each.failure)}"
         if (times := result.times_faster(each)) is None
-        else f"{wording.times(times)} {each.name}{' (not proved)' * verdict.is_doubtful(result, each)}"
+        else f"{wording.times(times)} {each.name}{f' ({doubt})' if (doubt := verdict.doubt(result, each)) else ''}"
         for each in result.baselines
     ]
     return labelled(
@@ -268,7 +270,7 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
             ("images/s", wording.rates(best.images_per_second) + share),
             ("gain", ", ".join(gains) or "compared with nothing"),
             ("age", f"{age}, measured {profile.measured_at:%Y-%m-%d %H:%M} UTC, study {result.study or 'unnamed'}"),
-            ("fits here", Text(said, style="green" if fits else "yellow")),
+            ("fits this machine", Text(said, style="green" if fits else "yellow")),
         ]
     )
 

@@ -90,7 +90,7 @@ def _against(result: Result, best: Winner, baseline: Baseline) -> str:
         return "this very baseline"
     contest, times = verdict.contest_with(result, baseline), wording.times(result.times_faster(baseline) or 0.0)
     if contest is None:
-        return f"{times}, not proved"
+        return f"about {times}, measured once"
     rounds = wording.count(contest.pairs, "round")
     if contest.decided:
         said = f"{times} ({wording.interval(contest.low, contest.high)})"

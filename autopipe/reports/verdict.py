@@ -148,10 +148,11 @@ def is_proved(result: Result, baseline: Baseline) -> bool:
     return contest is not None and contest.decided and not contest.few
 
 
-def is_doubtful(result: Result, baseline: Baseline) -> bool:
-    """Return True for a ratio to a baseline that is not proved; that of the winner to itself needs no proof."""
-    is_same = result.winner is not None and baseline.key == result.winner.key
-    return not (is_same or is_proved(result, baseline))
+def doubt(result: Result, baseline: Baseline) -> str:
+    """Return the doubt about a ratio to a baseline, or an empty text; that of the winner to itself needs no proof."""
+    if is_proved(result, baseline) or (result.winner is not None and baseline.key == result.winner.key):
+        return ""
+    return "not proved" if contest_with(result, baseline) else "measured once"
 
 
 def contest_with(result: Result, baseline: Baseline) -> Contest | None:
