@@ -45,6 +45,7 @@ _GROUPS = {
     "": (measure.compare, artifacts.report, artifacts.merge, artifacts.repoint),
 }
 _OTHERS = "More"
+_USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, of which newer versions of Typer have a copy of their own
 
 
 class _Grouped(TyperGroup):
@@ -69,6 +70,10 @@ class _Grouped(TyperGroup):
             return super().invoke(ctx)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")  # pydantic's, which typer has checked it by
+            raise
+        except _USAGE_ERROR as error:
+            if alike := getattr(error, "possibilities", None):  # of an unknown option, nearest first
+                error.message, error.possibilities = f"{error.message}. Did you mean `{alike[0]}`?", None
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from types import FrameType
 
 from rich.console import Group
 
-from autopipe.errors import ConfigError, NothingMeasuredError, TrialError
+from autopipe.errors import ConfigError, NothingMeasuredError, TrialError, shortened
 from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.watched import Watched
 from autopipe.hardware import processes
@@ -49,6 +50,11 @@ def diagnose(
     Examples:
         >>> ap.diagnose("train.py", "--epochs", "3")    # doctest: +SKIP
     """
+    if not isinstance(script, str | os.PathLike):
+        raise ConfigError(
+            f"`script` must be the path of a training script, but got {shortened(script)}.",
+            hint="In a notebook, or in a loop of your own, `for x, y in ap.watch(dataset):` tells whether it waits.",
+        )
     found, _ = run(Path(script), arguments, time=time, steps=steps, callbacks=callbacks, keep_running=keep_running)
     return Answer(tuple(found), Group(*(part for each in found for part in watched.parts(each))))
 

@@ -266,7 +266,8 @@ _OUTPUTS = (
     ),
     (
         re.compile(r"y_true and y_pred have different structures"),
-        "Give the model an output for each part of a batch's y, by the same names, or y as one array.",
+        "Let y and the model's outputs have the same parts, by the same names: a source of your own may return y as a "
+        "dictionary. Or make both one array.",
     ),
     (
         re.compile(r"`target` and `output` must have the same"),
@@ -307,7 +308,8 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
         verify = "`ap.verify_files(workload)`, or `autopipe verify --files` with the same arguments,"
     else:
         verify = f"`{again.autopipe('verify', '--files', workload)}`"
-    hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
+    if kind is not FailureKind.BAD_DATA or phase not in (Phase.START, Phase.IMPORT):  # before any sample was read
+        hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
     return TrialFailure(kind=kind, phase=phase, message=errors.cut(message, _MESSAGE_LIMIT), hint=hint)
 
 

@@ -281,6 +281,8 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
     if not is_plain and (has_batches(value) or (hasattr(value, "__iter__") and value is not named)):
         return wrap(named)
     hint = f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
+    if isinstance(value, type):
+        hint = f"That is a class. Name an object of it, as by data = {attribute}(...), or a function that returns one."
     if isinstance(value, Iterable) and not is_plain:
         hint = f"Put what makes these batches into a function, and name the function: {target}:make_dataset."
     raise WorkloadError(

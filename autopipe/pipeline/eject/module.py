@@ -74,12 +74,13 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
     try:
         return module(workload, config).code
     except PlainCodeError as error:
-        how, hint = "without autopipe", "`autopipe eject --to tf.data` and `--to keras` write any loader's pipeline."
-        if isinstance(config, str):
-            others = " or ".join(f"`--to {form}`" for form in ("tf.data", "keras", *_OF_EXTENSIONS) if form != config)
-            how, hint = f"as {config}", f"{others} may be able to: each form has limits of its own."
-        said = f"This pipeline cannot be written {how}: {error.message}."
-        raise PlainCodeError(said, hint=error.hint or hint) from None
+        hint = error.hint
+        if hint is None:  # for a hint there is one form that would do
+            plan, forms_tried = make_plan(workload), ("tf.data", "keras", *_OF_EXTENSIONS)
+            able = [f"`--to {form}`" for form in forms_tried if reasons_against(workload, form, plan) is None]
+            hint = f"`autopipe eject` can write it with {' or '.join(able)}." if able else None
+        how = f"as {config}" if isinstance(config, str) else "without autopipe"
+        raise PlainCodeError(f"This pipeline cannot be written {how}: {error.message}.", hint=hint) from None
 
 
 def module(

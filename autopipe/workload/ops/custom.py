@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -57,6 +59,15 @@ class Map(Op):
         if not callable(self.function):
             raise ConfigError(f"`function` of Map must be callable, but got {shortened(self.function)}.")
         check_choice(self, "on", ("image", "mask", "both"))
+        taken = {"image": ["image"], "mask": ["y"], "both": ["x", "y"]}[self.on] + (["rng"] if self.random else [])
+        with contextlib.suppress(ValueError):  # of some functions written in C the arguments are not known
+            try:
+                inspect.signature(self.function).bind(*taken)
+            except TypeError as error:
+                raise ConfigError(
+                    f"`function` of Map is called as function({', '.join(taken)}), but cannot be: {error}.",
+                    hint='on="mask" passes y alone, on="both" passes x and y; random=True adds a generator.',
+                ) from None
 
     @property
     def draws(self) -> int:  # type: ignore[override]  # the other ops fix it by class

@@ -41,6 +41,8 @@ def _lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[
         return tuple((image, None) for image in images)
     if named is None and len(targets) > 1:
         targets = _of_kind(spec, targets, _MASKS)
+    if op.acting.any_y and not targets and _chosen(spec, "y", None):  # a function would get None in its place
+        raise _unclear(op, spec, "y")
     last = len(images) - 1  # masks that are left over go with the last image
     return tuple(
         (images[min(number, last)], targets[number] if number < len(targets) else None)
@@ -69,10 +71,11 @@ def _position(name: str, spec: SampleSpec) -> int:
 
 
 def _unclear(op: Op, spec: SampleSpec, slot: str) -> WorkloadError:
+    named = '("...", "...")' if op.target == "both" and slot == "y" else '"..."'
     return WorkloadError(
         f"`{op.name}` must act on {'an image of x' if slot == 'x' else 'one part of y'}, "
         f"but it cannot be told on which; the parts are {_listed(spec)}.",
-        hint=f'Name it: ap.On("...", ap.{op.name}(...))' + ', with on="mask" for a part of y.' * (slot == "x"),
+        hint=f"Name it: ap.On({named}, ap.{op.name}(...))" + ', with on="mask" for a part of y.' * (slot == "x"),
     )
 
 

@@ -26,13 +26,14 @@ def test_an_option_that_cannot_be_is_refused_by_name(autopipe: Autopipe) -> None
     ("options", "said"),
     [
         ({}, "`nowhere.py` is not there"),
+        ({"script": 3}, "`script` must be the path of a training script, but got 3"),
         ({"time": 0}, "`time` must be longer than 0 s"),
         ({"steps": 0}, "`steps` must be a whole number of 1 or more, but got 0"),
     ],
 )
 def test_what_python_asks_for_and_cannot_have_is_named(options: dict[str, Any], said: str) -> None:
     with pytest.raises(AutopipeError, match=said):
-        diagnose("nowhere.py", **options)
+        diagnose(**{"script": "nowhere.py", **options})
 
 
 def test_an_option_behind_a_script_is_the_scripts_though_ours_has_its_name(autopipe: Autopipe, tmp_path: Path) -> None:

@@ -186,7 +186,10 @@ def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: 
         ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"
     ) as told:
         eject(work(data, Decode()), "tf.data")
-    assert str(told.value.hint).startswith("`--to keras` ")
+    assert str(told.value.hint).startswith("`autopipe eject` can write it with `--to keras`")
+    with pytest.raises(ConfigError) as told:
+        eject(work(data, Decode()), "tf.data-cache")
+    assert "--to tf.data" not in str(told.value.hint)  # which has the same limit
     assert "cv2.imdecode" in eject(work(data, Decode()), "keras")
     common = ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
     assert "decode_jpeg" in eject(work(common, Decode()), "tf.data")

@@ -23,6 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("--only", "loadr=threads"), "There is no setting `loadr`. Did you mean `loader`?"),
         (("--space", "quick", "--only", "loader=wrapped"), "`loader` may be threads, processes, tfdata"),
         (("--space", "quick", "--only", "loader.workers=99"), "`loader.workers` cannot be 99 in this space."),
+        (("--bugdet", "2m"), "No such option: --bugdet. Did you mean `--budget`?"),
         (("--trials", "0"), "--trials"),
         (("--seed", "4294967296"), "but got 4294967296."),
         (("--baseline", "keras"), "but got 'keras'."),

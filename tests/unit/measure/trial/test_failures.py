@@ -238,6 +238,12 @@ def test_an_exception_is_called_as_code_calls_it() -> None:
     assert failure_of(raised.value, Phase.BUILD).message.startswith("cv2.error: OpenCV")
 
 
+def test_before_a_sample_was_read_no_hint_speaks_of_one() -> None:
+    error = errors.DataError("`x` and `y` must be equally long")
+    assert failure_of(error, Phase.IMPORT).hint is None
+    assert "--files" in str(failure_of(error, Phase.FILL, "train.py:workload").hint)
+
+
 def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
     with pytest.raises(queue.Empty) as raised:
         queue.Queue[int]().get_nowait()
@@ -251,7 +257,7 @@ def test_what_a_library_raised_without_a_word_names_the_librarys_line() -> None:
     ("said", "hint"),
     [
         ("Received a label value of 4 which is outside the valid range of [0, 3).", "an output for each class"),
-        ("y_true and y_pred have different structures.\ny_true: {'a': *}\ny_pred: *", "an output for each part"),
+        ("y_true and y_pred have different structures.\ny_true: {'a': *}\ny_pred: *", "have the same parts"),
         (
             "Arguments `target` and `output` must have the same shape. Received: (8, 1), (8, 3)",
             "sparse_categorical_crossentropy",

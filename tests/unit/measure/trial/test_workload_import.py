@@ -118,7 +118,8 @@ parser.parse_args([])
             "",
         ),
         (GOOD + "def make(path):\n    return workload\n", "make", "takes arguments: missing a .*: 'path'", ""),
-        *((f"{GOOD}other = {value}\n", "other", "must be a Workload", "") for value in ("5", "lambda: 5", "Workload")),
+        *((f"{GOOD}other = {value}\n", "other", "must be a Workload", "") for value in ("5", "lambda: 5")),
+        (GOOD, "Workload", "must be a Workload", "That is a class. Name an object of it"),
         ("batches = (each for each in 'ab')\n", "batches", "must be a Workload, a dataset", "into a function"),
     ],
 )

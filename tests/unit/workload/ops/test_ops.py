@@ -47,7 +47,7 @@ IMPOSSIBLE = (
     "ap.RandomResizedCrop(5, 0)", "ap.RandomResizedCrop(5, 5, ratio=(2, 1))", "ap.ResizeKeepingAspect(5, 5, 'cubic')",
     "ap.RandomAffine(200)", "ap.RandomAffine(zoom=1.5)", "ap.RandomAffine(shift=(2, 0))",
     "ap.RandomAffine(fill='mirror')", "ap.OneHot(0)", "ap.Normalize(0, 0)", "ap.Rescale(1, dtype='float31')",
-    "ap.Cast('int')", "ap.Map(3)", "ap.Map(abs, on='label')", "ap.MaskToClass([(0, 0)])",
+    "ap.Cast('int')", "ap.Map(3)", "ap.Map(lambda x, y: x)", "ap.Map(abs, on='label')", "ap.MaskToClass([(0, 0)])",
     "ap.MaskToClass([(0, 0, 0), (0, 0, 0)])", "ap.MaskToClass([(0, 0, 256)])", "ap.MaskToClass([])",
     "ap.MaskToClass('nowhere.csv')", "ap.MaskToClass([(0, 0, 0)], unknown=255)", "ap.MixUp(0)", "ap.MixUp(-1)",
     "ap.MixUp(0.2, 0)", "ap.MixUp(0.2, 1.5)",

@@ -269,6 +269,8 @@ def test_a_function_gets_the_parts_that_are_named_and_the_only_part_needs_no_nam
         (On("lef", RandomFlip()), "`On` must name parts of the samples, which are .* but got 'lef'"),
         (On("kind", RandomFlip()), "`RandomFlip` must act on an image of x"),
         (On("left", OneHot(9)), "`OneHot` must act on one part of y"),
+        (On("left", Map(lambda x, y: (x, y), on="both")), "`Map` must act on one part of y"),
+        (Map(lambda x, y: (x, y), on="both"), "`Map` must act on one part of y"),
         (MixUp(0.2), "`MixUp` mixes x and y of whole batches, and cannot mix samples of several parts"),
     ],
 )
