@@ -73,7 +73,8 @@ class _Grouped(TyperGroup):
             raise
         except _USAGE_ERROR as error:
             if alike := getattr(error, "possibilities", None):  # of an unknown option, nearest first
-                error.message, error.possibilities = f"{error.message}. Did you mean `{alike[0]}`?", None
+                error.possibilities, is_like = None, near(error.option_name[2:], [alike[0][2:]])  # not by `--` alone
+                error.message += f". Did you mean `{alike[0]}`?" * bool(is_like)
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above
