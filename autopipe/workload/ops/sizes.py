@@ -49,9 +49,10 @@ class _Sized(PixelOp):
 
     def __post_init__(self) -> None:
         if self.width is _MISSING:
-            both: Any = self.height if isinstance(self.height, tuple | list) else (self.height, self.height)
+            given: Any = self.height
+            both = given if isinstance(given, tuple | list) else (given, given)
             raise ConfigError(
-                f"{type(self).__name__} takes a height and a width in pixels, but got {self.height!r} and no width.",
+                f"{type(self).__name__} takes a height and a width in pixels, but got {given!r} and no width.",
                 hint=f"ap.{type(self).__name__}({', '.join(map(repr, both))}) has both.",
             )
         check_size(self, self.height, self.width)
