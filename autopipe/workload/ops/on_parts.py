@@ -7,14 +7,15 @@ always with the same random numbers, so that images and masks of a sample stay t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+import operator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
-from autopipe.workload.op import ArrayNamespace, Op, Places, Step, Target
+from autopipe.workload.op import ArrayNamespace, Op, Step
 from autopipe.workload.plain_code import Library, Lines, plain_lines
 from autopipe.workload.sample import SLOTS, Batch, FieldKind, Sample, SampleSpec
 
@@ -86,36 +87,18 @@ def _listed(spec: SampleSpec) -> str:
 
 
 class _Around(Op):
+    """Is and does as the op inside, but for what a subclass says."""
+
     op: Op
-
-    @property
-    def name(self) -> str:
-        return self.op.name
-
-    @property
-    def draws(self) -> int:  # type: ignore[override]  # as the op
-        return self.op.draws
-
-    @property
-    def batchable(self) -> bool:  # type: ignore[override]  # as the op
-        return self.op.batchable
-
-    @property
-    def target(self) -> Target:
-        return self.op.target
-
-    @property
-    def acting(self) -> Op:
-        return self.op
-
-    def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
-        return self.op.places(size, random)
-
-    def plain_constants(self, step: Step) -> Lines:
-        return self.op.plain_constants(step)
-
-    def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
-        return self.op.plain_functions(step)
+    acting: Any = property(operator.attrgetter("op"))
+    name: Any = property(operator.attrgetter("op.name"))
+    target: Any = property(operator.attrgetter("op.target"))
+    draws: ClassVar[Any] = property(operator.attrgetter("op.draws"))
+    mixes: ClassVar[Any] = property(operator.attrgetter("op.mixes"))
+    batchable: ClassVar[Any] = property(operator.attrgetter("op.batchable"))
+    places: Any = property(operator.attrgetter("op.places"))
+    plain_constants: Any = property(operator.attrgetter("op.plain_constants"))
+    plain_functions: Any = property(operator.attrgetter("op.plain_functions"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,10 +137,6 @@ class On(_Around):
     def names(self) -> tuple[str, ...]:
         given: Any = self.parts
         return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
-
-    @property
-    def mixes(self) -> bool:  # type: ignore[override]  # as the op
-        return self.op.mixes
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
         made = [self.op.followed_by(_acting_on(name, rest)) for name in self.names]
