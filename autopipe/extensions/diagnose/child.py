@@ -251,7 +251,7 @@ class _Watch:
         from autopipe.errors import hint_of_workers
 
         self._lines = None  # what it came to is said by the error
-        said = [hint_of_workers(error)]
+        said = [hint_of_workers(error), *(hint for words, hint in _OF_KERAS_3.items() if words in str(error))]
         if self._failed is not None and "Too many open files" not in str(error):  # none can be opened here
             from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared
 
@@ -498,6 +498,10 @@ _NO_VALIDATION_STEPS = (
     "second. Give `fit` validation_steps=, and a generator that goes on for ever."
 )
 _EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too many."
+_OF_KERAS_3 = {  # words of errors
+    "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
+    "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
+}
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
 
 

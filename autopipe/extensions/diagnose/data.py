@@ -11,10 +11,12 @@ import itertools
 import math
 import multiprocessing
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -363,14 +365,36 @@ def _is_decoded(path: str, *, by_tensorflow: bool) -> bool:
 
 def _paths(data: Any) -> list[str]:
     """Return the paths of the image files that a training's data name, "" for what is none; [] if they name none."""
-    return next((paths for paths in _named(data) if os.path.isfile(paths[0])), [])  # noqa: PTH113
+    return next((paths for paths in _named(_lists(data)) if os.path.isfile(paths[0])), [])  # noqa: PTH113
+
+
+def mispaired(data: Any) -> Iterator[str]:
+    """Say that two lists of files have the same numbers in their names, but not place by place, if so: both are sorted
+    as texts, or one is of masks.
+    """
+    own = inspect.getgeneratorlocals(data) if inspect.isgenerator(data) else getattr(data, "__dict__", {})
+    lists = [*frameworks.texts(data), *(each for each in own.values() if isinstance(each, list | tuple | np.ndarray))]
+    for pair in itertools.combinations(_named(lists), 2):
+        one, other = ([tuple(map(int, _NUMBERS.findall(Path(path).stem))) for path in each] for each in pair)
+        is_pair = len({_MASKS.search(each[0]) is None for each in pair}) == 2 or all(x == sorted(x) for x in pair)
+        if is_pair and one != other and len({*one}) == len(one) and sorted(one) == sorted(other):
+            apart = [at for at, numbers in enumerate(one) if numbers != other[at]]
+            yield _MISPAIRED.format(*(each[apart[0]] for each in pair), count=len(apart), whole=len(one))
+
+
+_NUMBERS, _MASKS = re.compile(r"\d+"), re.compile("mask|label|seg|gt|annot|target", re.IGNORECASE)
+_MISPAIRED = (
+    "Two lists of files in its data have other numbers in {count:,} of {whole:,} places: {0} stands where {1} does. "
+    '`os.listdir` has no order, and as text "10" comes before "2". If what stands in one place is a pair, sort both by '
+    'key=lambda path: [int(number) for number in re.findall(r"\\d+", os.path.basename(path))].'
+)
 
 
 def missing_files(data: Any) -> str | None:
     """Say that image files of a training's data are not where the data say; None if they are, or if what reads them may
     put a folder before their names.
     """
-    for paths in _named(data):
+    for paths in _named(_lists(data)):
         by_windows = "\\" in paths[0]
         named = [path for path in paths if path]
         missing = [path for path in named if not os.path.exists(path)]  # noqa: PTH110
@@ -381,9 +405,9 @@ def missing_files(data: Any) -> str | None:
     return None
 
 
-def _named(data: Any) -> Iterator[list[str]]:
-    """Yield each list in a training's data whose first element is, or holds, the path of an image."""
-    for listed in _lists(data):
+def _named(lists: Iterable[Sequence[Any] | NDArray[Any]]) -> Iterator[list[str]]:
+    """Yield each list whose first element is, or holds, the path of an image, as paths."""
+    for listed in lists:
         place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
         if place is not None:
             yield [_path(value, place) for value in listed]

@@ -345,6 +345,7 @@ class Onlooker(keras.callbacks.Callback):
                 *self._samples.misfits(self._seen),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader, waits=waits),
+                *of_data.mispaired(source),
                 *of_data.held_ahead(of_data.ahead_of(source), self._batch),
                 *(of_data.listed(source) if waits else ()),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),

@@ -227,6 +227,16 @@ def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: 
     assert watched["data"] == "keras.utils.PyDataset"
 
 
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [("zip([x], [x])", "(batch for batch in zip(...))"), ("(([x, x], x) for _ in range(9))", "`(a, b), y`")],
+)
+def test_data_that_keras_3_does_not_take_are_told_with_what_it_takes(data: str, hint: str, tmp_path: Path) -> None:
+    done = run(tmp_path, f"{HEAD}\nmodel.fit({data}, steps_per_epoch=3)\n", backend="tensorflow")
+    assert done.returncode == 3
+    assert hint in done.stderr.partition("hint:")[2]
+
+
 def test_a_script_that_grain_feeds_is_told_what_feeds_it(tmp_path: Path) -> None:
     (watched,) = seen(run(tmp_path, HEAD + GRAIN, "--json", "--steps", "12"))
     assert watched["data"] == "grain IterDataset"

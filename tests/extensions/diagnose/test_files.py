@@ -199,6 +199,32 @@ def test_files_that_are_not_where_the_data_say_are_told_of(photos: list[str], na
     assert of_data.missing_files(types.SimpleNamespace(files=photos)) is None
 
 
+NUMBERS = range(8, 12)
+
+
+@pytest.mark.parametrize(
+    ("images", "masks", "count"),
+    [
+        (sorted(f"x/{n}.jpg" for n in NUMBERS), sorted(f"y/{n:03d}.png" for n in NUMBERS), 4),
+        ([f"x/{n}.jpg" for n in NUMBERS], sorted(f"x/{n}_mask.png" for n in NUMBERS), 4),
+        ([f"x/{n}.jpg" for n in NUMBERS], [f"x/{n:03d}_mask.png" for n in NUMBERS], 0),
+        ([f"x/{n}.jpg" for n in NUMBERS], [f"y/{n}.jpg" for n in reversed(NUMBERS)], 0),  # no pairs, perhaps
+        ([f"x/{n}.jpg" for n in NUMBERS], [f"y/mask_{n}.png" for n in range(9, 13)], 0),
+        ([f"x/{n // 2}.jpg" for n in NUMBERS], [f"y/mask_{n // 2}.png" for n in reversed(NUMBERS)], 0),
+        ([f"x/{n}.jpg" for n in NUMBERS], [f"y/mask_{n}.png" for n in NUMBERS[1:]], 0),
+    ],
+)
+@pytest.mark.parametrize("is_tensors", [True, False])
+def test_lists_of_files_that_stand_by_others_are_told_of(
+    images: list[str], masks: list[str], count: int, is_tensors: bool
+) -> None:
+    data: Any = types.SimpleNamespace(images=images, masks=masks, ids=NUMBERS)
+    if is_tensors:
+        made = [pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(each) for each in (images, masks)]
+        data = made[0].zip(*made).shuffle(4)
+    assert [f"{count} of 4 places" in said for said in of_data.mispaired(data)] == [True] * (count > 0)
+
+
 @pytest.mark.parametrize(
     ("high", "wide", "said"),
     [(5, 6, "20 times"), (12, 8, "6 times"), (4, 3, "50 times"), (15, 20, None), (11, 14, None)],
