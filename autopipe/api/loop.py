@@ -7,6 +7,7 @@ is made before it begins, none of Keras's hooks is called, and batches have the 
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Self
 
 from autopipe.errors import WorkloadError, shortened
 from autopipe.hardware import machine
-from autopipe.pipeline import wrap
+from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import torch_batches
 from autopipe.pipeline.batching.datasets import Packed, has_batches, has_index, rebuilt
 from autopipe.pipeline.config import LOADERS, PipelineConfig
@@ -23,6 +24,7 @@ from autopipe.search.live import open_loader
 from autopipe.search.result import Change
 from autopipe.workload.workload import Workload
 
+_log = logging.getLogger(__name__)
 _QUEUE = 4  # batches that wait for the loop
 
 
@@ -41,8 +43,9 @@ def live(dataset: Any, *, steps: int | None = None, threads: bool = True, seed: 
             there is a GPU. What the loop changes in the dataset between two epochs counts from the next one on; it
             calls `on_epoch_end`, if that is to be called.
         steps: batches of an epoch, if the dataset has no length. An epoch then goes on after the one before.
-        threads: False, if `dataset[i]` must not run in several threads at once, as with an open file whose position
-            moves: then there are processes only. For these, the dataset must pickle.
+        threads: False, if `dataset[i]` must not run in several threads at once: then there are processes only, for
+            which the dataset must pickle. If `dataset[i]` moves the position in an open file, sets an attribute or
+            fills the same array again, threads are left out by themselves.
         seed: of the random numbers of Python, NumPy and torch that worker processes draw: they begin anew with each
             batch.
 
@@ -78,7 +81,8 @@ class Live:
             )
         self._dataset, self._steps, self._seed = dataset, steps, seed
         two = {kind: LOADERS[kind].model_validate({"workers": 2}) for kind in wrap.kinds_of_workers()}
-        self._kinds = [kind for kind, loader in two.items() if threads or not loader.shares_lock()]
+        self._apart = [kind for kind, loader in two.items() if not loader.shares_lock()]
+        self._kinds = list(two) if threads else self._apart
         self._epoch = 0
         self._loader: Loader | None = None
 
@@ -90,10 +94,16 @@ class Live:
             data = self._data()
             workload = Workload(data=data, ops=(), batch_size=data.batch_size, seed=self._seed, shuffle=False)
             self._outline = data.outline
-            settings = {"workers": machine.usable_cores(), "queue_size": _QUEUE}
-            first = LOADERS[self._kinds[0]].model_validate(settings)
-            config = PipelineConfig(loader=first, finish="host", device_prefetch=0)
-            self._loader = open_loader(workload, config, kinds=self._kinds)
+            kinds, why = self._kinds, data.like.against_threads
+            unfit = data.why_unpicklable() if why is not None and kinds != self._apart else None
+            if unfit is not None:
+                _log.warning("`ap.live` has one thread only: %s; and %s", why, unfit)
+            settings = {"workers": 1 if unfit else machine.usable_cores(), "queue_size": _QUEUE}
+            kinds = kinds if why is None or unfit else self._apart
+            loader = LOADERS[kinds[0]].model_validate(settings)
+            config = PipelineConfig(loader=loader, finish="host", device_prefetch=0)
+            opened = assembly.build_loader(workload, config) if unfit else open_loader(workload, config, kinds=kinds)
+            self._loader = opened
             self._end = weakref.finalize(self, self._loader.close)
         return self._loader
 

@@ -56,9 +56,10 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
         found = candidates(library.load(space, searching.bounds(facts)), facts)
         configs = _one_of_each_kind(list(found.values()))
     else:
-        found = candidates(wrap.space({}, searching.bounds(facts)), facts) if wrapped.with_workers else {}
-        ours = [config for config in found.values() if config.loader.kind != wrapped.as_it_is.loader.kind]
-        configs = [*_of_a_wrapped_dataset(described, wrapped), *_one_of_each_kind(ours)]
+        kinds = [kind for kind in wrap.kinds_of_workers() if described.against("loader", kind) is None]
+        ours = wrap.space({}, searching.bounds(facts)).only("loader", kinds) if wrapped.with_workers and kinds else None
+        found = {} if ours is None else candidates(ours, facts)
+        configs = [*_of_a_wrapped_dataset(described, wrapped), *_one_of_each_kind(list(found.values()))]
     return succeeded(runner.verify(configs, {"samples": samples, "random": True}))
 
 

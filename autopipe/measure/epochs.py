@@ -590,8 +590,9 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
             (found.faults if forks(dataset) or stream.forks_workers(dataset) else found.notes).append(shared)
         if refused := [f"`{'.'.join(filter(None, (name, key)))}`" for key in pickling.unpicklable(source)]:
             found.notes.append(
-                f"{', '.join(refused)} cannot be pickled, so that worker processes cannot be given the dataset, only "
-                "threads: open files and the like in `__getitem__`, or leave them out in `__getstate__`"
+                f"{', '.join(refused)} cannot be pickled, so that worker processes cannot be given the dataset: open "
+                "files and the like in `__getitem__`, or leave them out in `__getstate__`"
             )
+        found.notes += [data.like.against_threads] if data.like.against_threads is not None else []
     if any(data.like.dtypes[number] == np.float64 for number in data.like.shapes):
         found.notes.append("x is float64, which Keras casts to float32: half of its bytes are moved for nothing")

@@ -228,7 +228,8 @@ class Itself:
         self.__name__ = type(dataset).__name__
 
     def __call__(self) -> Any:
-        return datasets.copied(self.dataset) if self._copies and datasets.has_batches(self.dataset) else self.dataset
+        asked = datasets.has_batches(self.dataset) or torch_batches.is_loader(self.dataset)
+        return datasets.copied(self.dataset) if self._copies and asked else self.dataset
 
 
 _ONE_READER: Final = (
@@ -346,7 +347,7 @@ class WrappedData:
     def _aside(self, dataset: Feeder) -> Feeder:
         """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""
         made = dataset.dataset
-        if not datasets.has_batches(made):
+        if not (datasets.has_batches(made) or torch_batches.is_loader(made)):
             return dataset
         try:
             other = datasets.copied(made)
@@ -544,17 +545,12 @@ def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
     began = time.monotonic()
     passes = (dataset.begin("arrays"), dataset.begin("arrays"))
     for count, (one, other) in enumerate(itertools.zip_longest(*passes), start=1):
-        if one is None or other is None or _bytes(one) != _bytes(other):
+        if one is None or other is None or datasets.bytes_of(one) != datasets.bytes_of(other):
             return "two passes over the dataset differ, because it shuffles or draws random numbers"
         seconds = time.monotonic() - began
         if count >= _FIRST_BATCHES and seconds / count * max(count, data.steps) > _LOOK_SECONDS:
             return f"two passes over the dataset, which would show that it repeats, take over {_LOOK_SECONDS:.0f} s"
     return None
-
-
-def _bytes(batch: Any) -> list[bytes]:
-    arrays = (np.asarray(part) for slot in datasets.parts_of(batch) if slot is not None for part in leaves(slot))
-    return [array.tobytes() for array in arrays]
 
 
 def require_feedable(workload: Workload, config: PipelineConfig, rank: tuple[int, int]) -> None:

@@ -27,7 +27,7 @@ from autopipe.errors import AutopipeError
 from autopipe.hardware import machine
 from autopipe.measure.stats import CLEAR, EQUAL, FEWEST_PAIRS, REPEATABILITY, estimate, student_t
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
 from autopipe.search.quick_look import Look, OfDataset, changeable
@@ -539,7 +539,8 @@ def follow(
 
     def look() -> Look | OfDataset:
         if own is not None:
-            return OfDataset(tuple(kinds or wrap.kinds_of_workers()))
+            fit = [kind for kind in wrap.kinds_of_workers() if LOADERS[kind].against(workload.data) is None]
+            return OfDataset(tuple(kinds or fit or [config.loader.kind]))
         return Look.at(workload, make_plan(workload))
 
     live.watch = LiveTuner(live, config, opened, look, keep=keep)

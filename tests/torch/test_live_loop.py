@@ -122,6 +122,33 @@ def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> Non
         ap.live(dataset)
 
 
+class Read(Dataset[Any]):
+    """Samples of one file, which is opened when the first is read, or before."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        self.file = self.opened() if at_once else None
+
+    def opened(self) -> Any:
+        return Path(__file__).open("rb", buffering=0)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        self.file = self.file or self.opened()
+        self.file.seek(index)
+        return torch.tensor(list(self.file.read(1)))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("at_once", [True, False])
+def test_threads_do_not_share_a_file_in_which_each_moves(caplog: pytest.LogCaptureFixture, *, at_once: bool) -> None:
+    with ap.live(DataLoader(Read(at_once=at_once), batch_size=4)) as batches:
+        assert torch.cat(list(batches)).flatten().tolist() == list(Path(__file__).read_bytes()[:64])
+    assert ("one thread only: threads would share `Read.file`" in caplog.text) == at_once
+
+
 def test_a_function_of_workers_that_is_not_called_is_told() -> None:
     with pytest.warns(DataWarning, match="worker_init_fn"):
         ap.live(DataLoader(Named(), batch_size=4, worker_init_fn=print))

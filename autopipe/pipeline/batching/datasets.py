@@ -27,7 +27,7 @@ import numpy as np
 from autopipe import errors, frameworks
 from autopipe.errors import DataError, WorkloadError, shortened, told
 from autopipe.hardware import machine
-from autopipe.pipeline.batching import stream, torch_batches
+from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
 
@@ -75,6 +75,11 @@ def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
         return normalise(slots, structure)
     except DataError as error:
         raise WorkloadError(f"A wrapped dataset must give batches that are built alike. {error.message}") from error
+
+
+def bytes_of(batch: Any) -> list[bytes]:
+    """Return the values of each part of a batch."""
+    return [np.asarray(part).tobytes() for slot in parts_of(batch) if slot is not None for part in leaves(slot)]
 
 
 def in_containers(function: Callable[[Any], Any], element: Any) -> Any:
@@ -159,7 +164,7 @@ class Packed:
     """Batches of any form, texts and nested lists too, each as the bytes of its pickle: one sample of any length."""
 
     def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+        self.dataset, self.of_samples = dataset, torch_batches.samples_of(dataset)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -396,6 +401,7 @@ class Like:
     structure: Structure | None
     dtypes: tuple[np.dtype[Any] | None, ...]  # of each part
     shapes: Mapping[int, tuple[int | None, ...]]  # of a sample's parts in x, by number; axes of any length are None
+    against_threads: str | None = None  # why `dataset[i]` must not run in several at once, if that was seen
 
     def unlike(self, batch: Batch) -> int | None:
         """Return the number of a part of x whose shape is not that in the first batch; None if all have it.
@@ -474,6 +480,8 @@ def copied(dataset: Any) -> Any:
     library, and what memory has no room for. A generator that a method of the dataset made begins anew, as that of
     Keras's ImageDataGenerator. Raise WorkloadError if something else cannot be copied.
     """
+    if torch_batches.is_loader(dataset):
+        return torch_batches.copied(dataset)
     room = machine.detect_memory().available_bytes // 2
     try:
         made = (copy.copy if hasattr(dataset, "__dict__") else copy.deepcopy)(dataset)
@@ -529,12 +537,11 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
 
     Raise WorkloadError if it gives no such batches, or other than dense arrays of numbers.
     """
-    shapes = dataset.shapes()
+    shapes, against_threads = dataset.shapes(), None
     if dataset.by_index:
         length = 2 if dataset.length is None else dataset.length
         at = [number for number in dict.fromkeys((0, 1, length - 1)) if 0 <= number < length]
-        source = torch_batches.of_batches(dataset.dataset)
-        given = [batch_at(source, number, length) for number in at]
+        given, against_threads = _asked(dataset.dataset, at, length)
     else:
         with contextlib.closing(dataset.epoch("arrays")) as batches:
             # What an endless PyDataset gives, its batches tell, and of them the first two, as to Keras.
@@ -556,12 +563,23 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
         structure=structure,
         dtypes=tuple(None if part is None else part.dtype for part in arrays),
         shapes={number: tuple(shapes[key][1:]) for number, key in inputs.items()},
+        against_threads=against_threads,
     )
     if not dataset.by_index:
         return arrays, like, like.batch_size, dataset.outline or outline_of(given[0])
     name = type(dataset.dataset).__name__
     looked_at = [like.checked(batch, f"{name}[{number}]") for number, batch in zip(at, read, strict=True)]
     return arrays, like, len(looked_at[-1][0]), outline_of(given[0])
+
+
+def _asked(dataset: Any, at: Sequence[int], length: int) -> tuple[list[Any], str | None]:
+    """Return some batches of a dataset, and the reason why several threads must not ask for them, if there is one."""
+    batches, samples = torch_batches.of_batches(dataset), torch_batches.samples_of(dataset)
+    given = [batch_at(batches, at[0], length)]  # which prepares what others find
+    known, held = bytes_of(given[0]), dict(getattr(samples, "__dict__", {}))
+    given += [batch_at(batches, number, length) for number in at[1:]]
+    by_keras = getattr(samples, "workers", 1) > 1 and not forks(samples)  # whose threads share it as it is
+    return given, None if by_keras else pickling.against_threads(samples, held, refilled=bytes_of(given[0]) != known)
 
 
 def like_one_image(batch: Batch) -> str | None:

@@ -122,6 +122,7 @@ def apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
     try:
         return _apart(dataset)
     except Exception as error:
+        dataset = getattr(dataset, "of_samples", dataset)
         name = type(dataset).__name__
         raise LoaderError(
             f"`{name}` must be pickled for worker processes, but {_culprit(dataset) or f'`{name}`'} cannot be: "
@@ -186,6 +187,21 @@ def moved_files(dataset: Any) -> list[str]:
         return file.readable() if isinstance(file, io.IOBase) else not is_locked
 
     return [path for path in open_files(dataset) if is_moved(operator.attrgetter(path)(dataset))]
+
+
+def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> str | None:
+    """Return the reason why a dataset of samples or batches, which was asked for some, must not be asked by several
+    threads at once: it `held` these attributes after the first, and has `refilled` the arrays of that; None if it has
+    a lock.
+    """
+    kind, now = type(dataset).__name__, getattr(dataset, "__dict__", {})
+    if any(hasattr(value, "acquire") for value in now.values()):
+        return None
+    if moved := ", ".join(f"`{kind}.{name}`" for name in moved_files(dataset)):
+        return f"threads would share {moved}, and move the position in it while others read"
+    if names := ", ".join(f"`{kind}.{name}`" for name, value in held.items() if now.get(name) is not value):
+        return f"threads would share {names}, which each `{kind}[i]` sets"
+    return f"threads would fill the same arrays, those of the `{kind}[i]` before" if refilled else None
 
 
 def generators(dataset: Any) -> list[str]:

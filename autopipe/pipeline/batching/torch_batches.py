@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,6 +20,19 @@ def is_loader(dataset: Any) -> bool:
 def fits_workers(dataset: Any) -> bool:
     """Return True for a `DataLoader` whose batches other workers can make as its own would."""
     return is_loader(dataset) and _has_index(dataset) and dataset.worker_init_fn is None
+
+
+def copied(loader: Any) -> Any:
+    """Return a copy of a `DataLoader` whose samples are an object of its own, of the same attributes."""
+    samples, made = copy.copy(loader.dataset), copy.copy(loader)
+    getattr(samples, "__dict__", {}).update(getattr(loader.dataset, "__dict__", {}))  # `copy` may leave some out
+    vars(made).update(dataset=samples)  # torch refuses `setattr`
+    return made
+
+
+def samples_of(dataset: Any) -> Any:
+    """Return what is asked for samples: the dataset of a `DataLoader`, or of its batches; any other dataset itself."""
+    return dataset.dataset if is_loader(dataset) else getattr(dataset, "of_samples", dataset)
 
 
 def of_batches(dataset: Any) -> Any:
@@ -59,7 +73,7 @@ class TorchBatches:
         if loader.worker_init_fn is not None:
             said = "`worker_init_fn` of the DataLoader is not called: open in `__getitem__` what a worker needs."
             warnings.warn(said, DataWarning, stacklevel=5)
-        self._samples, self._collate = loader.dataset, loader.collate_fn
+        self.of_samples, self._collate = loader.dataset, loader.collate_fn
         self._is_batched, self._loader = loader.batch_sampler is not None, loader
         self._indices: Sequence[Any] = ()
 
@@ -80,7 +94,7 @@ class TorchBatches:
     def __getitem__(self, index: int) -> Any:
         indices = self._indices[index]
         if not self._is_batched:
-            return self._collate(self._samples[indices])
-        at_once: Callable[[Any], Any] | None = getattr(self._samples, "__getitems__", None)
-        samples = map(self._samples.__getitem__, indices) if at_once is None else at_once(indices)
+            return self._collate(self.of_samples[indices])
+        at_once: Callable[[Any], Any] | None = getattr(self.of_samples, "__getitems__", None)
+        samples = map(self.of_samples.__getitem__, indices) if at_once is None else at_once(indices)
         return self._collate(list(samples))

@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from autopipe.hardware import processes
-from autopipe.pipeline.batching import pickling, torch_batches
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.batching.datasets import forks
 from autopipe.pipeline.batching.indexed import kernel_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig, ThreadFiller
@@ -40,17 +38,7 @@ class Threads(StreamingConfig):
 
     @classmethod
     def against(cls, data: Source) -> str | None:
-        if (reason := super().against(data)) is not None or not isinstance(data, WrappedData):
-            return reason
-        dataset = data.make(data.defaults).dataset
-        if getattr(dataset, "workers", 1) > 1 and not forks(dataset):
-            return None  # threads of Keras share it as it is
-        samples = dataset.dataset if torch_batches.is_loader(dataset) else dataset
-        if any(hasattr(value, "acquire") for value in getattr(samples, "__dict__", {}).values()):
-            return None  # it has a lock for them
-        moved = pickling.moved_files(samples)
-        shared = ", ".join(f"`{type(samples).__name__}.{name}`" for name in moved)
-        return f"threads would share {shared}, and move the position in it while others read" if moved else None
+        return super().against(data) or (data.like.against_threads if isinstance(data, WrappedData) else None)
 
     def _fillers(
         self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack

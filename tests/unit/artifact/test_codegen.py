@@ -20,7 +20,7 @@ from autopipe.artifact.codegen import eject, eject_usual
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ConfigError
 from autopipe.measure import fingerprint
-from autopipe.measure.facts import WrappedDataset
+from autopipe.measure.facts import Impossible, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.pipeline import wrap
 from autopipe.pipeline.loaders.wrapped import Wrapped
@@ -189,9 +189,19 @@ AS_IT_IS = ap.PipelineConfig(
 )
 
 
-def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices={"calls": (1, 2), "prefetch": (0, 4), "tf_threads": (0, 8)})
-    described = DESCRIBED.model_copy(update={"wrapped": wrapped})
+@pytest.mark.parametrize("kinds", [(), ("processes",)])  # of our loaders, that can make its batches
+def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(
+    monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
+) -> None:
+    choices: dict[str, tuple[bool | int | float | str, ...]] = {
+        "calls": (1, 2),
+        "prefetch": (0, 4),
+        "tf_threads": (0, 8),
+    }
+    wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices=choices, with_workers=True)
+    against = [each for each in ("threads", "processes") if each not in kinds]
+    impossible = tuple(Impossible(parameter="loader", value=each, reason="shares a file") for each in against)
+    described = DESCRIBED.model_copy(update={"wrapped": wrapped, "impossible": impossible})
     asked: list[str] = []
 
     class Runner:
@@ -205,4 +215,5 @@ def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(monkeypatch: p
         "wrapped(calls=1, prefetch=0)",
         "wrapped(calls=2, prefetch=0)",
         "wrapped(calls=1, prefetch=4)",
+        *["processes(workers=2, queue_size=4)"] * len(kinds),
     ]

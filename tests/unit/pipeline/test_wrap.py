@@ -706,6 +706,48 @@ def test_threads_are_not_tried_where_they_would_move_the_position_in_a_file_of_a
     assert said == against or (said is not None and against is not None and said.startswith(against))
 
 
+class Careless:
+    """Batches by an index that do what several threads must not do at once."""
+
+    def __init__(self, does: str) -> None:
+        self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        if self.does == "opens":
+            self.file = getattr(self, "file", None) or Path(__file__).open("rb")  # noqa: SIM115  # as readers do
+        if self.does == "sets":
+            self.index = float(index)
+        if self.does == "fills":
+            self.x[:] = index
+            return self.x
+        self.numbers.append(index)  # as a cache does
+        return np.full((4, 3), index, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("opens", "threads would share `Careless.file`, and move the position in it while others read"),
+        ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
+        ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
+        ("keeps", None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("forked_nurseries")
+def test_threads_are_not_tried_where_asking_for_a_batch_changes_what_they_would_share(
+    does: str, said: str | None
+) -> None:
+    assert ap.Threads.against(wrap.wrap(Careless(does)).data) == said
+    with ap.live(Careless(does)) as batches:
+        assert [x[0, 0] for x in batches] == [0, 1, 2]
+        feeding: Any = batches._loader
+        assert feeding.watch.config.loader.kind == ("threads" if said is None else "processes")
+
+
 def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers() -> None:
     workload = wrap.wrap(Items(3, rows, workers=8, use_multiprocessing=True), model=None)
     knobs = {"max_queue_size": 10, "use_multiprocessing": True, "workers": 8}
