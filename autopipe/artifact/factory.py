@@ -173,7 +173,9 @@ class Tuned:
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
                 said = f"The profile was measured on Keras's {measured_on} backend, but this trains on {trains_on}."
-                warnings.warn(f"{said} {pick.retune(str(self.path or 'autopipe.json'))}", ProfileWarning, stacklevel=2)
+                other = fingerprint.Difference(field=fingerprint.BACKEND, known=str(measured_on), here=str(trains_on))
+                again = pick.retune(str(self.path or "autopipe.json"), other)
+                warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=2)
         elif match.level is fingerprint.MatchLevel.SAME and (asked.simulate, asked.mode) == (None, Mode.TRAIN):
             # figures of another machine, of a simulated accelerator, or of prediction promise nothing here
             trainer.promise = drift.Promise(profile=self.profile, artifact=self.path or Path("autopipe.json"))

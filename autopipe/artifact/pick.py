@@ -14,7 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from autopipe import again
 from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError
-from autopipe.measure.fingerprint import Hardware, Match, MatchLevel, compare_hardware, compare_workload
+from autopipe.measure.fingerprint import (
+    BACKEND,
+    Difference,
+    Hardware,
+    Match,
+    MatchLevel,
+    compare_hardware,
+    compare_workload,
+)
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.settings import TRAINING, Asked
 from autopipe.values import JsonObject
@@ -56,7 +64,9 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
         which = "It" if count == 1 else "The nearest"
         raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=retune(name))
     if match.level is MatchLevel.NEAR:
-        said = f"The profile was measured on a machine like this one, which differs in {differences}. {retune(name)}"
+        backend = next((each for each in match.differences if each.field == BACKEND), None)
+        said = "The profile was measured on a machine like this one, which differs in "
+        said += f"{differences}. {retune(name, backend)}"
     else:
         taken = "It is taken all the same." if count == 1 else "The nearest is taken all the same."
         said = f"{known} of a machine like this one. {taken} Its machine differs in {differences}. {retune(name)}"
@@ -64,9 +74,13 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced, model))))
 
 
-def retune(name: str = "autopipe.json") -> str:
-    """Tell how to make a profile of this machine in the artifact at this path."""
-    return f"Run `{again.autopipe('retune', name)}` on this machine."
+def retune(name: str = "autopipe.json", backend: Difference | None = None) -> str:
+    """Tell how to make a profile of this machine, and of another backend, in the artifact at this path."""
+    command = again.autopipe("retune", name)
+    if backend is None:
+        return f"Run `{command}` on this machine."
+    as_tuned = f"To train as it was tuned, set KERAS_BACKEND={backend.known} before Keras is imported."
+    return f"{as_tuned} To tune for {backend.here}, run `KERAS_BACKEND={backend.here} {command}`."
 
 
 def _of_an_older_model(artifact: Artifact, profile: Profile, name: str) -> str | None:

@@ -36,6 +36,7 @@ _OF_FILES = {
     "sizes": "files of other sizes",
     "times": "files that have been written or copied since",
 }
+_OF_DIGESTS = {"ops": "list of ops", "model": "model"}
 
 
 class Record:
@@ -238,7 +239,12 @@ def _sides(there: str | None, here: str | None) -> str:
         return f"{_shown(there)} there, {_shown(here)} here"
     if apart[0] in one.keys() & other.keys() & _OF_FILES.keys():  # the digests behind it say no more
         return _OF_FILES[apart[0]].format(one[apart[0]], other[apart[0]])
-    said = [f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here" for key in apart[:_MOST_SAID]]
+    said = [
+        f"another {_OF_DIGESTS[key]}"
+        if key in one.keys() & other.keys() & _OF_DIGESTS.keys()
+        else f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here"
+        for key in apart[:_MOST_SAID]
+    ]
     more = [f"and {len(apart) - _MOST_SAID} more"] if len(apart) > _MOST_SAID else []
     return ", ".join(said + more)
 

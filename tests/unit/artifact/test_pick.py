@@ -73,9 +73,9 @@ def test_of_two_backends_on_one_machine_the_one_in_use_is_taken() -> None:
     assert jax == pick.pick(both, hardware(keras_backend="jax"), strict=True).profile
     assert tensorflow == pick.pick(both, hardware(keras_backend="tensorflow"), strict=True).profile
     assert tensorflow == pick.pick(both, hardware()).profile  # what Keras uses where nobody chooses
-    assert "Keras backend: tensorflow there, torch here" in str(
-        pick.pick(both, hardware(keras_backend="torch")).warning
-    )
+    warning = str(pick.pick(both, hardware(keras_backend="torch")).warning)
+    assert "Keras backend: tensorflow there, torch here. To train as it was tuned, set KERAS_BACKEND=tens" in warning
+    assert "run `KERAS_BACKEND=torch " in warning  # or the retune would be one for tensorflow
 
 
 def test_a_warm_start_tries_the_nearest_machines_best_first_and_nothing_twice() -> None:
