@@ -1,7 +1,7 @@
 """Verification: compares the batches of configurations with those that the workload asks for, samples and pixels.
 
 Each configuration runs twice over a part of the data: as it is, and over samples that are only their numbers, which
-separates missing and repeated samples from changed ones.
+separates missing and repeated samples from changed ones. `Values` has what a model is not made for, also for others.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import functools
 import hashlib
 import itertools
 import math
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError
 from autopipe.measure import epochs, randomness
 from autopipe.measure.outcome import FEWEST_VERIFIED, Agreement, Report, Verification, VerifyOptions
@@ -28,7 +30,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.wrap import WrappedData
+from autopipe.pipeline.wrap import Step, WrappedData
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
@@ -186,16 +188,17 @@ def repeats(
     data = workload.data.untouched()
     workload = dataclasses.replace(workload, data=data, drop_remainder=False)  # every batch is looked at
     samples, as_it_is = options.samples, list[epochs.Epoch]()  # of the latter, two
-    usual = list[Agreement]()  # the first is of the dataset as it is
+    usual, values = list[Agreement](), Values()  # the first is of the dataset as it is, and so are these
 
     def anew() -> epochs.Epoch:
         with assembly.build_loader(workload, configs[0]) as loader:
-            return _beginning(loader, 0, _count(as_it_is[0]), report)[0]
+            return _beginning(loader, 0, _count(as_it_is[0]), report, Values())[0]
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
-            seen, ended = _beginning(loader, 0, samples, report, until=time.monotonic() + options.seconds)
-            both = [seen, _beginning(loader, 1, samples or _count(seen), report)[0]] if ended else []
+            until, noted = time.monotonic() + options.seconds, values if config == configs[0] else Values()
+            seen, ended = _beginning(loader, 0, samples, report, noted, until=until)
+            both = [seen, _beginning(loader, 1, samples or _count(seen), report, Values())[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(both)
         repeat, unseen = _random(workload, config, options, report, over_epochs=config == configs[0])
@@ -222,8 +225,16 @@ def repeats(
     found = epochs.Findings()
     with contextlib.suppress(AutopipeError):  # told in the first row
         if options.random:
-            has_y = functools.partial(_has_y, workload)
-            found = epochs.look(data, *(as_it_is or ((), ())), whole=samples is None, has_y=has_y)
+            model = functools.cache(lambda: _model(workload))
+            found = epochs.look(
+                data,
+                *(as_it_is or ((), ())),
+                whole=samples is None,
+                has_y=lambda: getattr(model(), "loss", "") is not None,
+            )
+            found.notes += [said.rstrip(".") for said in values.no_numbers()]
+            if not isinstance(workload.model, Step) and model() is not None:
+                found.notes += [said.rstrip(".") for said in values.misfits(model())]
     return Verification(
         agreements=agreements,
         compared=False,
@@ -233,11 +244,11 @@ def repeats(
     )
 
 
-def _has_y(workload: Workload) -> bool:
-    """Return False if the model compiles no loss: its own `train_step` says what the slots of a batch are."""
+def _model(workload: Workload) -> Any:
+    """Return the model, or None. If it compiles no loss, its `train_step` says what the slots of a batch are."""
     with contextlib.suppress(AutopipeError):
-        return assembly.build_model(workload, devices=1, channels="last")[1].loss is not None
-    return True
+        return assembly.build_model(workload, devices=1, channels="last")[1]
+    return None
 
 
 def _share(of: Agreement) -> int:
@@ -286,12 +297,15 @@ def _changed(
 
 
 def _beginning(
-    loader: Loader, epoch: int, samples: int | None, report: Report, until: float = 0.0
+    loader: Loader, epoch: int, samples: int | None, report: Report, values: Values, until: float = 0.0
 ) -> tuple[epochs.Epoch, bool]:
-    """Return digests of the first samples of an epoch, and True if it was read to its end, by `until`."""
+    """Return digests of the first samples of an epoch, and True if it was read to its end, by `until`. Note their
+    values.
+    """
     found: list[tuple[epochs.Sample, ...]] = []
     count = 0
     for batch in loader.epoch(epoch):
+        values.note(batch)
         made = epochs.samples(batch)[: None if samples is None else max(0, samples - count)]
         found += [made] * bool(made)
         count += len(made)
@@ -299,3 +313,84 @@ def _beginning(
         if count >= (samples or FEWEST_VERIFIED) and time.monotonic() > until:
             return found, False
     return found, True
+
+
+# -------------------- values of samples
+
+
+class Values:
+    """What values the samples of some batches have."""
+
+    def __init__(self) -> None:
+        self._looked_at, self._odd = 0, 0  # samples, and those of them with values that are no numbers
+        self._ranges: dict[int, tuple[float, float, bool]] = {}  # of x and y: least, largest, and whether all are whole
+
+    def note(self, batch: Sequence[Any], most: int | None = None) -> None:
+        """Note the values of a batch (x, y, weights), at most so many of each array of a sample."""
+        odd = np.False_
+        for number, slot in enumerate(batch[:2]):
+            for array in map(np.asarray, randomness.leaves(slot)):
+                if array.dtype.kind in "biuf" and array.size:
+                    rows = array.reshape(len(array), -1)
+                    rows = rows if most is None else rows[:, :: 1 + rows.shape[1] // most]
+                    numbers = np.isfinite(rows)
+                    odd |= (number == 0) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
+                    some = np.append(rows[numbers].astype(np.float64), self._ranges.get(number, ())[:2])
+                    is_whole = self._ranges.get(number, (0, 0, True))[2] and bool((some % 1 == 0).all())
+                    if some.size:
+                        self._ranges[number] = float(some.min()), float(some.max()), is_whole
+        self._looked_at, self._odd = self._looked_at + np.size(odd), self._odd + int(np.sum(odd))
+
+    def no_numbers(self) -> Iterator[str]:
+        """Tell of samples with values that are NaN or infinite."""
+        if self._odd:
+            yield (
+                f"x of {self._odd:,} of {self._looked_at:,} samples that were looked at has values that are no numbers "
+                "(NaN or infinite), and so have the loss and all weights after it. A blank image that is divided by "
+                "its own deviation has: `/ max(image.std(), 1e-6)`."
+            )
+
+    def misfits(self, model: Any) -> Iterator[str]:
+        """Tell of values that a model's first layers, or its loss, are not made for."""
+        if 0 in self._ranges and not self._ranges[0][2]:
+            low, high, _ = self._ranges[0]
+            layers = [each for each in frameworks.layers(model) if type(each).__name__ == "Rescaling"]
+            scales = [(each.name, each.scale) for each in layers if isinstance(each.scale, float | int)]
+            once_more = [(name, scale) for name, scale in scales if abs(scale) <= _RESCALED and high - low <= _SMALL]
+            for name, scale in once_more[:1]:
+                yield _SCALED.format(low=low, high=high, name=name, scale=scale)
+        if 1 not in self._ranges or isinstance(model.loss, dict | list | tuple):
+            return
+        low, high, is_whole = self._ranges[1]
+        loss = sys.modules["keras"].losses.get(model.loss)
+        name = getattr(loss, "name", getattr(loss, "__name__", ""))
+        *_, outputs = getattr(model, "output_shape", None) or (None,)
+        if name in _BINARY and not 0 <= low <= high <= 1:
+            yield _NOT_BINARY.format(low=low, high=high, loss=name)
+        if name != "sparse_categorical_crossentropy":
+            return
+        if not is_whole:
+            yield _BETWEEN
+        if isinstance(outputs, int) and not 0 <= low <= high < outputs and getattr(loss, "ignore_class", None) is None:
+            yield _NO_CLASS.format(low=low, high=high, outputs=outputs, last=outputs - 1)
+
+
+_RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
+_SCALED = (
+    "x goes from {low:.3g} to {high:.3g}, and the model's layer `{name}` multiplies it by {scale:.3g} once more, so "
+    "that all images look nearly alike to the model. Leave out one of the two."
+)
+_BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
+_NOT_BINARY = (
+    "y goes from {low:g} to {high:g}, but {loss} takes 0 to 1: such a loss means nothing, and falls below 0. Divide "
+    "masks of 0 and 255 by 255."
+)
+_BETWEEN = (
+    "y has values between whole numbers, but is to number classes. Masks that are resized come to have them: resize by "
+    'the nearest pixel (method="nearest", cv2.INTER_NEAREST).'
+)
+_NO_CLASS = (
+    "y goes from {low:g} to {high:g}, but the model's {outputs} outputs are classes 0 to {last}. Without an error, as "
+    "on JAX and on GPUs, the loss is wrong, or NaN. Number the classes from 0, or give the model more outputs; "
+    "SparseCategoricalCrossentropy(ignore_class=255) leaves out pixels of no class."
+)

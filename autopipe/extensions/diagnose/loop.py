@@ -139,7 +139,7 @@ class Loop:
             resources=resources,
             lines=lines,
             warnings=(
-                *self._samples.no_numbers(),
+                *self._samples.values.no_numbers(),
                 *self._samples.other_targets(),
                 *self._samples.copies(self._workers if self._copied else 0),
                 *(self._samples.same_order() if self.trains else ()),

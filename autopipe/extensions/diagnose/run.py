@@ -342,7 +342,7 @@ class Onlooker(keras.callbacks.Callback):
             lines=lines,
             warnings=(
                 *self._samples.said(),
-                *self._samples.misfits(self._seen),
+                *self._samples.values.misfits(self._seen),
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader, waits=waits),
                 *of_data.mispaired(source),

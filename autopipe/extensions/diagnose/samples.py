@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import collections
 import itertools
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import numpy as np
-
-from autopipe import frameworks
-from autopipe.measure import epochs, randomness
+from autopipe.measure import epochs
 from autopipe.measure.epochs import ANOTHER_Y, MIXED, Sample, targets_held
+from autopipe.measure.verify import Values
 from autopipe.values import capital
 
 _VALUES: Final = 1024  # of each array of a sample
@@ -43,8 +40,7 @@ class Samples:
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
         self._readable, self._drawn, self._has_y = True, drawn, has_y
         self._noted = 0.0  # seconds
-        self._looked_at, self._odd = 0, 0  # samples, and those of them with values that are no numbers
-        self._ranges: dict[int, tuple[float, float, bool]] = {}  # of x and y: least, largest, and whether all are whole
+        self.values = Values()
 
     def epoch_began(self) -> None:
         self._epochs.append([])
@@ -85,7 +81,10 @@ class Samples:
             slots = batch if isinstance(batch, tuple | list) else [batch]
             found = epochs.samples(slots if self._has_y else [slots], _VALUES)
             if self._noted <= _TIME_SHARE * (now - self._began):
-                self._note_values(slots[:2])
+                noting = self._clock()
+                self.values.note(slots, _VALUES)
+                took = self._clock() - noting
+                self._noted, self._spent = self._noted + took, self._spent - took  # of a time of its own
             return found
         except (TypeError, ValueError, RuntimeError, AttributeError):  # of no arrays, or of arrays in several places
             self._readable = False
@@ -93,65 +92,16 @@ class Samples:
         finally:
             self._spent += self._clock() - now
 
-    def _note_values(self, slots: Sequence[Any]) -> None:
-        began, odd = self._clock(), np.False_
-        for number, slot in enumerate(slots):
-            for array in map(np.asarray, randomness.leaves(slot)):
-                if array.dtype.kind in "biuf" and array.size:
-                    rows = array.reshape(len(array), -1)
-                    rows = rows[:, :: 1 + rows.shape[1] // _VALUES]
-                    numbers = np.isfinite(rows)
-                    odd |= (number == 0) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
-                    some = np.append(rows[numbers].astype(np.float64), self._ranges.get(number, ())[:2])
-                    is_whole = self._ranges.get(number, (0, 0, True))[2] and bool((some % 1 == 0).all())
-                    self._ranges[number] = float(some.min()), float(some.max()), is_whole
-        self._looked_at, self._odd = self._looked_at + np.size(odd), self._odd + int(np.sum(odd))
-        took = self._clock() - began
-        self._noted, self._spent = self._noted + took, self._spent - took  # of a time of its own
-
     def said(self) -> Iterator[str]:
         """Yield what is wrong or worth to know, in sentences, and look at no more."""
         self._readable = False
-        yield from self.no_numbers()
+        yield from self.values.no_numbers()
         yield from self.leaks()
         yield from self.other_validations()
         yield from self.other_targets()
         yield from self.same_order()
         yield from self.hardly_mixed()
         yield from self.few_targets()
-
-    def no_numbers(self) -> Iterator[str]:
-        """Tell of samples with values that are NaN or infinite."""
-        if self._odd:
-            yield (
-                f"x of {self._odd:,} of {self._looked_at:,} samples that were looked at has values that are no numbers "
-                "(NaN or infinite), and so have the loss and all weights after it. A blank image that is divided by "
-                "its own deviation has: `/ max(image.std(), 1e-6)`."
-            )
-
-    def misfits(self, model: Any) -> Iterator[str]:
-        """Tell of values that a model's first layers, or its loss, are not made for."""
-        if 0 in self._ranges and not self._ranges[0][2]:
-            low, high, _ = self._ranges[0]
-            layers = [each for each in frameworks.layers(model) if type(each).__name__ == "Rescaling"]
-            scales = [(each.name, each.scale) for each in layers if isinstance(each.scale, float | int)]
-            once_more = [(name, scale) for name, scale in scales if abs(scale) <= _RESCALED and high - low <= _SMALL]
-            for name, scale in once_more[:1]:
-                yield _SCALED.format(low=low, high=high, name=name, scale=scale)
-        if 1 not in self._ranges or isinstance(model.loss, dict | list | tuple):
-            return
-        low, high, is_whole = self._ranges[1]
-        loss = sys.modules["keras"].losses.get(model.loss)
-        name = getattr(loss, "name", getattr(loss, "__name__", ""))
-        *_, outputs = getattr(model, "output_shape", None) or (None,)
-        if name in _BINARY and not 0 <= low <= high <= 1:
-            yield _NOT_BINARY.format(low=low, high=high, loss=name)
-        if name != "sparse_categorical_crossentropy":
-            return
-        if not is_whole:
-            yield _BETWEEN
-        if isinstance(outputs, int) and not 0 <= low <= high < outputs and getattr(loss, "ignore_class", None) is None:
-            yield _NO_CLASS.format(low=low, high=high, outputs=outputs, last=outputs - 1)
 
     def leaks(self) -> Iterator[str]:
         trained = {x for batches in self._epochs for batch in batches for x, _ in batch}
@@ -225,27 +175,6 @@ class Samples:
                 "`validation_split` takes the last samples as they stand: of sorted data those of the last classes, "
                 "which are trained on less or not at all. Shuffle x and y together, then split."
             )
-
-
-_RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
-_SCALED = (
-    "x goes from {low:.3g} to {high:.3g}, and the model's layer `{name}` multiplies it by {scale:.3g} once more, so "
-    "that all images look nearly alike to the model. Leave out one of the two."
-)
-_BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
-_NOT_BINARY = (
-    "y goes from {low:g} to {high:g}, but {loss} takes 0 to 1: such a loss means nothing, and falls below 0. Divide "
-    "masks of 0 and 255 by 255."
-)
-_BETWEEN = (
-    "y has values between whole numbers, but is to number classes. Masks that are resized come to have them: resize by "
-    'the nearest pixel (method="nearest", cv2.INTER_NEAREST).'
-)
-_NO_CLASS = (
-    "y goes from {low:g} to {high:g}, but the model's {outputs} outputs are classes 0 to {last}. Without an error, as "
-    "on JAX and on GPUs, the loss is wrong, or NaN. Number the classes from 0, or give the model more outputs; "
-    "SparseCategoricalCrossentropy(ignore_class=255) leaves out pixels of no class."
-)
 
 
 def _sentence(said: str | None) -> Iterator[str]:

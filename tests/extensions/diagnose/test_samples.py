@@ -93,7 +93,7 @@ def test_values_that_the_model_is_not_made_for_are_told(x: Any, y: Any, loss: An
     model.compile("sgd", loss)
     found = Samples(clock=lambda: 0.0)
     found.trained((x, y))
-    assert [str(said) in each for each in found.misfits(model)] == [True] * (said is not None)
+    assert [str(said) in each for each in found.values.misfits(model)] == [True] * (said is not None)
 
 
 @pytest.mark.parametrize(("is_sorted", "is_whole"), [(True, True), (False, True), (True, False)])

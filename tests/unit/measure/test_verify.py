@@ -187,3 +187,26 @@ def test_another_order_than_that_of_the_dataset_as_it_is_is_told() -> None:
 
 def test_of_an_epoch_that_takes_long_only_the_beginning_is_read() -> None:
     assert messages(shuffled, 8, 0.0, cache=True) == [None, None]
+
+
+def classifier() -> Any:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(11, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (classifier, ["x of 1 of 12 samples", "y goes from 0 to 11, but the model's 11 outputs are classes 0 to 10"]),
+        (None, ["x of 1 of 12 samples"]),
+    ],
+)
+def test_values_that_a_training_does_not_stand_are_noted(model: Any, said: list[str]) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(12, 2)
+    x[5, 1] = np.nan
+    workload = wrap.wrap(tf.data.Dataset.from_tensor_slices((x, np.arange(12))).batch(5), model=model)
+    as_it_is = wrap.as_it_is(workload)
+    assert as_it_is is not None
+    found = repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
+    assert [each for each in said if not any(note.startswith(each) for note in found.notes)] == []
