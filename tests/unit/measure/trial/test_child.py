@@ -16,10 +16,11 @@ from typing import Any, NoReturn
 
 import pydantic
 import pytest
+import tensorflow as tf
 
 from autopipe.errors import TrialError
 from autopipe.hardware.processes import ProcessTree, uninterrupted
-from autopipe.measure.trial import child, protocol
+from autopipe.measure.trial import child, protocol, runner
 from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch
 from autopipe.measure.trial.protocol import EVENT, Channel, Log
 
@@ -268,3 +269,23 @@ def test_what_forks_share_counts_once_where_counting_it_twice_would_be_too_much(
             assert 64 << 20 < child.held_bytes(tree, 200 << 20) < 2 * (64 << 20)
         finally:
             assert child.kill(tree)
+
+
+# ---------------------------------------------------------------- what it changes of TensorFlow
+
+
+def test_a_trial_writes_no_cache_file_of_the_users_and_reads_a_complete_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ours := tmp_path / "ours").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(ours))
+    monkeypatch.setattr(tf.data.Dataset, "cache", tf.data.Dataset.cache)  # to have it back
+    kept = str(tmp_path / "kept")
+    theirs = tf.data.Dataset.range(4).cache(kept)
+    runner._cache_apart(tf)
+    for _ in range(2):
+        half = iter(tf.data.Dataset.range(4).cache(kept))  # in the middle, as a trial may end
+        assert (int(next(half)), [*tmp_path.iterdir()]) == (0, [ours])
+    assert [int(each) for each in tf.data.Dataset.range(4).cache()] == [0, 1, 2, 3]
+    assert len(list(theirs)) == 4
+    assert [int(each) for each in tf.data.Dataset.range(9).cache(kept)] == [0, 1, 2, 3]
