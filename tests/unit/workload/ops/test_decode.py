@@ -192,13 +192,6 @@ def test_a_deep_image_that_is_too_large_is_refused_before_it_is_decoded() -> Non
         pixels_of(encoded(DEEP, ".png"), ap.Decode(dtype="uint16", max_pixels=100))
 
 
-def test_depths_that_do_not_exist_and_reduced_deep_images_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"uint8, uint16, float32, but got dtype='int8'"):
-        ap.Decode(dtype="int8")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"8 bits, but got dtype='uint16'"):
-        ap.Decode(dtype="uint16", reduce=(4, 4))
-
-
 @pytest.mark.parametrize(
     ("op", "pixels", "library", "extension"),
     [
@@ -315,20 +308,6 @@ def test_what_is_no_image_is_refused(data: Any, said: str) -> None:
 def test_arrays_pass_unchanged() -> None:
     spec = SampleSpec(Field(FieldKind.IMAGE, SMOOTH.shape, SMOOTH.dtype), Field(FieldKind.LABEL, (), np.dtype("int64")))
     assert ap.Decode().apply((SMOOTH, 3), spec, np.empty(0)) == (SMOOTH, 3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"max_pixels": 0}, "max_pixels=0"),
-        ({"channels": 4}, "channels=4"),
-        ({"orientation": "upright"}, "'upright'"),
-        *(({"reduce": wrong}, "reduce|height|width") for wrong in ((0, 4), (4,), (4, 4, 4), (1.5, 2))),
-    ],
-)
-def test_impossible_settings_are_named(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        ap.Decode(**settings)
 
 
 IMAGE = SampleSpec(Field(FieldKind.IMAGE, None, np.dtype("uint8"), 3), None)

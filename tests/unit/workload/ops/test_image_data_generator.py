@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import autopipe as ap
-from autopipe.errors import ConfigError
 from autopipe.workload.op import Op
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 
@@ -49,30 +48,6 @@ def double(image: Any) -> Any:
 def test_arguments_become_ops_in_the_order_of_the_generator(arguments: dict[str, Any], expected: list[Op]) -> None:
     assert expected == ap.from_image_data_generator(**arguments)
     ImageDataGenerator(**arguments)  # Keras takes them too
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ({"featurewise_center": True}, r"pass over the data.*ap\.Normalize"),
-        ({"featurewise_std_normalization": True}, "Normalize"),
-        ({"samplewise_center": True}, r"ap\.Map"),
-        ({"samplewise_std_normalization": True}, r"ap\.Map"),
-        ({"zca_whitening": True}, "whitening matrix"),
-        ({"channel_shift_range": 10.0}, "random=True"),
-        ({"validation_split": 0.2}, "ImageFolder"),
-        ({"width_shift_range": 10}, "in pixels"),
-        ({"height_shift_range": [1, 2]}, "in pixels"),
-        ({"interpolation_order": 3}, "order 3"),
-        ({"brightness_range": 0.5}, "must be two numbers"),
-        ({"zoom_range": "in"}, "`zoom` of RandomAffine must be"),
-        ({"data_format": "channels_first"}, "channels"),
-        ({"rotation": 20}, "Did you mean `rotation_range`"),
-    ],
-)
-def test_what_has_no_counterpart_is_refused_with_the_reason(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        ap.from_image_data_generator(**arguments)
 
 
 @pytest.mark.filterwarnings("ignore:Please import `affine_transform`:DeprecationWarning")  # Keras's own

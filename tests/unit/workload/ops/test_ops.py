@@ -50,7 +50,18 @@ IMPOSSIBLE = (
     "ap.Cast('int')", "ap.Map(3)", "ap.Map(lambda x, y: x)", "ap.Map(abs, on='label')", "ap.MaskToClass([(0, 0)])",
     "ap.MaskToClass([(0, 0, 0), (0, 0, 0)])", "ap.MaskToClass([(0, 0, 256)])", "ap.MaskToClass([])",
     "ap.MaskToClass('nowhere.csv')", "ap.MaskToClass([(0, 0, 0)], unknown=255)", "ap.MixUp(0)", "ap.MixUp(-1)",
-    "ap.MixUp(0.2, 0)", "ap.MixUp(0.2, 1.5)",
+    "ap.MixUp(0.2, 0)", "ap.MixUp(0.2, 1.5)", "ap.Decode(4)", "ap.Decode(max_pixels=0)",
+    "ap.Decode(orientation='upright')", "ap.Decode(reduce=(0, 4))", "ap.Decode(reduce=(4,))",
+    "ap.Decode(reduce=(4, 4, 4))", "ap.Decode(reduce=(1.5, 2))", "ap.Decode(dtype='int8')",
+    "ap.Decode(dtype='uint16', reduce=(4, 4))", "ap.from_image_data_generator(featurewise_center=True)",
+    "ap.from_image_data_generator(featurewise_std_normalization=True)",
+    "ap.from_image_data_generator(samplewise_center=True)",
+    "ap.from_image_data_generator(samplewise_std_normalization=True)",
+    "ap.from_image_data_generator(zca_whitening=True)", "ap.from_image_data_generator(channel_shift_range=10.0)",
+    "ap.from_image_data_generator(validation_split=0.2)", "ap.from_image_data_generator(width_shift_range=10)",
+    "ap.from_image_data_generator(height_shift_range=[1, 2])", "ap.from_image_data_generator(interpolation_order=3)",
+    "ap.from_image_data_generator(brightness_range=0.5)", "ap.from_image_data_generator(zoom_range='in')",
+    "ap.from_image_data_generator(data_format='channels_first')", "ap.from_image_data_generator(rotation=20)",
 )  # fmt: skip
 
 
