@@ -80,18 +80,16 @@ def assert_same(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("size", [(20, 24), (32, 16), (40, 80), (41, 90), 1])
-def test_windows_come_out_of_kept_scenes_as_out_of_their_files(size: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        *((size, "threads") for size in ((20, 24), (32, 16), (40, 80), (41, 90), 1)),
+        ((20, 24), "tfdata"),
+        pytest.param((20, 24), "processes", marks=pytest.mark.slow),
+    ],
+)
+def test_windows_come_out_of_kept_scenes_as_out_of_their_files(size: Any, name: str, tmp_path: Path) -> None:
     workload = scenes(tmp_path, size=size)
-    wanted = batches(workload)
-    ap.convert(workload, to="array")
-    for keep in KEEPS:
-        assert_same(wanted, batches(workload, keep))
-
-
-@pytest.mark.parametrize("name", ["threads", "tfdata", pytest.param("processes", marks=pytest.mark.slow)])
-def test_every_loader_cuts_windows_out_of_kept_scenes(name: str, tmp_path: Path) -> None:
-    workload = scenes(tmp_path)
     wanted = batches(workload)
     ap.convert(workload, to="array")
     for keep in KEEPS:
@@ -235,17 +233,6 @@ def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, mon
     monkeypatch.undo()
     assert ap.convert(workload, to="array").figures.kept > 0
     assert_same(wanted, batches(workload, "array"))
-
-
-def test_scenes_that_are_not_packed_are_not_kept(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", SCENE)
-    tiff(tmp_path / "a.tif")
-    against = []
-    for name in ("a.npy", "a.tif"):
-        workload = ap.Workload(data=Windows(tmp_path / name, size=16, random=8), ops=[], batch_size=4)
-        found = session.impossible_to_feed(workload, planner.make_plan(workload))
-        against.append({each.value for each in found if each.parameter == "keep"})
-    assert against == [{"memory", "array", "tfrecord", "encoded"}, {"tfrecord", "encoded"}]
 
 
 @pytest.mark.parametrize("keep", ["array", "memory"])

@@ -9,6 +9,7 @@ import os
 import pickle
 import random as random_numbers
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +200,8 @@ def test_a_tile_that_a_sparse_file_leaves_out_is_without_data(tmp_path: Path) ->
 def test_a_grid_covers_the_scene_and_stays_inside(high: int, wide: int, size: int, stride: int) -> None:
     size = min(size, high, wide)
     scene = np.arange(high * wide, dtype=np.float32).reshape(high, wide)
-    with SavedScene(scene) as path:
+    with tempfile.TemporaryDirectory() as folder:  # of one run of the property: its fixtures are those of all runs
+        path = saved(Path(folder) / "a.npy", scene)
         moved, dropped = (Windows(path, size=size, stride=stride, edge=edge) for edge in ("moved", "dropped"))
         tops, lefts = (range(0, whole - size + 1, stride) for whole in (high, wide))
         assert [int(dropped.read(n)[0, 0, 0]) for n in range(len(dropped))] == [
@@ -209,27 +211,6 @@ def test_a_grid_covers_the_scene_and_stays_inside(high: int, wide: int, size: in
         assert moved.read(len(moved) - 1)[-1, -1, 0] == scene[-1, -1]
         assert stride > size or set(seen.tolist()) == set(scene.ravel().tolist())
         assert len({moved.read(n)[0, 0, 0] for n in range(len(moved))}) == len(moved)
-
-
-class SavedScene:
-    """A .npy file for one run of a property, which shares the test's fixtures with all others."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        self._array = array
-
-    def __enter__(self) -> str:
-        descriptor = os.memfd_create("scene")
-        content = io.BytesIO()
-        np.save(content, self._array)
-        os.write(descriptor, content.getvalue())
-        self._descriptor, self._link = descriptor, Path(f"/tmp/autopipe-{os.getpid()}-scene.npy")
-        self._link.unlink(missing_ok=True)
-        self._link.symlink_to(f"/proc/self/fd/{descriptor}")
-        return str(self._link)
-
-    def __exit__(self, *_: object) -> None:
-        self._link.unlink()
-        os.close(self._descriptor)
 
 
 def batches(workload: ap.Workload, loader: Any, epochs: int = 2, keep: str = "none") -> list[list[Any]]:
@@ -281,20 +262,13 @@ def test_plain_code_reads_image_and_mask_of_one_place_at_random(library: Any, tm
     assert x.shape == (16, 16, 6)
 
 
-def test_a_file_without_autopipe_has_no_windows_at_random_positions(tmp_path: Path) -> None:
-    path = saved(tmp_path / "a.npy")
-    workload = ap.Workload(data=Windows(path, size=16, random=8), ops=[], batch_size=4)
-    with pytest.raises(PlainCodeError, match="`RandomWindow` reads by autopipe"):
-        eject(workload, "keras")
-
-
-def test_what_is_chosen_anew_in_each_epoch_is_not_kept_and_a_grid_is_as_arrays(tmp_path: Path) -> None:
-    path, against = saved(tmp_path / "a.npy"), []
-    for random in (8, None):
-        workload = ap.Workload(data=Windows(path, size=16, random=random), ops=[ap.RandomFlip()], batch_size=4)
+def test_what_is_chosen_anew_in_each_epoch_is_kept_as_unpacked_scenes_and_a_grid_as_arrays(tmp_path: Path) -> None:
+    path, packed, against = saved(tmp_path / "a.npy"), tiled(tmp_path / "a.tif"), []
+    for scene, random in ((path, 8), (packed, 8), (path, None)):
+        workload = ap.Workload(data=Windows(scene, size=16, random=random), ops=[ap.RandomFlip()], batch_size=4)
         found = session.impossible_to_feed(workload, planner.make_plan(workload))
         against.append({each.value for each in found if each.parameter == "keep"})
-    assert against == [{"memory", "array", "tfrecord", "encoded"}, {"tfrecord", "encoded"}]
+    assert against == [{"memory", "array", "tfrecord", "encoded"}, *[{"tfrecord", "encoded"}] * 2]
 
 
 def test_a_converted_grid_gives_the_same_batches(tmp_path: Path) -> None:
@@ -323,10 +297,12 @@ def test_every_position_is_reached_at_random_and_none_beyond(tmp_path: Path) -> 
     assert corners == {0, 1, 2, 4, 5, 6}
 
 
-def test_what_is_random_validates_nothing_and_a_grid_does(tmp_path: Path) -> None:
+def test_what_is_random_validates_nothing_and_needs_autopipe_and_a_grid_does_not(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npy")
     workload = ap.Workload(data=Windows(path, size=16, random=8), ops=[ap.RandomFlip()], batch_size=4)
     assert [op.name for op in workload.ops] == ["RandomWindow", "RandomFlip"]
+    with pytest.raises(PlainCodeError, match="`RandomWindow` reads by autopipe"):
+        eject(workload, "keras")
     with pytest.raises(WorkloadError, match=r"the same samples each time.*Pass a grid"):
         assembly.for_evaluation(workload, Windows(path, size=16, random=2))
     over = assembly.for_evaluation(workload, Windows(path, size=16))
