@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import autopipe as ap
 from autopipe.errors import LoaderError, WorkloadError
@@ -177,32 +176,6 @@ def test_other_loaders_take_their_turn_while_the_loop_waits_and_the_batches_stay
             if batches.changes:
                 break
     assert batches.changes
-
-
-@pytest.mark.slow
-def test_tensorflows_and_jaxs_loops_train_on_the_same_batches() -> None:
-    import jax
-
-    def tape(batches: Iterable[Any]) -> float:
-        weights = tf.Variable(tf.ones((3, 1)))
-        for x, y in batches:
-            with tf.GradientTape() as recorded:
-                loss = tf.reduce_mean((x @ weights - tf.cast(y, tf.float32)[:, None]) ** 2)
-            weights.assign_sub(0.01 * recorded.gradient(loss, weights))
-        return float(tf.reduce_sum(weights))
-
-    def by_jax(batches: Iterable[Any]) -> float:
-        def loss(weights: Any, x: Any, y: Any) -> Any:
-            return ((x @ weights - y[:, None]) ** 2).mean()
-
-        weights, gradient = jax.numpy.ones((3, 1)), jax.jit(jax.grad(loss))
-        for x, y in batches:
-            weights = weights - 0.01 * gradient(weights, x, y)
-        return float(weights.sum())
-
-    with ap.live(Plain()) as batches:
-        assert tape(batches) == tape(by_hand(Plain()))
-        assert by_jax(batches) == by_jax(by_hand(Plain()))
 
 
 class Locked(Plain):

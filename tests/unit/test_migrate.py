@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cv2
 import keras
 import numpy as np
 import pytest
@@ -128,46 +127,3 @@ def test_a_layer_of_keras_has_the_ranges_of_the_op_beside_it(row: tuple[str, str
 def test_all_that_are_asked_for_are_there() -> None:
     assert len(GENERATOR) == 10
     assert {row[0].removeprefix("`keras.layers.").partition("(")[0] for row in LAYERS} == set(RANGES)
-
-
-class XRays(keras.utils.PyDataset):
-    """Images of 12 significant bits, whose classes differ below the upper 8."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        for number in range(24):
-            path = folder / f"class{number % 2}" / f"{number:02}.{'png' if number % 4 < 2 else 'tif'}"
-            path.parent.mkdir(exist_ok=True)
-            tissue = np.random.default_rng(number).integers(900, 1000, (7, 9), np.uint16)
-            cv2.imwrite(str(path), cv2.resize(tissue, (40 + number, 50)) + 60 * (number % 2))
-        self.paths = sorted(folder.glob("*/*"))
-
-    def __len__(self) -> int:
-        return len(self.paths) // 8
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        paths = self.paths[8 * index : 8 * index + 8]
-        files = (cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in paths)
-        images = [cv2.resize(image, (16, 12), interpolation=cv2.INTER_AREA) for image in files if image is not None]
-        return np.array(images, np.float32)[..., None] / 4095, np.array(
-            [path.parent.name == "class1" for path in paths]
-        )
-
-
-@pytest.mark.parametrize(
-    "loader", [ap.Threads(workers=2), ap.Processes(workers=2), ap.TfData(), ap.Resident(workers=2)]
-)
-def test_images_of_sixteen_bits_are_those_of_the_dataset_that_the_ops_replace(tmp_path: Path, loader: Any) -> None:
-    dataset = XRays(tmp_path)
-    ops = [ap.Decode(1, dtype="uint16"), ap.Resize(12, 16, "area"), ap.Rescale(1 / 4095)]
-    workload = ap.Workload(
-        data=ap.ImageFolder(tmp_path, label_mode="binary"), ops=ops, batch_size=8, shuffle=False, seed=0
-    )
-    with ap.build_loader(workload, ap.PipelineConfig(loader=loader, finish="host")) as made:
-        batches = [tuple(map(np.array, batch)) for batch in made.epoch(0)]
-    assert len(batches) == len(dataset) == 3
-    for number, (x, y) in enumerate(batches):
-        wanted, labels = dataset[number]
-        np.testing.assert_array_equal(np.rint(x * 4095), np.rint(wanted * 4095))
-        np.testing.assert_allclose(x, wanted, rtol=2e-7)  # it divides, and the op multiplies
-        np.testing.assert_array_equal(y.reshape(-1), labels)

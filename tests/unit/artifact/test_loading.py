@@ -7,6 +7,7 @@ import threading
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -74,25 +75,20 @@ def test_of_jobs_that_start_at_once_one_retunes_and_the_others_wait(path: Path, 
     assert (len(retunes), warned) == (1, [None] * 16)
 
 
-def test_where_a_retune_comes_to_nothing_the_nearest_is_taken(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise TrialError("the study is another workload's")
-
-    monkeypatch.setattr(retuning, "run", fails)
-    with pytest.warns(factory.ProfileWarning) as warnings:
-        tuned = ap.load(path, on_new_hardware="retune")
-    assert "a retune failed: the study is another workload's" in str(warnings[0].message)
-    assert tuned.profile == files.read(path).profiles[0]
-
-
-def test_a_retune_that_measures_nothing_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_retune_comes_to_nothing_the_nearest_is_taken_and_it_is_told_why(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     surface = Surface(fails=lambda config: True)
     space = library.load("quick", {"cores": 2, "gpus": 0})
-    result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
-    monkeypatch.setattr(retuning, "run", lambda *_, **__: retuning.Retuned(result=result))
-    with pytest.warns(factory.ProfileWarning) as warnings:
-        ap.load(path, on_new_hardware="retune")
-    assert "a retune failed: No configuration could be measured" in str(warnings[0].message)
+    nothing = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
+    for said, run in (
+        ("the study is another workload's", Mock(side_effect=TrialError("the study is another workload's"))),
+        ("No configuration could be measured", Mock(return_value=retuning.Retuned(result=nothing))),
+    ):
+        monkeypatch.setattr(retuning, "run", run)
+        with pytest.warns(factory.ProfileWarning) as warnings:
+            assert ap.load(path, on_new_hardware="retune").profile == files.read(path).profiles[0]
+        assert f"a retune failed: {said}" in str(warnings[0].message)
 
 
 def test_a_trials_import_does_not_retune(path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -746,20 +746,6 @@ def test_files_are_read(tmp_path: Any) -> None:
     np.testing.assert_array_equal(out[0][:2], expected[0])
 
 
-def test_a_part_of_a_file_is_read(tmp_path: Any) -> None:
-    source = Encoded([jpeg(pixels((30, 40)))])
-    steps = make_plan(ap.Workload(data=source, ops=[ap.Decode(), ap.Resize(8, 9)], batch_size=1)).steps
-    found, expected, _ = made_natively(steps, source, 0, simd=2)
-    path = tmp_path / "records"
-    path.write_bytes(b"before" + source.images[0] + b"behind")
-    spans, kept = native.files_at([bytes(path)])
-    spans["offset"], spans["size"] = 6, len(source.images[0])
-    out = found.after.empty(1)
-    assert not found.fill([spans, None], np.empty((1, 0)), out).any()
-    assert kept
-    np.testing.assert_array_equal(out[0], expected[0])
-
-
 @pytest.mark.parametrize("shape", [(28, 28), (64, 41, 3)], ids=str)
 def test_rows_of_a_mapped_file_are_left_where_it_ends(tmp_path: Path, shape: tuple[int, ...]) -> None:
     path, flip = tmp_path / "rows", [(native.Instruction("FLIP", (1, 0)), 0)]

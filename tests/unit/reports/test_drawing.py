@@ -11,7 +11,7 @@ import pytest
 
 from autopipe.artifact import artifact as files
 from autopipe.reports import drawing as pictures
-from autopipe.reports import page, text
+from autopipe.reports import text
 from autopipe.reports.drawing import Drawing, Scale
 from tests.fakes.findings import HOSTILE
 from tests.fakes.reports import printed
@@ -37,15 +37,6 @@ def test_what_is_behind_comes_first_and_a_bar_without_width_not_at_all() -> None
     drawn = drawing()
     drawn.rect(0.0, 0.0, 0.0, 5.0, "none")
     assert [each.tag for each in ET.fromstring(drawn.render())] == ["line", "rect", "text"]
-
-
-def test_a_picture_alone_is_svg_with_its_style_and_its_size() -> None:
-    root = ET.fromstring(page.alone(drawing()))
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert (root.attrib["width"], root.attrib["viewBox"]) == ("100", "0 0 100 20")
-    style = root[0].text or ""
-    assert style.startswith("svg {")
-    assert "prefers-color-scheme: dark" in style
 
 
 @pytest.mark.parametrize(
