@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from autopipe.errors import (
     AutopipeError,
     BadSampleError,
     DataError,
+    DataWarning,
     OpError,
     WorkloadError,
     printable,
@@ -126,7 +128,23 @@ def make_plan(workload: Workload) -> Plan:
     plan = Plan(source, tuple(steps[:boundary]), tuple(steps[boundary:]), ())
     _require_alike(plan, results, workload.data)
     suffix, _ = _run(ops[tail:], plan.compact, results, workload)
-    return dataclasses.replace(plan, suffix=tuple(suffix))
+    plan = dataclasses.replace(plan, suffix=tuple(suffix))
+    _warn_of_palettes(plan, [sample for _, sample in samples])
+    return plan
+
+
+_PALETTE = b"\x89PNG", b"\x03"  # the beginning of a file, and its byte 25: the type of a PNG's colours
+
+
+def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
+    """Warn if a mask's colours reach the model whose file holds numbers: classes, as other libraries read them."""
+    for at, (read, made) in enumerate(zip(plan.source.columns, plan.finished.columns, strict=True)):
+        if read is None or made is None or (read.kind, made.kind) != (FieldKind.ENCODED, FieldKind.MASK):
+            continue
+        if (made.shape or ())[2:] == (3,) and any((each[at][:4], each[at][25:26]) == _PALETTE for each in samples):
+            said = "Masks are PNG files that hold numbers and a palette, and the model gets the palette's colours."
+            hint = "If the numbers are classes, put ap.MaskToClass([(0, 0, 0), ...]) of these behind ap.Decode()."
+            warnings.warn(f"{said} {hint}", DataWarning, stacklevel=3)
 
 
 def normalise(value: Any, structure: Structure | None = None) -> Sample:

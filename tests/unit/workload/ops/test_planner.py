@@ -7,6 +7,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.workload import order
@@ -215,6 +216,23 @@ def test_masks_that_lie_on_their_side_warn(tmp_path: Path) -> None:
         make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / "masks"), ops=ops, batch_size=2))
     for smaller in ("half", "rounded"):
         make_plan(Workload(data=ImagePairs(tmp_path / "images", tmp_path / smaller), ops=ops, batch_size=2))
+
+
+def test_masks_of_numbers_with_a_palette_warn_unless_their_colours_become_classes(tmp_path: Path) -> None:
+    for folder, mode in (("images", "L"), ("masks", "P")):
+        (tmp_path / folder).mkdir()
+        for number in range(3):
+            image = Image.fromarray(np.full((8, 8), number, np.uint8))
+            if mode == "P":
+                image.putpalette([0, 0, 0, 128, 0, 0, 0, 128, 0])  # makes it one of mode P
+            image.save(tmp_path / folder / f"{number}.png")
+    data = ImagePairs(tmp_path / "images", tmp_path / "masks")
+    with pytest.warns(DataWarning, match=r"If the numbers are classes, put ap\.MaskToClass"):
+        make_plan(Workload(data=data, ops=[Decode(), RandomFlip()], batch_size=2))
+    colours = [(0, 0, 0), (128, 0, 0), (0, 128, 0)]
+    plan = make_plan(Workload(data=data, ops=[Decode(), MaskToClass(colours)], batch_size=2))  # warnings are errors
+    assert plan.finished.y is not None
+    assert plan.finished.y.shape == (8, 8)
 
 
 PLACES = np.arange(6 * 6, dtype=np.uint8).reshape(1, 6, 6).repeat(8, axis=0)
