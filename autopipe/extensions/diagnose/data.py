@@ -47,8 +47,8 @@ def of_loader(data: Any, name: str, usual: Any = None) -> Any:
 
 
 def shared(data: Any) -> Iterator[str]:
-    """Say that forked workers of a DataLoader, or of a PyDataset, share open files, draw the same random numbers, or
-    each keep what a function returned, if so.
+    """Say that forked workers of a DataLoader, or of a PyDataset, share open files, draw the same random numbers, each
+    keep what a function returned, or come to copy many objects, if so.
     """
     if not (by_keras := forks(data)) and not stream.forks_workers(data):
         return
@@ -64,11 +64,32 @@ def shared(data: Any) -> Iterator[str]:
         instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
         lost = f", and loses it as the epoch ends. {instead}" if anew else ""
         yield f"{_EACH_KEEPS.format(', '.join(kept))}{lost}."
+    workers = data.workers if by_keras else of_loader(data, "num_workers", 0)
+    for path, value in getattr(source, "__dict__", {}).items():
+        size = _objects_bytes(value) if isinstance(value, list | tuple | dict) and path in used else 0
+        if size * workers >= _COPIED_SHARE * machine.detect_memory().usable_bytes:
+            many = f"`{name}.{path}` holds {len(value):,} objects of Python"
+            yield _COPIED.format(many, machine.size_text(size), workers, machine.size_text(size * workers))
+
+
+def _objects_bytes(held: Any, most: int = 256) -> int:
+    """Return the bytes of a container with the objects in it, by `most` of these; arrays count as their headers."""
+    if not (most and isinstance(held, list | tuple | dict)):
+        return _HEADER if hasattr(held, "dtype") else sys.getsizeof(held)
+    items = held.values() if isinstance(held, dict) else held  # keys are often the same objects
+    some = [_objects_bytes(each, most // 8) for each in itertools.islice(items, 0, None, 1 + len(held) // most)]
+    return sys.getsizeof(held) + sum(some) * len(held) // max(1, len(some))
 
 
 _SAME_NUMBERS = (
     "{}: worker processes that are forked copy it as it is, so that all draw the same random numbers, and those that "
     "begin anew draw them again. `np.random.default_rng()`, made in `__getitem__` for each sample, does not."
+)
+_COPIED_SHARE, _HEADER = 0.03, 128  # of memory; bytes of an array without its values
+_COPIED = (
+    "{}, {} in all. Forked workers share them only until they read them, as that writes to each object's counter of "
+    "references: {} workers come to copy {}, which looks like a leak. `np.array` of texts or numbers is one object; "
+    "`datasets.Dataset.from_list(...)` holds dictionaries so."
 )
 _EACH_KEEPS = "Each worker process keeps what {} returns (lru_cache) on its own"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from autopipe.extensions.diagnose.data import begins_anew, shared
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
 from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
+from autopipe.hardware import machine
 from autopipe.measure.outcome import Resources
 
 BATCHES = [(np.full((4, 2), number), np.arange(4)) for number in range(6)]
@@ -429,6 +431,28 @@ def test_what_each_forked_worker_has_of_its_own_is_told_of() -> None:
     threaded = Drawing()
     threaded.use_multiprocessing = False
     assert list(shared(threaded)) == []
+
+
+class Listed(Indexed):
+    use_multiprocessing, workers = True, 4
+
+    def __init__(self, items: Any, others: Any = ()) -> None:
+        self.items, self.others = items, others
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+def test_many_objects_that_each_forked_worker_comes_to_copy_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "detect_memory", lambda: machine.Memory(usable_bytes=2**24, available_bytes=2**24))
+    rows: list[dict[str, Any]] = [{"name": f"{number:08}", "box": [number + 0.5]} for number in range(1000)]
+    (said,) = shared(Listed(rows))
+    size = sum(sys.getsizeof(each) for row in rows for each in (row, *row.values(), *row["box"]))
+    assert said.startswith("`Listed.items` holds 1,000 objects of Python, ")
+    told = float(said.partition("Python, ")[2].partition(" KiB")[0]) * 1024
+    assert told == pytest.approx(size, rel=0.1)
+    assert list(shared(Listed(rows[:9], rows))) == []  # few, and what no worker reads
+    assert list(shared(Listed(np.zeros((2**20, 4))))) == []  # one object
 
 
 class Dataset:
