@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import dis
 import functools
 import inspect
 import itertools
@@ -540,11 +541,12 @@ def used(dataset: Any) -> dict[str, Any]:
 
 
 def code_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of attributes and globals in a function's code, also in comprehensions and the like."""
+    """Yield the names of attributes and globals in a function's code, and "global.attribute", also of inner ones."""
     yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            yield from code_names(inner)
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    yield from (f"{one.argval}.{other.argval}" for one, other in pairs if one.opname == "LOAD_GLOBAL")
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    yield from itertools.chain.from_iterable(map(code_names, inner))
 
 
 def remembering(dataset: Any) -> list[str]:

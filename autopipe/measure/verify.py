@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -359,6 +360,7 @@ class Values:
             once_more = [(name, scale) for name, scale in scales if abs(scale) <= _RESCALED and high - low <= _SMALL]
             for name, scale in once_more[:1]:
                 yield _SCALED.format(low=low, high=high, name=name, scale=scale)
+        yield from self._not_prepared(model) if 0 in self._ranges else ()
         if 1 not in self._ranges or isinstance(model.loss, dict | list | tuple):
             return
         low, high, is_whole = self._ranges[1]
@@ -374,11 +376,34 @@ class Values:
         if isinstance(outputs, int) and not 0 <= low <= high < outputs and getattr(loss, "ignore_class", None) is None:
             yield _NO_CLASS.format(low=low, high=high, outputs=outputs, last=outputs - 1)
 
+    def _not_prepared(self, model: Any) -> Iterator[str]:
+        """Tell of values that a frozen network of `keras.applications`, the model's first layer, was not trained on."""
+        low, high, _ = self._ranges[0]
+        change = lambda each: not type(each).__name__.startswith(_NO_CHANGE)  # noqa: E731
+        base = next((each for each in model.layers if any(map(change, frameworks.layers(each)))), None)
+        found = _PRETRAINED.match(getattr(base, "name", ""))
+        if base is None or found is None or not base.weights or base.trainable_weights:
+            return
+        by_mean = found["by_mean"] is not None  # of x from 0 to 255, of which a mean is taken; else of x from -1 to 1
+        if high <= _SMALL if by_mean else high > _SMALL:
+            module = _MODULES.get(found[0], found[0])
+            yield _NOT_PREPARED.format(low=low, high=high, name=base.name, module=module)
+
 
 _RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
 _SCALED = (
     "x goes from {low:.3g} to {high:.3g}, and the model's layer `{name}` multiplies it by {scale:.3g} once more, so "
     "that all images look nearly alike to the model. Leave out one of the two."
+)
+_NO_CHANGE = ("InputLayer", "Random", "Resizing", "Sequential")  # of the range of x
+_PRETRAINED = re.compile(
+    r"mobilenet(v2)?(?=_)|inception_v3|inception_resnet_v2|xception|nasnet|resnet\d+v2|(?P<by_mean>resnet\d+|vgg1[69])"
+)
+_MODULES = {"mobilenetv2": "mobilenet_v2"}
+_MODULES |= {f"resnet{depth}{end}": f"resnet{end and '_v2'}" for depth in (50, 101, 152) for end in ("", "v2")}
+_NOT_PREPARED = (
+    "x goes from {low:.3g} to {high:.3g}, and the frozen `{name}` gets it as it is. Weights of Keras were trained on "
+    "other values: `keras.applications.{module}.preprocess_input` makes them from x of 0 to 255."
 )
 _BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
 _NOT_BINARY = (

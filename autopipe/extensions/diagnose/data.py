@@ -57,6 +57,8 @@ def shared(data: Any) -> Iterator[str]:
     if (said := epochs.shared_files(source)) is not None:
         yield f"{said}."
     drawn = [f"`{name}.{path}`" for path in pickling.generators(source) if path.partition(".")[0] in used]
+    by_numpy = [f"`{name}.random`" for name, each in used.items() if each is np and f"{name}.random" in used]
+    drawn += by_numpy * (by_keras and _SEEDED.isdisjoint(used))  # torch seeds it in each worker
     if drawn and of_loader(data, "worker_init_fn") is None:
         yield _SAME_NUMBERS.format(", ".join(drawn))
     anew = by_keras or not of_loader(data, "persistent_workers", True)
@@ -81,6 +83,7 @@ def _objects_bytes(held: Any, most: int = 256) -> int:
     return sys.getsizeof(held) + sum(some) * len(held) // max(1, len(some))
 
 
+_SEEDED = {"seed", "default_rng", "RandomState", "Generator"}
 _SAME_NUMBERS = (
     "{}: worker processes that are forked copy it as it is, so that all draw the same random numbers, and those that "
     "begin anew draw them again. `np.random.default_rng()`, made in `__getitem__` for each sample, does not."
@@ -166,7 +169,8 @@ def begins_anew(
         )
     if of_loader(data, "num_workers") and not of_loader(data, "persistent_workers", True):
         return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
-    if not hasattr(data, "element_spec"):
+    goes_on = once == _ONE_ITERATOR and int(getattr(data, "cardinality", int)()) == -1  # it has no end
+    if goes_on or not hasattr(data, "element_spec"):
         return None
     if (buffer := frameworks.shuffle_buffer(data)) is None:
         return f"a new iterator is begun. {once}"

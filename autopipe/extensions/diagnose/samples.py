@@ -172,8 +172,8 @@ class Samples:
         if held is not None and held[0][0] <= MIXED * held[1][0]:
             yield (
                 f"The validation has {held[0][0]} different y, but {held[1][0]:.1f} if it were drawn from all samples. "
-                "`validation_split` takes the last samples as they stand: of sorted data those of the last classes, "
-                "which are trained on less or not at all. Shuffle x and y together, then split."
+                "One end of sorted data, as `validation_split` takes it, has few classes, which are trained on less or "
+                "not at all. Shuffle x and y together, then split."
             )
 
 

@@ -455,6 +455,30 @@ def test_many_objects_that_each_forked_worker_comes_to_copy_are_told_of(monkeypa
     assert list(shared(Listed(np.zeros((2**20, 4))))) == []  # one object
 
 
+def noise() -> Any:
+    return np.random.normal(size=3)
+
+
+def seeded_noise() -> Any:
+    np.random.seed()
+    return np.random.normal(size=3)
+
+
+def noise_of_its_own() -> Any:
+    return np.random.default_rng().random(3)
+
+
+@pytest.mark.parametrize(("drawn", "told"), [(noise, True), (seeded_noise, False), (noise_of_its_own, False)])
+def test_numbers_of_numpy_itself_that_forked_workers_copy_are_told_of(drawn: Any, told: bool) -> None:
+    class Data(Indexed):
+        use_multiprocessing, workers, draw = True, 2, staticmethod(drawn)
+
+        def __getitem__(self, index: int) -> Any:
+            return np.zeros(3) + self.draw()
+
+    assert [said.startswith("`np.random`: worker processes") for said in shared(Data())] == [True] * told
+
+
 class Dataset:
     def __init__(self, file: Any) -> None:
         self.file = file
@@ -537,6 +561,8 @@ def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told() -> None:
         assert found is not None
         told.append("buffer of 48 elements" in str(found.begins_anew))
     assert told == [True, True, True, False]
+    assert begins_anew(shuffled, None) is not None
+    assert begins_anew(shuffled.repeat(), None) is None  # of `fit`, which keeps its iterator
 
 
 def test_an_iterator_that_is_made_for_each_batch_is_told() -> None:

@@ -96,6 +96,34 @@ def test_values_that_the_model_is_not_made_for_are_told(x: Any, y: Any, loss: An
     assert [str(said) in each for each in found.values.misfits(model)] == [True] * (said is not None)
 
 
+@pytest.mark.parametrize(
+    ("name", "scale", "before", "said"),
+    [
+        ("mobilenetv2_1.00_40", 1, None, "`keras.applications.mobilenet_v2.preprocess_input`"),
+        ("mobilenetv2_1.00_40", 1 / 255, None, None),
+        ("resnet50", 1 / 255, keras.layers.RandomFlip(), "`keras.applications.resnet.preprocess_input`"),
+        ("resnet50", 1, None, None),
+        ("resnet101v2", 1, None, "`keras.applications.resnet_v2.preprocess_input`"),
+        ("vgg16", 1 / 255, keras.layers.Rescaling(255), None),
+        ("efficientnetb0", 1 / 255, None, None),
+        ("of_my_own", 1, None, None),
+    ],
+)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_frozen_network_that_gets_what_it_was_not_trained_on_is_told(
+    name: str, scale: float, before: Any, said: str | None, frozen: bool
+) -> None:
+    inputs = keras.Input((40, 40, 3))
+    base = keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs), name=name)
+    base.trainable = not frozen
+    model = keras.Sequential([*([before] if before else []), base, keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.build((None, 40, 40, 3))
+    model.compile("sgd", "mse")
+    found = Samples(clock=lambda: 0.0)
+    found.trained((X * scale, Y % 3))
+    assert [str(said) in each for each in found.values.misfits(model)] == [True] * (frozen and said is not None)
+
+
 @pytest.mark.parametrize(("is_sorted", "is_whole"), [(True, True), (False, True), (True, False)])
 def test_a_validation_of_the_last_classes_of_sorted_data_is_told(is_sorted: bool, is_whole: bool) -> None:
     y, order = np.sort(Y % 4) if is_sorted else Y % 4, np.random.default_rng(0).permutation(48)
