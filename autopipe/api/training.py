@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from autopipe.errors import ConfigError, shortened
-from autopipe.pipeline import assembly
+from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
@@ -50,10 +50,10 @@ def build_loader(
     check_tune(tune, rank)
     config = _checked(workload, config, tune)
     if tune is None:
-        return assembly.build_loader(workload, config, shard=shard, rank=rank)
+        return wrap.for_loop(assembly.build_loader(workload, config, shard=shard, rank=rank), workload)
     from autopipe.search import live
 
-    return live.open_loader(workload, config, shard)
+    return wrap.for_loop(live.open_loader(workload, config, shard), workload)
 
 
 def build_trainer(

@@ -24,7 +24,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.trial import workload_import
-from autopipe.pipeline import assembly
+from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
@@ -141,11 +141,11 @@ class Tuned:
         """
         if tune is None:
             config = self.config.model_copy(update={"finish": "host"})
-            return assembly.build_loader(self.workload, config, shard=shard)
+            return wrap.for_loop(assembly.build_loader(self.workload, config, shard=shard), self.workload)
         check_tune(tune)
         from autopipe.search import live
 
-        return live.open_loader(self.workload, self.config, shard, self._keep)
+        return wrap.for_loop(live.open_loader(self.workload, self.config, shard, self._keep), self.workload)
 
     def make_trainer(self, *, shard: tuple[int, int] = (0, 1), tune: Literal["live"] | None = None) -> Trainer:
         """Return a trainer of the workload's model. It evaluates and predicts by what was tuned for that, if it was.

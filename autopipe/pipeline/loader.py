@@ -13,7 +13,7 @@ import operator
 import os
 import threading
 import weakref
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import pydantic
@@ -167,9 +167,12 @@ class Loader(abc.ABC):
     def close(self) -> None:
         """Stop all work and release everything. May be called more than once."""
 
-    def epoch(self, number: int) -> Iterator[tuple[Any, ...]]:
+    shaped: Callable[[Sequence[Any]], Any] = staticmethod(tuple)
+    """Makes of a finished batch what an `epoch` yields."""
+
+    def epoch(self, number: int) -> Iterator[Any]:
         """Yield the finished batches (x, y) of an epoch, as NumPy arrays; from a loaded state on, if it lies in this
-        epoch.
+        epoch. Batches for a `step` of `ap.wrap` are as the dataset gave them, with tensors of torch, say.
 
         The thread that takes them does what the configuration leaves to the device: with `finish="host"`, the workers
         do it. Samples of several parts give batches of the same structure, with the weights of samples third if there
@@ -181,7 +184,7 @@ class Loader(abc.ABC):
         for batch in self.batches(number, done):
             done += 1  # `enumerate` would hold a batch until it has the next
             self._position = (number, done)
-            yield self.spec.packed(self.finish.batch(batch))
+            yield self.shaped(self.spec.packed(self.finish.batch(batch)))
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
     _resume: LoaderState | None = None

@@ -44,6 +44,7 @@ from autopipe.workload.sample import label, leaves, paths_of
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
+    from autopipe.pipeline.loader import Loader
     from autopipe.pipeline.space import Space
 
 OF_DATASETS: Final = "wrapped"
@@ -214,7 +215,19 @@ class Step:
 
     def on(self, batch: Sequence[Any]) -> Any:
         """Call the function with a batch whose x, y and weights are arrays, or tuples or dictionaries of them."""
-        return self.function(datasets.rebuilt(self.outline, (part for slot in batch for part in leaves(slot))))
+        return self.function(self.shaped(batch))
+
+    def shaped(self, batch: Sequence[Any]) -> Any:
+        """Return such a batch as the dataset gives it, and the function takes it."""
+        parts = (part for slot in batch if slot is not None for part in leaves(slot))
+        return datasets.rebuilt(self.outline, parts)
+
+
+def for_loop(loader: Loader, workload: Workload) -> Loader:
+    """Have a loader give its reader, who has a step of his own, the batches as the wrapped dataset gave them."""
+    if isinstance(workload.model, Step):
+        loader.shaped = workload.model.shaped
+    return loader
 
 
 # -------------------- data: the function in the place of samples
@@ -286,7 +299,8 @@ class WrappedData:
         self.is_pass = not dataset.is_endless and steps in (None, dataset.length)  # an epoch is all of the dataset
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
         self.is_itself = isinstance(function, Itself)  # whether the user gave the dataset, and no function
-        self._is_generator = isinstance(dataset.dataset, types.GeneratorType)
+        is_generator = isinstance(dataset.dataset, types.GeneratorType)
+        self._one_reader = _ONE_READER if is_generator else torch_batches.why_own_workers(dataset.dataset)
         self._batch, self.like, self._last, self.outline = datasets.first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
@@ -375,12 +389,12 @@ class WrappedData:
     @property
     def with_workers(self) -> bool:
         """True if loaders with workers are tried, or named with the reason against them."""
-        return self.by_index or self._is_generator
+        return self.by_index or self._one_reader is not None
 
     @property
     def why_one_reader(self) -> str:
         """The reason why workers cannot make the batches of a dataset without an index."""
-        return _ONE_READER if self._is_generator else "the dataset has no index: dataset[i] is no batch of it"
+        return self._one_reader or "the dataset has no index: dataset[i] is no batch of it"
 
     def why_unpicklable(self) -> str | None:
         """Return the reason why the dataset cannot be sent to another process, if so."""

@@ -93,6 +93,19 @@ def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
     assert first != second
 
 
+@pytest.mark.parametrize("tune", [None, "live"])
+def test_a_loop_of_torch_gets_the_tensors_that_its_step_takes(tune: Any) -> None:
+    batches = list[Any]()
+    step: Any = batches.append
+    workload = wrap.wrap(DataLoader(TensorDataset(torch.from_numpy(X)), batch_size=4), step=step)
+    config = PipelineConfig(loader=ap.Threads(workers=2), finish="host", device_prefetch=0)
+    with ap.build_loader(workload, config, tune=tune) as loader:
+        for batch in loader.epoch(0):
+            step(batch)
+    assert [type(batch) for batch in batches] == [list] * 3
+    np.testing.assert_array_equal(X, torch.cat([x for (x,) in batches]).numpy())
+
+
 class Stream(IterableDataset[Any]):
     """Samples that each worker reads all of, or, `by_worker`, a part."""
 
@@ -105,10 +118,16 @@ class Stream(IterableDataset[Any]):
         return iter(zip(torch.arange(64)[parts[0] :: parts[1]], torch.arange(64)[parts[0] :: parts[1]], strict=True))
 
 
-@pytest.mark.parametrize("named", [{"worker_init_fn": print}, {"dataset": Stream(by_worker=False)}])
-def test_batches_that_only_its_own_workers_can_make_stay_with_them(named: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [({"worker_init_fn": print}, "`worker_init_fn`"), ({"dataset": Stream(by_worker=False)}, "have no index")],
+)
+def test_batches_that_only_its_own_workers_can_make_stay_with_them(named: dict[str, Any], said: str) -> None:
     loader = DataLoader(**{"dataset": TensorDataset(torch.from_numpy(X)), "batch_size": 4, **named})
-    assert "no index" in str(Threads.against(wrap.wrap(loader, steps=2).data))
+    data = wrap.wrap(loader, steps=2).data
+    assert isinstance(data, wrap.WrappedData)
+    assert said in str(Threads.against(data))
+    assert data.with_workers  # so that a search says it
 
 
 def looked_at(dataset: Any, **named: Any) -> Verification:

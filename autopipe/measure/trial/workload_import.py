@@ -37,7 +37,7 @@ from autopipe.errors import (
 )
 from autopipe.hardware import processes
 from autopipe.measure.trial.protocol import Reference
-from autopipe.pipeline.batching.datasets import has_batches
+from autopipe.pipeline.batching.datasets import has_batches, is_read_again
 from autopipe.pipeline.wrap import wrap
 from autopipe.workload.workload import Workload
 
@@ -196,8 +196,8 @@ def _before(training: _TrainingError, module: types.ModuleType, path: Path) -> s
     """Return the hint for a file that trains before it defines the name that is wanted."""
     hint = f"Put that before {training.line_in(path)}, as far as which the file is read; or put what trains under "
     hint += "`if __name__ == '__main__':`."
-    can_be_read_again = hasattr(training.data, "element_spec") or has_batches(training.data)
-    names = [name for name, value in vars(module).items() if value is training.data and can_be_read_again]
+    again = has_batches(training.data) or is_read_again(training.data)
+    names = [name for name, value in vars(module).items() if value is training.data and again]
     return hint + (f" What `fit` gets is there before it: {path.name}:{names[0]}" if names else "")
 
 
@@ -278,7 +278,8 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
     is_plain = isinstance(value, str | bytes | list | tuple | dict | np.ndarray)
     if hasattr(value, "element_spec") and value is named:  # a tf.data.Dataset can be read again and again
         return wrap(lambda: value)
-    if not is_plain and (has_batches(value) or (hasattr(value, "__iter__") and value is not named)):
+    is_read = has_batches(value) or is_read_again(value) or (hasattr(value, "__iter__") and value is not named)
+    if is_read and not is_plain:
         return wrap(named)
     hint = f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
     if isinstance(value, type):

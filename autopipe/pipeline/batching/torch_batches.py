@@ -22,6 +22,18 @@ def fits_workers(dataset: Any) -> bool:
     return is_loader(dataset) and _has_index(dataset) and dataset.worker_init_fn is None
 
 
+def why_own_workers(dataset: Any) -> str | None:
+    """Return the reason why only the own workers of a `DataLoader` can make its batches; None if others can, too."""
+    if not is_loader(dataset) or fits_workers(dataset):
+        return None
+    other = (
+        "`worker_init_fn` is called in its own workers only: open in `__getitem__` what a worker needs"
+        if _has_index(dataset)
+        else "its samples have no index: give them `__len__` and `__getitem__`"
+    )
+    return f'{other}; or have those tried, by ap.wrap(make_loader, parameters={{"num_workers": [0, 2, 4]}})'
+
+
 def copied(loader: Any) -> Any:
     """Return a copy of a `DataLoader` whose samples are an object of its own, of the same attributes."""
     samples, made = copy.copy(loader.dataset), copy.copy(loader)

@@ -151,17 +151,18 @@ def make():
 def batches():
     return (photos[index] for index in range(3))
 
-class Readable:  # like a tf.data.Dataset
-    element_spec = None
-
+class Readable:  # like a torch DataLoader
     def __iter__(self):
         return batches()
 
-ds = Readable()
+class Specified(Readable):  # like a tf.data.Dataset
+    element_spec = None
+
+loader, ds = Readable(), Specified()
 """
 
 
-@pytest.mark.parametrize("name", ["photos", "make", "batches", "ds"])
+@pytest.mark.parametrize("name", ["photos", "make", "batches", "loader", "ds"])
 def test_a_dataset_of_the_users_own_is_a_workload_without_a_model(write: Write, name: str) -> None:
     write("train_me.py", DATASETS)
     workload = load_workload(f"train_me.py:{name}")
@@ -269,7 +270,7 @@ def test_what_fit_gets_at_the_top_of_a_file_is_named(write: Write) -> None:
     with pytest.raises(WorkloadError, match="calls `fit`") as caught:
         load_workload("train_me.py:workload")
     assert "train_me.py:photos" in (caught.value.hint or "")
-    with pytest.warns(DataWarning, match="line 27"):
+    with pytest.warns(DataWarning, match="line 28"):
         assert len(load_workload("train_me.py:photos").data) == 6
 
 
