@@ -321,10 +321,10 @@ def _decode_jpeg(data: bytes, space: str, size: Size, *, strict: bool) -> NDArra
             data, space, strict=strict, min_height=size[0], min_width=size[1]
         )
     except (ValueError, KeyError) as error:
-        raise BadSampleError(
-            f"the JPEG is damaged: {str(error).rstrip('.')} ({len(data)} bytes).",
-            hint="Replace or remove the file; in a workload's file, Decode(strict=False) takes it as it is.",
-        ) from None
+        require_end(data)  # a file that is cut short is not taken with strict=False either
+        hint = "Replace or remove the file; in a workload's file, Decode(strict=False) takes it as it is."
+        said = f"the JPEG is damaged: {str(error).rstrip('.')} ({len(data)} bytes)."
+        raise BadSampleError(said, hint=hint if strict else None) from None
     return pixels
 
 
