@@ -290,6 +290,7 @@ class _TfDataLoader(WorkloadLoader):
             elements.close()
             traceback.clear_frames(error.__traceback__)  # TensorFlow keeps them, and they the iterator's threads
             message = error.message
+        self._open_graph()  # a loader that was closed meanwhile has no failure to look for
         # Out here, so that the failure does not hold TensorFlow's error, which is part of a cycle.
         raise failure_of(self._job, epoch, batch) or LoaderError(
             f"tf.data could not make batch {batch} of epoch {epoch}: {message}"

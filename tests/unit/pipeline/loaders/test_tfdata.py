@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,11 @@ import psutil
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, LoaderError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import ModelSetup
 from autopipe.workload.sample import FieldKind
+from tests.fakes.sources import Made
 
 
 def opened(photos: Path, *ops: Any, **settings: Any) -> ap.Loader:
@@ -71,6 +74,37 @@ def test_whole_batches_are_made_one_a_core_unless_told(photos: Path, calls: Any,
         assert made.batches_at_once == at_once
         held = ap.TfData(num_parallel_calls=calls).held_batches(0, ModelSetup())
         assert held == made.buffered_batches + at_once + 1  # one is in use
+
+
+def test_a_loader_that_is_closed_in_the_middle_of_a_batch_reads_no_sample_to_find_out_why() -> None:
+    failing, begun, closing = threading.Event(), threading.Event(), threading.Event()
+    readers: set[str] = set()
+
+    def read(index: int) -> Any:
+        if failing.is_set():
+            readers.add(threading.current_thread().name)
+            begun.set()
+            closing.wait(10)
+            raise BadSampleError("it is gone")
+        return np.zeros((4, 4, 3), np.uint8)
+
+    workload = ap.Workload(data=Made(4, read), ops=[], batch_size=4)
+    loader: Any = ap.build_loader(workload, ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=1, prefetch=0)))
+    close = loader._work.close
+
+    def closed() -> None:  # the loader itself counts as closed by now
+        closing.set()
+        close()
+
+    loader._work.close = closed
+    failing.set()
+    with ThreadPoolExecutor(1, "consumer") as consumer:
+        taken = consumer.submit(next, loader.batches(0))
+        assert begun.wait(10)
+        loader.close()
+        with pytest.raises(LoaderError, match="The loader is closed"):
+            taken.result()
+    assert not any(name.startswith("consumer") for name in readers)
 
 
 def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
