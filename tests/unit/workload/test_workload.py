@@ -300,7 +300,7 @@ def test_a_function_of_a_script_is_the_same_if_that_is_imported(monkeypatch: pyt
     def digest_in(name: str) -> str:
         module = types.ModuleType(name)
         module.__file__ = "/project/train.py"
-        exec("def half(x):\n    return x // 2\nclass Half:\n    __call__ = half\n", vars(module))
+        exec("def half(x):\n  return x // 2\nclass Half:\n  def __call__(self, x):\n    return x // 2", vars(module))
         monkeypatch.setitem(sys.modules, name, module)
         return ops_digest([Map(module.half), Map(module.Half())])
 
@@ -337,7 +337,7 @@ def by_default(value: object) -> Callable[[Any], Any]:
         by_default,
         Gain,
         lambda value: Gain(value).apply,
-        lambda value: functools.partial(captured, np.array([value])),
+        lambda value: functools.partial(lambda gain, image: (image, gain), np.array([value])),
         lambda value: captured([np.full(9, value), captured(value)]),
         lambda value: captured({"gain": Gain(value)}),
     ],
@@ -355,6 +355,6 @@ def test_an_op_within_another_is_the_same_after_its_check_as_before() -> None:
     plan = make_plan(Workload(data=images, ops=ops, batch_size=2))
     assert (ops_digest(ops), op_settings(ops[0])) == before
     assert ops_digest(ops) != ops_digest([On("left", Map(np.negative))])
-    assert ops_digest(ops) != ops_digest([On("left", Map(double, on="both"))])
+    assert ops_digest(ops) != ops_digest([On("left", Map(double, on="mask"))])
     again = make_plan(Workload(data=images, ops=[On("left", Map(double))], batch_size=2))
     assert ops_digest([step.op for step in plan.prefix]) == ops_digest([step.op for step in again.prefix])
