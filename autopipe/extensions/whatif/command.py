@@ -91,8 +91,8 @@ def render(found: WhatIf, measured: float) -> Table:
         ("limit", f"{wording.rate(found.limit)} images/s ({found.limit_kind}): {found.sentence}"),
         (
             "range",
-            f"{found.error:.0%} up and down, by {wording.count(found.pairs, 'prediction')} of this study beside what was "
-            "measured",
+            f"{found.error:.0%} up and down, by {wording.count(found.pairs, 'prediction')} of this study beside what "
+            "was measured",
         ),
     ]
     for number, buy in enumerate(found.buys):
