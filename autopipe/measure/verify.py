@@ -379,10 +379,15 @@ class Values:
     def _not_prepared(self, model: Any) -> Iterator[str]:
         """Tell of values that a frozen network of `keras.applications`, the model's first layer, was not trained on."""
         low, high, _ = self._ranges[0]
-        change = lambda each: not type(each).__name__.startswith(_NO_CHANGE)  # noqa: E731
-        base = next((each for each in model.layers if any(map(change, frameworks.layers(each)))), None)
+        steps = {"Sequential": "layers", "Functional": "operations"}.get(type(model).__name__)  # else `call` tells
+
+        def changes(step: Any) -> bool:
+            layers = frameworks.layers(step) if hasattr(step, "weights") else [step]  # an op of Keras is no layer
+            return any(not type(each).__name__.startswith(_NO_CHANGE) for each in layers)
+
+        base: Any = next(filter(changes, getattr(model, steps)), None) if steps else None
         found = _PRETRAINED.match(getattr(base, "name", ""))
-        if base is None or found is None or not base.weights or base.trainable_weights:
+        if found is None or not base.weights or base.trainable_weights:
             return
         by_mean = found["by_mean"] is not None  # of x from 0 to 255, of which a mean is taken; else of x from -1 to 1
         if high <= _SMALL if by_mean else high > _SMALL:

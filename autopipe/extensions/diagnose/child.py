@@ -501,6 +501,8 @@ _EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too 
 _OF_KERAS_3 = {  # words of errors
     "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
     "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
+    "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",
+    "rank (ndim) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",
 }
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
 

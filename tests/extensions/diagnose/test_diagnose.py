@@ -229,7 +229,11 @@ def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: 
 
 @pytest.mark.parametrize(
     ("data", "hint"),
-    [("zip([x], [x])", "(batch for batch in zip(...))"), ("(([x, x], x) for _ in range(9))", "`(a, b), y`")],
+    [
+        ("zip([x], [x])", "(batch for batch in zip(...))"),
+        ("(([x, x], x) for _ in range(9))", "`(a, b), y`"),
+        ("x, np.eye(64)", "its loss is categorical_crossentropy"),
+    ],
 )
 def test_data_that_keras_3_does_not_take_are_told_with_what_it_takes(data: str, hint: str, tmp_path: Path) -> None:
     done = run(tmp_path, f"{HEAD}\nmodel.fit({data}, steps_per_epoch=3)\n", backend="tensorflow")

@@ -105,6 +105,8 @@ def test_values_that_the_model_is_not_made_for_are_told(x: Any, y: Any, loss: An
         ("resnet50", 1, None, None),
         ("resnet101v2", 1, None, "`keras.applications.resnet_v2.preprocess_input`"),
         ("vgg16", 1 / 255, keras.layers.Rescaling(255), None),
+        ("xception", 1, keras.applications.xception.preprocess_input, None),
+        ("xception", 1, lambda x: x, "`keras.applications.xception.preprocess_input`"),
         ("efficientnetb0", 1 / 255, None, None),
         ("of_my_own", 1, None, None),
     ],
@@ -116,8 +118,11 @@ def test_a_frozen_network_that_gets_what_it_was_not_trained_on_is_told(
     inputs = keras.Input((40, 40, 3))
     base = keras.Model(inputs, keras.layers.Conv2D(2, 3)(inputs), name=name)
     base.trainable = not frozen
-    model = keras.Sequential([*([before] if before else []), base, keras.layers.Flatten(), keras.layers.Dense(3)])
-    model.build((None, 40, 40, 3))
+    if before is None or isinstance(before, keras.Layer):
+        model: Any = keras.Sequential([*([before] if before else []), base, keras.layers.Flatten()])
+        model.build((None, 40, 40, 3))
+    else:
+        model = keras.Model(inputs, base(before(inputs)))
     model.compile("sgd", "mse")
     found = Samples(clock=lambda: 0.0)
     found.trained((X * scale, Y % 3))
