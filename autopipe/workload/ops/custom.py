@@ -59,15 +59,6 @@ class Map(Op):
         if not callable(self.function):
             raise ConfigError(f"`function` of Map must be callable, but got {shortened(self.function)}.")
         check_choice(self, "on", ("image", "mask", "both"))
-        taken = {"image": ["image"], "mask": ["y"], "both": ["x", "y"]}[self.on] + (["rng"] if self.random else [])
-        with contextlib.suppress(ValueError):  # of some functions written in C the arguments are not known
-            try:
-                inspect.signature(self.function).bind(*taken)
-            except TypeError as error:
-                raise ConfigError(
-                    f"`function` of Map is called as function({', '.join(taken)}), but cannot be: {error}.",
-                    hint='on="mask" passes y alone, on="both" passes x and y; random=True adds a generator.',
-                ) from None
 
     @property
     def draws(self) -> int:  # type: ignore[override]  # the other ops fix it by class
@@ -89,6 +80,15 @@ class Map(Op):
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         if self._is_checked:
             return
+        taken = {"image": ["image"], "mask": ["y"], "both": ["x", "y"]}[self.on] + (["rng"] if self.random else [])
+        with contextlib.suppress(ValueError):  # of some functions written in C the arguments are not known
+            try:
+                inspect.signature(self.function).bind(*taken)
+            except TypeError as error:
+                raise OpError(
+                    f"`function` of Map is called as function({', '.join(taken)}), but cannot be: {error}.",
+                    hint='on="mask" passes y alone, on="both" passes x and y; random=True adds a generator.',
+                ) from None
         if (layer := frameworks.random_layer(self.function)) is not None:
             raise OpError(
                 "`Map` must return the same for a sample whenever it is called, "
