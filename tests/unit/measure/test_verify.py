@@ -59,11 +59,15 @@ def forked(workers: int = 1) -> Iterator[Any]:
             yield DATA[start : start + 4], np.arange(start, start + 4)
 
 
-def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
+def both(workload: Workload, **changed: Any) -> list[PipelineConfig]:
+    """Return the configuration of a wrapped dataset as it is, and one with other arguments."""
     as_it_is = wrap.as_it_is(workload)
     assert as_it_is is not None
-    two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
-    found = repeats(workload, [as_it_is, two], VerifyOptions(samples=samples), Told())
+    return [as_it_is, as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})]
+
+
+def look(workload: Workload, samples: int = 256) -> list[tuple[int, int]]:
+    found = repeats(workload, both(workload, workers=2), VerifyOptions(samples=samples), Told())
     assert not found.compared
     return [(each.samples, each.repeated) for each in found.agreements]
 
@@ -86,9 +90,8 @@ def test_unless_a_number_is_given_all_samples_of_an_epoch_are_counted() -> None:
         for at in [*range(30), *range(20, 30)]:
             yield np.full((10, 1), at, np.float32), np.arange(10)
 
-    as_it_is = wrap.as_it_is(workload := wrap.wrap(late, model=None))
-    assert as_it_is is not None
-    (found,) = repeats(workload, [as_it_is], VerifyOptions(), Told()).agreements
+    workload = wrap.wrap(late, model=None)
+    (found,) = repeats(workload, both(workload)[:1], VerifyOptions(), Told()).agreements
     assert (found.samples, found.repeated, found.random) == (400, 100, None)
 
 
@@ -98,11 +101,9 @@ def test_random_numbers_that_repeat_are_looked_for_if_asked() -> None:
         for at in range(6):
             yield scale * rng.random((4, 2)), np.arange(4 * at, 4 * at + 4)
 
-    as_it_is = wrap.as_it_is(workload := wrap.wrap(seeded, model=None, parameters={"scale": [1, 2]}))
-    assert as_it_is is not None
-    other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"scale": 2})})
+    workload = wrap.wrap(seeded, model=None, parameters={"scale": [1, 2]})
     for options in (VerifyOptions(), VerifyOptions(random=True)):
-        first, second = repeats(workload, [as_it_is, other], options, Told()).agreements
+        first, second = repeats(workload, both(workload, scale=2), options, Told()).agreements
         assert (first.random is not None, second.random) == (options.random, None)
 
 
@@ -112,10 +113,8 @@ def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
             raise ValueError("no more than one")
         return forked()
 
-    as_it_is = wrap.as_it_is(workload := wrap.wrap(raises, model=None, parameters={"workers": [1, 2]}))
-    assert as_it_is is not None
-    two = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update={"workers": 2})})
-    found = repeats(workload, [two, as_it_is], VerifyOptions(samples=9), Told()).agreements
+    workload = wrap.wrap(raises, model=None, parameters={"workers": [1, 2]})
+    found = repeats(workload, both(workload, workers=2)[::-1], VerifyOptions(samples=9), Told()).agreements
     assert "no more than one" in str(found[0].message)
     assert (found[1].samples, found[1].message) == (9, None)
 
@@ -150,10 +149,7 @@ def shuffled(cache: bool = False, calls: int = 1, order: str = "shuffled") -> An
 
 def messages(make: Callable[..., Any], samples: int = 256, seconds: float = 10.0, **changed: Any) -> list[str | None]:
     workload = wrap.wrap(make, model=None, parameters={name: [value] for name, value in changed.items()})
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
-    other = as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})
-    found = repeats(workload, [as_it_is, other], VerifyOptions(samples=samples, seconds=seconds), Told())
+    found = repeats(workload, both(workload, **changed), VerifyOptions(samples=samples, seconds=seconds), Told())
     return [each.message for each in found.agreements]
 
 
