@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, Unpack
 
 from autopipe.api import request
-from autopipe.artifact import artifact, codegen, drift, factory, pick, schema
+from autopipe.artifact import artifact, codegen, drift, factory, pick, reference, schema
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.drift import Rates, Result, Verdict
 from autopipe.errors import ArtifactError, NothingMeasuredError
@@ -291,7 +291,7 @@ def _renewed(stored: Stored, former: schema.Profile, here: Hardware) -> schema.P
 def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
     artifact.renew(stored.artifact, profile, stored.path)
     if stored.given is not None:
-        codegen.point(stored.path, stored.given)
+        codegen.point(stored.path, reference.parse(stored.given))
     return profile
 
 

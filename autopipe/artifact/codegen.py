@@ -18,7 +18,7 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, factory, pick, reference
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.reference import MODULE_NAME
-from autopipe.artifact.schema import Profile, Reference
+from autopipe.artifact.schema import ImagesReference, Profile, Reference
 from autopipe.errors import ConfigError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
@@ -124,22 +124,28 @@ def profile_of(
 
 
 def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Difference, ...]]:
-    """Change the workload that an artifact and its generated module name, to "train.py:workload" for example.
+    """Change the workload that an artifact and its generated module name, to "train.py:workload" for example; one of
+    `tune --images` may get the name of its folder.
 
     Return the written files, and what differs from the tuned workload, as far as that is known without its model. The
     workload is imported, which raises WorkloadError if it does not exist.
     """
     artifact = files.read(path)
-    digest = fingerprint.workload_digest(converting.imported(workload))
-    differences = fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
-    return point(path, workload), differences
+    named: Reference
+    if isinstance(artifact.workload, ImagesReference) and Path(workload).is_dir():
+        named = artifact.workload.model_copy(update={"path": str(Path(workload).absolute()), "origin": None})
+        found = reference.images_workload(named, named.path)
+    else:
+        named, found = reference.parse(workload), converting.imported(workload)
+    digest = fingerprint.workload_digest(found)
+    return point(path, named), fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
 
 
-def point(path: Path, workload: str) -> tuple[Path, ...]:
-    """Write the name of a workload to an artifact and to its generated module, and return the written paths."""
+def point(path: Path, workload: Reference) -> tuple[Path, ...]:
+    """Write the place of a workload to an artifact and to its generated module, and return the written paths."""
     file = path.absolute()
     with files.alone(file):
-        named = reference.moved(reference.parse(workload), None, file.parent)
+        named = reference.moved(workload, None, file.parent)
         files.write(files.read(file).model_copy(update={"workload": named}), file)
         if not reference.is_generated(file):
             return (path,)

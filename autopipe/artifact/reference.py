@@ -100,7 +100,7 @@ def located(reference: FileReference | ImagesReference, artifact: Path, *, with_
     if isinstance(reference, ImagesReference):
         raise ArtifactError(
             f"The artifact's images are gone: they are not at {tried}.",
-            hint=f"Put them back, or tune again: {of_images(reference)}",
+            hint=f"If they were moved: {again.autopipe('repoint', artifact, 'DIR')}. Else tune: {of_images(reference)}",
         )
     raise ArtifactError(
         f"The file of the artifact's workload is gone: it is not at {tried}.",

@@ -147,7 +147,10 @@ def repoint(
     artifact: options.Artifact = None,
     workload: Annotated[
         str | None,
-        typer.Argument(metavar="train.py:workload", help="Where it is now: FILE.py:NAME or package.module:NAME."),
+        typer.Argument(
+            metavar="train.py:workload",
+            help="Where it is now: FILE.py:NAME or package.module:NAME; of a tune with --images, the folder.",
+        ),
     ] = None,
 ) -> None:
     """Change the workload that an artifact names.

@@ -16,12 +16,12 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import artifact as joining
 from autopipe.artifact import codegen, reference
 from autopipe.artifact.artifact import merge
-from autopipe.artifact.schema import FileReference, Profile
+from autopipe.artifact.schema import FileReference, ImagesReference, Profile
 from autopipe.cli.output import use_beside
 from autopipe.measure import fingerprint
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import library, result, settings, study
-from tests.fakes import findings
+from tests.fakes import findings, images
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
 from tests.fakes.workload_script import TRAIN
@@ -176,6 +176,18 @@ def test_the_artifact_and_its_module_name_the_new_file(
     named = FileReference(path="../new.py", origin=str(tmp_path / "new.py"), attribute="photos")
     assert files.read(renamed).workload == named
     assert reference.beside(renamed) == reference.Pin(workload=named)
+
+
+def test_images_that_were_moved_are_named_by_their_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:
+    moved = images.in_classes(tmp_path / "moved", 4, (8, 8))
+    path, gone = tmp_path / "autopipe.json", ImagesReference(path="photos", model="vgg16", batch_size=2)
+    path.with_name("tuned_pipeline.py").write_text(codegen.text_for(gone, path.name))
+    files.write(artifact(workload=gone), path)
+    command = again.autopipe("repoint", path, "DIR")
+    assert f"If they were moved: {command}. " in autopipe("eject", path).refused()
+    assert autopipe("repoint", path, moved).status == 0
+    named = gone.model_copy(update={"path": "moved"})
+    assert (files.read(path).workload, reference.beside(path)) == (named, reference.Pin(workload=named))
 
 
 def test_a_module_of_the_users_own_is_left_and_another_workload_is_told(autopipe: Autopipe, renamed: Path) -> None:
