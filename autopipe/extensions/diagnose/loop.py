@@ -58,6 +58,8 @@ class Loop:
         shuffles = hasattr(of, "element_spec") and frameworks.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
+        index = of_loader(data, "index_sampler")  # of batches, by a sampler
+        self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
@@ -142,7 +144,7 @@ class Loop:
                 *self._samples.values.no_numbers(),
                 *self._samples.other_targets(),
                 *self._samples.copies(self._workers if self._copied else 0),
-                *(self._samples.same_order() if self.trains else ()),
+                *(self._samples.same_order(self._order) if self.trains else ()),
                 *(self._samples.hardly_mixed() if self.trains else ()),
                 *resources.warnings,
                 *doubts(seen),
@@ -154,6 +156,7 @@ class Loop:
         )
 
 
+_SET_EPOCH = ", unless the loop calls `loader.sampler.set_epoch(epoch)` before each"
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
 _AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
 _ONE_BY_ONE = (

@@ -147,15 +147,15 @@ class Samples:
         """Tell of samples that come again with another y."""
         yield from _sentence(epochs.another_y(self._epochs))
 
-    def same_order(self) -> Iterator[str]:
-        """Tell of epochs that begin with the same batches in the same order."""
+    def same_order(self, anew: str = "") -> Iterator[str]:
+        """Tell of epochs that begin with the same batches in the same order, and what would order them `anew`."""
         first, *others = [batches for batches in self._firsts if batches] or [[]]
         others = [batches for batches in others if len(batches) == len(first)]  # the last epoch may just have begun
         if len(first) < 2 or not others:
             return
         if all(batches == first for batches in others):
             told = f"Each of {1 + len(others)} epochs begins with the same batches in the same order"
-            yield f"{told}: nothing shuffles them anew."
+            yield f"{told}: nothing shuffles them anew{anew}."
         elif not self._drawn:
             yield from _sentence(epochs.same_targets([first, *others]))
 

@@ -394,10 +394,14 @@ def test_a_loop_without_a_training_waits_for_a_fit_and_is_told_at_the_end() -> N
     assert then_fits.told == []
 
 
-def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order() -> None:
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order(*, by_epoch: bool) -> None:
     script = Trains()
     script.reads = Reads(Look(steps=6), script.told.append, lambda: True)
-    training, validation = Indexed(), Indexed()
+    training: Any = Indexed()
+    validation = Indexed()
+    named = {"set_epoch": print} if by_epoch else {}
+    training.index_sampler = types.SimpleNamespace(sampler=types.SimpleNamespace(**named))
     for _ in range(3):
         for index in range(3):
             script.reads.read(Indexed.__getitem__, training, index)  # trains
@@ -406,7 +410,8 @@ def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order() -> Non
     (told,) = script.told
     lines = Path(__file__).read_text().splitlines()
     assert lines[int((told.loop or "").rpartition(":")[2]) - 1].endswith("# trains")
-    assert any("nothing shuffles" in warning for warning in told.warnings)
+    (order,) = (warning for warning in told.warnings if "nothing shuffles" in warning)
+    assert ("set_epoch(epoch)" in order) == by_epoch
 
 
 @functools.lru_cache
