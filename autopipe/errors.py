@@ -251,6 +251,8 @@ _OF_WORKERS: Final = {  # words of what worker processes of other libraries fail
     'keep copies (`.clone()`), or call torch.multiprocessing.set_sharing_strategy("file_system").',
     r"[Pp]ickle|local object": "Workers that are not forked get the dataset, `collate_fn` and `worker_init_fn` "
     "pickled: define them at the top of a file, as functions and classes, no lambdas, and open files in `__getitem__`.",
+    r"before flags were parsed": "No `app.run` has parsed the flags of absl, which Grain's workers read, too: put "
+    "`flags.FLAGS.mark_as_parsed()` at the top of the file, after `from absl import flags`.",
     r"[Bb]us error|/dev/shm|shared memory": "Worker processes hand batches over in /dev/shm, which is full: fewer of "
     "them, fewer batches ahead, or a larger one (`docker run --shm-size=8g`).",
     r"bootstrapping phase|exited unexpectedly": "Each worker that is not forked imports the file: put what trains "

@@ -117,8 +117,8 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
     if not data.is_pass:
         _no_pass(first, second, found, is_sure=bool(fixed))
     found.faults += [said] if (said := another_y([first, second])) and has_y() else []
-    drawn = draws_parts(dataset)
-    found.notes += filter(None, [hardly_mixed(first, drawn=drawn)] if list(first) != list(second) else [])
+    differ = list(first) != list(second)
+    found.notes += filter(None, [hardly_mixed(first, drawn=draws_parts(dataset))] if differ else [])
     if data.is_pass and whole:
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
         _alike(dataset, first, second, found)
@@ -238,6 +238,7 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
             f"the samples of each of {len(first):,} batches are the same in both epochs, which have them {order}: "
             "right for a validation; a training is better shuffled"
             + "".join(f". `{name}` has no effect on them" for name in sorted(own) if name)
+            + f". Grain {randomness.OF_GRAIN}" * type(dataset).__module__.startswith("grain")
         )
         return
     found.notes += filter(None, [same_targets([first, second])] if found.hidden and not draws_parts(dataset) else [])
@@ -449,9 +450,7 @@ def caches(dataset: Any) -> bool:
 
 def _samples_of(dataset: Any) -> Any:
     """Return what has an index of a dataset: itself, or the samples of a loader like torch's."""
-    if randomness.is_indexed(dataset):
-        return dataset.dataset
-    return dataset if has_batches(dataset) else None
+    return dataset.dataset if randomness.is_indexed(dataset) else dataset if has_batches(dataset) else None
 
 
 def _aside(data: WrappedData, source: Any) -> Any:

@@ -47,6 +47,10 @@ _UNLIKELY: Final = 1e-4  # probability of a false alarm
 _OTHER: Final = 0x5EED  # what seeds are changed by
 _SKIPPED: Final = 4000  # random bytes that a generator leaves out to continue elsewhere
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
+OF_GRAIN: Final = (
+    "orders and draws anew only in data that go on: `.repeat()`, or num_epochs= of an IndexSampler, and steps= for the "
+    "batches of an epoch"
+)
 _REMEDY_OF_OPS: Final = (
     "give no seed to the random ops, nor to all by `tf.random.set_seed` or `keras.utils.set_random_seed`; or use "
     "tf.image.stateless_random_... with a seed for each sample that goes on from epoch to epoch"

@@ -339,7 +339,7 @@ def _of_batches(ran: Sequence[Agreement]) -> Iterator[str]:
 def _of_samples(ran: Sequence[Agreement], found: Verification) -> Iterator[str]:
     """Say what was seen of a wrapped dataset, whose configurations need not give the same batches."""
     if twice := sum(map(_came_twice, ran)):
-        why = "workers draw the same random numbers, or the data hold samples twice"
+        why = "workers draw the same random numbers, or the data hold samples twice or are several epochs (`steps=`)"
         why = "the fault above may be why" if found.faults else why
         yield f"{twice} of {len(ran)} configurations gave samples twice in an epoch: {why}"
     if changed := sum(each.message is not None for each in ran):

@@ -54,12 +54,14 @@ class Loop:
         self.clock, self.is_done, self.trains = StepClock(), False, False
         self._look, self._kind, self._asked, self._place = look, kind_of_data(data), asked_of(data), place
         self._workers = of_loader(data, "num_workers")
+        self._of_grain = of_loader(of_loader(data, "data_loader", data), "multiprocessing_options")
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and frameworks.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
         self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
+        self._order = f": Grain {randomness.OF_GRAIN}" if type(data).__module__.startswith("grain") else self._order
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
@@ -130,7 +132,7 @@ class Loop:
         return watched.Watched(
             data=self._kind,
             loop=self._place,
-            workers=self._workers,
+            workers=self._workers if self._of_grain is None else self._of_grain.num_workers,
             begins_anew=_ONE_BY_ONE if one_by_one else self._anew or _AT_ENDS,
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},

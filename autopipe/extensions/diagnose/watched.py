@@ -383,8 +383,8 @@ _READ_AHEAD = {
     "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
     "tf.data.Dataset": "the dataset itself: .prefetch(2) at its end, num_parallel_calls= in map",
     "torch DataLoader": "its num_workers=, {workers} now, with persistent_workers=True; `ap.live` finds them meanwhile",
-    "grain DataLoader": "its worker_count=",
-    "grain DataLoaderIterator": "its worker_count=",
+    "grain DataLoader": "its worker_count=, {workers} now",
+    "grain DataLoaderIterator": "its worker_count=, {workers} now",
     "grain DatasetIterator": ".to_iter_dataset(grain.ReadOptions(num_threads=16, prefetch_buffer_size=64)), or "
     ".mp_prefetch() behind it",
 }

@@ -414,6 +414,17 @@ def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order(*, by_ep
     assert ("set_epoch(epoch)" in order) == by_epoch
 
 
+def test_the_workers_of_a_loader_of_grain_are_known() -> None:
+    script, data = Trains(), type("DataLoaderIterator", (Indexed,), {})()
+    script.reads = Reads(Look(steps=6), script.told.append, lambda: True)
+    options = types.SimpleNamespace(num_workers=7)
+    data._data_loader = types.SimpleNamespace(_multiprocessing_options=options)
+    for _ in range(3):
+        script.epoch(data)
+    (told,) = script.told
+    assert told.workers == 7
+
+
 @functools.lru_cache
 def kept(index: int) -> Any:
     return BATCHES[index]

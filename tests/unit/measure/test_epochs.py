@@ -386,6 +386,11 @@ def test_what_follows_x_is_its_y_if_the_model_has_a_loss(loss: str | None) -> No
     assert len(looked_at(apart, model=build_model).faults) == (loss is not None)
 
 
+def of_grain() -> Any:
+    grain = pytest.importorskip("grain")  # there in `make test`; not with the oldest and newest frameworks
+    return grain.MapDataset.source(list(range(COUNT))).seed(0).shuffle().map(lambda row: (X[row], row)).batch(BATCH)
+
+
 ALIKE = "the same in both epochs"
 NOTES: dict[str, tuple[Any, list[str]]] = {
     "a split that is fixed, shuffled behind it": (fixed_split, []),
@@ -398,6 +403,7 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
     "an `on_epoch_end` without effect": (WithoutEffect(), ["`WithoutEffect.on_epoch_end` has no effect"]),
     "an `on_epoch_end` that a generator does not call": (generator_of_items, ["`Shuffled.on_epoch_end` has no effect"]),
     "a PyDataset that is shuffled": (Shuffled(), []),
+    "a dataset of Grain that ends": (of_grain, ["Grain orders and draws anew only in data that go on"]),
     "a PyDataset of another part in each epoch": (OtherPart(), ["If this is one part of a split"]),
     "targets that always come in the same order": (lambda: DataLoader(Samples()), [f"{ALIKE}"]),
     "one of two datasets that ends first": (one_ends, ["`sample_from_datasets` goes on with what is left"]),
