@@ -30,7 +30,7 @@ from autopipe.errors import AutopipeError, is_users
 from autopipe.measure import randomness
 from autopipe.measure.randomness import SHAPE_BYTES
 from autopipe.pipeline.batching import pickling, stream
-from autopipe.pipeline.batching.datasets import copied, forks, has_batches, has_index, race_of_workers
+from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_batches, race_of_workers
 from autopipe.pipeline.wrap import WrappedData
 
 Sample: TypeAlias = tuple[bytes, bytes]
@@ -473,7 +473,7 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
     name, until = type(source).__name__, time.monotonic() + _SECONDS
     try:
         asked = _aside(data, source)
-        count = len(asked) if has_index(asked) else _PROBED
+        count = _PROBED if counts_on(asked) else len(asked)
         _, before, again = (_read(asked, 0) for _ in range(3))  # the first call may prepare something
         sizes = _sizes(asked)
         for index in dict.fromkeys([count - 1, *range(1, min(count, _PROBED)), count // 2]):

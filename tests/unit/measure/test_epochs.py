@@ -414,6 +414,11 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
 }
 
 
+def test_a_dataset_of_grain_that_goes_on_is_asked_for_what_it_has() -> None:
+    found = looked_at(of_grain().repeat(), steps=COUNT // BATCH)
+    assert found.faults == ()
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"), cases(NOTES, "images of double precision", "a split that is fixed, shuffled behind it")
 )
