@@ -89,6 +89,7 @@ class Session:
         if code is None and not isinstance(workload.data, WrappedData):  # which may have to run as it is
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
         self._asked, self._mode, self._served = workload, mode, workload
+        self.own_model = workload.model  # beside one that is simulated in its place
         if mode is not Mode.TRAIN:
             if isinstance(workload.data, WrappedData):
                 raise WorkloadError("A wrapped dataset is made for training: it cannot be tuned for evaluation.")
@@ -220,7 +221,7 @@ class Session:
         wanted = VerifyOptions.model_validate(options)
         if not isinstance(self._workload.data, WrappedData):
             return verify.verify(self._workload, configs, samples=wanted.samples or FEWEST_VERIFIED, report=report)
-        return verify.repeats(self._workload, configs, wanted, report)
+        return verify.repeats(self._workload, configs, wanted, report, own=self.own_model)
 
     def close(self) -> None:
         self._parts.close()

@@ -175,8 +175,10 @@ def repeats(
     configs: Sequence[PipelineConfig],
     options: VerifyOptions,
     report: Report,
+    own: Any = None,
 ) -> Verification:
-    """Count repeated samples in the beginning of two epochs with each configuration.
+    """Count repeated samples in the beginning of two epochs with each configuration. `own`: the user's model, if one
+    that is simulated stands in the workload.
 
     Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
     configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
@@ -226,7 +228,7 @@ def repeats(
     found = epochs.Findings()
     with contextlib.suppress(AutopipeError):  # told in the first row
         if options.random:
-            model = functools.cache(lambda: _model(workload))
+            model = functools.cache(lambda: _model(workload, own))
             found = epochs.look(
                 data,
                 *(as_it_is or ((), ())),
@@ -234,7 +236,7 @@ def repeats(
                 has_y=lambda: getattr(model(), "loss", "") is not None,
             )
             found.notes += [said.rstrip(".") for said in values.no_numbers()]
-            if not isinstance(workload.model, Step) and model() is not None:
+            if not isinstance(own or workload.model, Step) and model() is not None:
                 found.notes += [said.rstrip(".") for said in values.misfits(model())]
     return Verification(
         agreements=agreements,
@@ -245,10 +247,11 @@ def repeats(
     )
 
 
-def _model(workload: Workload) -> Any:
+def _model(workload: Workload, own: Any) -> Any:
     """Return the model, or None. If it compiles no loss, its `train_step` says what the slots of a batch are."""
-    with contextlib.suppress(AutopipeError):
-        return assembly.build_model(workload, devices=1, channels="last")[1]
+    with contextlib.suppress(Exception):  # the user's code may raise anything
+        trained = dataclasses.replace(workload, model=own or workload.model)
+        return assembly.build_model(trained, devices=1, channels="last")[1]
     return None
 
 

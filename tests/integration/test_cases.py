@@ -185,6 +185,19 @@ dataset = make
         status=1,
         backend="tensorflow",
     ),
+    "a y that is drawn anew, of classes that the model has not": Case(
+        "verify",
+        """
+class Drawn(Data):
+    def __getitem__(self, index):
+        images, numbers = super().__getitem__(index)
+        return images, np.random.default_rng().integers(0, 9, len(numbers))
+
+dataset = Drawn()
+""",
+        ["had another y than before", "the model's 2 outputs are classes 0 to 1"],
+        status=1,
+    ),
     "a split behind a shuffle": Case(
         "verify",
         TF

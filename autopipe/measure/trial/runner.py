@@ -142,6 +142,7 @@ class _Server:
             _leave_other_frameworks_out(workload, forked=self._forked)
             if self._forked and _of_frameworks() != before:
                 return protocol.Ready(too_late=True)
+            own_model = workload.model
             make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)  # imports Keras
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
@@ -149,6 +150,7 @@ class _Server:
             self._report.phase(Phase.BUILD)
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
+            self._session.own_model = own_model
         return protocol.Ready()
 
 
