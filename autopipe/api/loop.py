@@ -117,7 +117,9 @@ class Live:
             if error.__cause__ is not None or not has_index(self._dataset):  # it raised itself
                 raise
             self._packed = True
-            return make(wrap.Itself(Packed(self._dataset)))
+            packed = wrap.Itself(Packed(self._dataset))
+            packed.__name__ = type(self._dataset).__name__
+            return make(packed)
 
     def __len__(self) -> int:
         """Return the batches of an epoch."""

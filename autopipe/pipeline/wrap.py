@@ -497,10 +497,11 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
     if steps is None and not dataset.is_endless:
         steps = _counted(data.make(data.defaults), _name(data.function))
     if steps is None or steps < 1:
+        call = "live" if data._in_loop else "wrap"
         why = "goes on without an end" if dataset.is_endless else f"did not end in {_COUNT_SECONDS:.0f} s"
         raise WorkloadError(
             f"The dataset of `{_name(data.function)}` {'holds no batch' if steps == 0 else why}.",
-            hint=None if steps == 0 else "Say how many batches an epoch has: ap.wrap(..., steps=1000)",
+            hint=None if steps == 0 else f"Say how many batches an epoch has: ap.{call}(..., steps=1000)",
         )
     return steps
 

@@ -108,6 +108,14 @@ def test_batches_of_any_form_come_as_they_are(*, threads: bool) -> None:
                 np.testing.assert_equal(tuple(ours), tuple(theirs))
 
 
+def test_a_dataset_that_goes_on_is_refused_by_its_name_unless_steps_end_its_epochs() -> None:
+    with pytest.raises(WorkloadError, match="`RepeatMapDataset` goes on without an end") as refused:
+        next(iter(ap.live(of_grain().repeat())))
+    assert "ap.live(..., steps=1000)" in str(refused.value.hint)
+    with ap.live(of_grain().repeat(), steps=10) as batches:
+        assert digest(batches) == digest(of_grain())
+
+
 def test_a_batch_that_cannot_be_made_is_named_whatever_its_form() -> None:
     class Broken(Named):
         def __getitem__(self, index: int) -> Any:

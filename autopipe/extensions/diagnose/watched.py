@@ -319,7 +319,7 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
     up_to = f"up to {gain:.1f}x" if gain < 10 else f"up to {gain:.0f}x" if gain < 100 else "more than 100x"
     tune = "`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`"
     if watched.loop is not None:
-        tune = _READ_AHEAD.get(watched.data or "", "a loader that reads ahead (`ap.wrap`, `ap.build_loader`)")
+        tune = _READ_AHEAD.get(watched.data or "", "a loader that reads ahead (`ap.live`, `ap.wrap`)")
         tune = tune.format(workers=watched.workers, cores=f"{watched.cores:g}")
         if watched.workers is not None and watched.workers >= watched.cores and not _only_waits(watched):
             tune = _ENOUGH_WORKERS.format(workers=watched.workers, cores=f"{watched.cores:g}")
@@ -385,8 +385,10 @@ _READ_AHEAD = {
     "torch DataLoader": "its num_workers=, {workers} now, with persistent_workers=True; `ap.live` finds them meanwhile",
     "grain DataLoader": "its worker_count=, {workers} now",
     "grain DataLoaderIterator": "its worker_count=, {workers} now",
-    "grain DatasetIterator": ".to_iter_dataset(grain.ReadOptions(num_threads=16, prefetch_buffer_size=64)), or "
-    ".mp_prefetch() behind it",
+    **dict.fromkeys(
+        ("grain DatasetIterator", "grain IterDataset", "grain MapDataset"),
+        ".to_iter_dataset(grain.ReadOptions(num_threads=16, prefetch_buffer_size=64)), or .mp_prefetch() behind it",
+    ),
 }
 _ENOUGH_WORKERS = "cheaper slow lines: {workers} workers are enough for {cores} cores"
 
