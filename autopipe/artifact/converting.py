@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from autopipe.errors import ConfigError, near
+from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.hardware import machine
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.pipeline import assembly
@@ -103,6 +103,9 @@ def imported(named: Workload | protocol.Reference | str) -> Workload:
     """Return a workload, or import it by its name; modules of the working directory count, as for `python -m`."""
     if isinstance(named, Workload):
         return named
+    given: object = named
+    if not isinstance(given, str | protocol.Reference):
+        raise WorkloadError(f"`workload` must be an ap.Workload or its name, but got {shortened(given)}.")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

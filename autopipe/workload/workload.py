@@ -128,7 +128,8 @@ def _ops_of(data: Any, ops: Any) -> tuple[Op, ...]:
     made = given if first is None else (first, *(op for op in given if type(op) is not type(first)))
     for op in made:
         if not isinstance(op, Op):
-            hint = "Wrap a function of your own as ap.Map(function)."
+            is_class = isinstance(op, type) and issubclass(op, Op)
+            hint = f"Write ap.{op.__name__}(...)." if is_class else "Wrap a function of your own as ap.Map(function)."
             raise WorkloadError(f"`ops` must hold ops, but got {shortened(op)}.", hint=hint)
         if op.target not in ("image", "mask", "both"):
             raise WorkloadError(f'`on` of {op.name} must be "image", "mask" or "both", but got {op.target!r}.')

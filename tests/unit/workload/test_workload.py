@@ -45,6 +45,7 @@ DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
     [
         ({"data": "photos/"}, "`data` must have"),
         ({"ops": [abs]}, "ap.Map"),
+        ({"ops": [RandomFlip]}, r"Write ap\.RandomFlip\(\.\.\.\)"),
         ({"ops": [RandomFlip(on="masks")]}, "`on` of RandomFlip must be .* but got 'masks'"),  # type: ignore[arg-type]
         ({"ops": RandomFlip()}, r"`ops` must be a list of ops, but got RandomFlip\("),
         ({"converted": None}, "A path or a URL must be text or a pathlib.Path, but got None"),

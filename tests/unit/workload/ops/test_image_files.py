@@ -21,7 +21,7 @@ from PIL import Image, ImageOps
 
 import autopipe as ap
 from autopipe.artifact.verifying import verify_files
-from autopipe.errors import BadSampleError, DataError, DataWarning
+from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
 from autopipe.reports import tables
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops import progressive
@@ -256,6 +256,8 @@ def test_files_of_more_than_eight_bits_are_told_of_and_counted(
     assert ["1 of 2 images that were looked at have more than 8 bits" in str(each.message) for each in told] == [
         True
     ] * is_deep
+    with pytest.raises(WorkloadError, match=r"must be an ap\.Workload or its name, but got 3"):
+        verify_files(3)  # type: ignore[arg-type]
     found = verify_files(workload, workers=1)
     assert found.bad == ()
     assert list(found.lost.values()) == [1] * is_deep
