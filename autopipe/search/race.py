@@ -69,6 +69,7 @@ class Race:
     space: Space
     cores: int
     reads: int | None = None  # at a time, that were measured to be of use; 1: they do not wait
+    waits: bool = True  # samples may wait for something, so that more workers than cores may bring something
     allowed: Callable[[PipelineConfig], bool]  # it can run, and its settings may bring something
     measure: Measure
     cost: Callable[[PipelineConfig], tuple[float, ...]]
@@ -187,6 +188,8 @@ class Race:
                 self._more_workers(kind, name, numbers)
 
     def _more_workers(self, kind: str, name: str, numbers: Sequence[int]) -> None:
+        if not self.waits:
+            return
         fastest = self._fastest_of(kind)
         self._climb(fastest, name, _doubled(numbers, max(self.cores, _number(from_config(fastest)[name]))))
 

@@ -8,6 +8,7 @@ the next is requested, so it may depend on the earlier ones, and a study is resu
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
@@ -221,6 +222,7 @@ class _Search:
             space=session.trimmed.space,
             cores=session.facts.cores,
             reads=session.facts.reads_at_once,
+            waits=(session.facts.workers_at_once or math.inf) > session.facts.cores,
             allowed=lambda config: session.why_not(config) is None,
             measure=session.raced_by_trial if by_trial else session.loader_alone,
             cost=lambda config: _planned_cost(session, config),
