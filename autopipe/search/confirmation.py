@@ -183,9 +183,21 @@ def _winner(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str |
     if first is None:
         return None
     by_key = {finalist.key: finalist for finalist in finalists}
-    others = [key for key, each in by_key.items() if key != first and each.feasible and blocks.get(key)]
-    tied = [first, *(key for key in others if as_good(pooled, first, key))]
-    return min(tied, key=lambda key: (by_key[key].cost, -pooled.value(key), key))
+    others = [each for key, each in by_key.items() if key != first and each.feasible and blocks.get(key)]
+    tied = [each.key for each in others if as_good(pooled, first, each.key) or _is_plainer(pooled, by_key[first], each)]
+    return min([first, *tied], key=lambda key: (by_key[key].cost, -pooled.value(key), key))
+
+
+def _is_plainer(pooled: Pooled, best: Point, other: Point) -> bool:
+    """True if another one makes fewer steps a call, is the same else, and was not seen to be slower: callbacks wait for
+    the end of a call, which has to be worth it.
+    """
+    ahead, spread = pooled.ahead(best.key, other.key)
+    steps = other.config.steps_per_execution
+    is_twin = steps < best.config.steps_per_execution and (
+        best.config.model_copy(update={"steps_per_execution": steps}) == other.config
+    )
+    return is_twin and ahead <= normal_point(0.05) * spread
 
 
 def verdict(finalists: Sequence[Point], scores: Blocks, pooled: Pooled) -> Confirmation | None:

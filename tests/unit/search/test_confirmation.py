@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -108,6 +109,16 @@ def test_the_faster_wins_when_it_is_proved_and_the_cheaper_on_a_tie(
     assert found.winner == winner
     (against,) = found.against.values()
     assert against.faster is proved
+
+
+@pytest.mark.parametrize(("gain", "winner"), [(1.04, "one"), (1.5, "many")])
+def test_several_steps_a_call_win_only_if_they_are_seen_to_be_faster(gain: float, winner: str) -> None:
+    many = replace(finalist("many", cost=9.0), config=CONFIG.model_copy(update={"steps_per_execution": 32}))
+    rates = [100.0, 111.0, 95.0, 104.0]
+    ran = blocks(many=[gain * rate for rate in rates], one=rates[::-1])
+    assert verdict([many, finalist("one")], ran, spread=0.05).winner == winner
+    other = replace(finalist("other"), config=CONFIG.model_copy(update={"keep": "memory"}))
+    assert verdict([many, other], {"many": ran["many"], "other": ran["one"]}, spread=0.05).winner == "many"
 
 
 def drawn(
