@@ -187,6 +187,9 @@ class Loader(abc.ABC):
             yield self.shaped(self.spec.packed(self.finish.batch(batch)))
             del batch  # the consumer may be done with them: do not hold them while waiting for the next
 
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("Loop over an epoch of a loader: `for x, y in loader.epoch(number):`, with 0 for the first.")
+
     _resume: LoaderState | None = None
     _position: tuple[int, int] = (0, 0)
     _training: Callable[[], tuple[int, int]] | None = None

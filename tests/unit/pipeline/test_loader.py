@@ -56,6 +56,11 @@ def test_a_state_names_the_next_batch() -> None:
     assert (loader.state_dict()["epoch"], loader.state_dict()["batch"]) == (5, 0)
 
 
+def test_a_loader_that_is_looped_over_without_an_epoch_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"loader\.epoch\(number\)"):
+        iter(Three())
+
+
 def test_a_loaded_state_holds_for_its_own_epoch_once() -> None:
     loader = Three()
     loader.load_state_dict({"schema_version": 1, "epoch": 2, "batch": 1, "identity": "three"})
