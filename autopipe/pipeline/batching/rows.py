@@ -288,6 +288,7 @@ def _run_programs(
     if any(of_part is not None for of_part in spans):  # else gathered above; programs without code copy spans as well
         verdicts = found.fill(spans, drawn, made)
         if any(verdicts.tobytes()):
+            _log.debug("Rows are left to Python, by verdicts of the library: %s", verdicts.tolist())
             rows = [row for row in rows if verdicts[row] == 0]
     del alive  # only now: the spans point into it
     found.put_finished(made, out, None if len(rows) == count else np.array(rows, np.intp))

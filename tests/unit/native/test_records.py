@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,12 @@ from tests.unit.native.test_program import jpeg, pixels, png
 pytestmark = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
 
 IMAGE, LABEL = b"image/encoded", b"label"
+
+
+@pytest.fixture(autouse=True)
+def _told_why(caplog: pytest.LogCaptureFixture) -> None:
+    """Have a failure show why rows were left to Python."""
+    caplog.set_level(logging.DEBUG, "autopipe")
 
 
 def by_library(path: Path, offsets: Sequence[int], *, simd: int) -> list[tuple[bytes, int] | None]:
