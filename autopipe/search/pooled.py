@@ -1,8 +1,8 @@
 """What all measurements of a search tell together: the rate of each configuration, and the machine's noise.
 
-Rates are taken as logarithms (a factor is a factor, at any level). All measurements of a configuration have the mean of
-their variances: a steady configuration counts for more than a shaky one, but a steady measurement does not, as the one
-that a pause fell into is both shaky and slow, and the mean would leave its pauses out. The machine adds two
+Rates are taken as logarithms (a factor is a factor, at any level). All measurements of a configuration have the median
+of their variances. A steady configuration counts for more than a shaky one, but a steady measurement does not: a pause
+makes a measurement both shaky and slow, and the rate would leave pauses out. The machine adds two
 errors: one to each measurement (noise), and one to all of a block together (drift), which differences within a block
 are free of. Their sizes are those of the largest restricted likelihood on a grid, and levels follow by
 generalised least squares (Montgomery, Design and Analysis of Experiments, ch. 4, on randomised blocks; Patterson and

@@ -56,7 +56,7 @@ class Programs:
     is_native: bool
 
     def room(self, out: Batch) -> Batch:
-        """Return what the programs write to: the arrays of `out`, a finished batch, or new ones if NumPy goes on."""
+        """Return the arrays that the programs write to: those of `out`, or new ones for parts that NumPy finishes."""
         if not self.finish:
             return out
         return tuple(

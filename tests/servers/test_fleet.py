@@ -206,7 +206,7 @@ MANY = textwrap.dedent(
 
 
 def many(path: Path) -> tuple[list[list[object]], int]:
-    """Start as many jobs at once on one kind of machine; return what each says, and how many came to nothing.
+    """Start many jobs at the same time on one kind of machine. Return the output of each, and the number that failed.
 
     The first that retunes is killed as it does.
     """

@@ -43,7 +43,7 @@ def copied(loader: Any) -> Any:
 
 
 def samples_of(dataset: Any) -> Any:
-    """Return what is asked for samples: the dataset of a `DataLoader`, or of its batches; any other dataset itself."""
+    """Return the dataset that gives single samples: that of a `DataLoader` or of its batches, or any other as it is."""
     return dataset.dataset if is_loader(dataset) else getattr(dataset, "of_samples", dataset)
 
 

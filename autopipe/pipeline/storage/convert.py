@@ -310,7 +310,7 @@ class _Run:
 
 
 def _rows_of(conversion: Conversion) -> RowsAtOnce | None:
-    """Return what makes many samples at once; None if all are made one by one."""
+    """Return the maker of many samples at once, or None if each sample is made alone."""
     steps, spec = conversion.steps, conversion.spec
     if not steps or not spec.is_fixed:
         return None

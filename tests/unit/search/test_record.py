@@ -201,7 +201,7 @@ def test_of_a_configuration_outside_the_space_what_fits_is_kept(space: Space) ->
     assert record.fitting(without, {"loader": "keras", "keras.workers": 1, "keep": "none"}) == {"keep": "none"}
 
 
-# ---------------------------------------------------------------- searches that are gone on with
+# ---------------------------------------------------------------- resumed searches
 
 
 LITTLE = Limits(memory_bytes=3 * 2**30)
