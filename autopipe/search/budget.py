@@ -58,7 +58,7 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | No
     return Stop(reason=Reason.CEILING, message=message)
 
 
-_NO_LIMIT = 0.8  # of the model alone: a winner that makes less is not at that limit
+_NO_LIMIT = 0.9  # of the model alone: a winner that makes less is not at that limit
 
 
 class Budget:
