@@ -45,6 +45,7 @@ _ENOUGH: Final = 24  # batches to compare, at least
 _ROWS: Final = 8  # samples in a batch that a loader is asked for
 _UNLIKELY: Final = 1e-4  # probability of a false alarm
 _OTHER: Final = 0x5EED  # what seeds are changed by
+_ROOM: Final = 0.2  # seconds that a worker leaves others for their first batch; one alone may make all quick ones
 _SKIPPED: Final = 4000  # random bytes that a generator leaves out to continue elsewhere
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
 OF_GRAIN: Final = (
@@ -292,10 +293,15 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
         count = len(dataset) if has_index(dataset) else batches
 
         class Asked(keras.utils.PyDataset):
+            asked_in = os.getpid() if here else None  # the process of the last call
+
             def __len__(self) -> int:
                 return batches
 
             def __getitem__(self, index: int) -> Any:
+                if self.asked_in != os.getpid():
+                    self.asked_in = os.getpid()
+                    time.sleep(_ROOM)
                 return self.dataset[0 if same else index % count]
 
         asked = Asked(0 if here else dataset.workers, not here, dataset.max_queue_size)
