@@ -18,7 +18,7 @@ import numpy as np
 
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.meter import Meter
-from autopipe.measure.outcome import EpochTime, Phase, Report, StopRule
+from autopipe.measure.outcome import FEWEST_STEPS, EpochTime, Phase, Report, StopRule
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import ModelSetup
@@ -216,10 +216,6 @@ class ResidentLoader(Loader):
     def close(self) -> None: ...
 
 
-_REPEATS = 7  # of a transfer or an exchange
-_ON_THE_WAY = 3  # batches: the two that `device_prefetch=2` sends ahead, and the one that the next step takes
-
-
 def transfer_seconds(
     strategy: DeviceStrategy,
     arrays: tuple[Any, ...],
@@ -232,13 +228,23 @@ def transfer_seconds(
     """
     if not strategy.looks_ahead:
         return None
-    took = []
-    for _ in range(1 + _REPEATS):
-        began = clock()
-        for sent in [strategy.place(array) for _ in range(_ON_THE_WAY) for array in arrays]:
+    on_the_way = 3  # batches: the two that `device_prefetch=2` sends ahead, and the one that the next step takes
+
+    def send() -> None:
+        for sent in [strategy.place(array) for _ in range(on_the_way) for array in arrays]:
             arrived(sent)
-        took.append((clock() - began) / _ON_THE_WAY)
-    return median(took[1:]) / len(arrays[0])  # the first one also makes room on the device
+
+    return _call_seconds(send, clock) / on_the_way / len(arrays[0])
+
+
+def _call_seconds(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the median of seven calls, after one that compiles, or makes room on the device."""
+    call()
+    times = [clock()]
+    for _ in range(7):
+        call()
+        times.append(clock())
+    return median([after - before for before, after in itertools.pairwise(times)])
 
 
 def arrived(array: Any) -> None:
@@ -258,27 +264,13 @@ def arrived(array: Any) -> None:
         torch.cuda.synchronize()
 
 
-_MOST_EXCHANGED = 2**24  # numbers: 64 MiB load any connection fully, and fit beside a large model
-
-
 def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | float | None]:
     """Measure the exchange of gradients: `gradient_bytes`, and `exchange_seconds` on several devices."""
     numbers = sum(math.prod(weight.shape) for weight in model.trainable_variables)
-    part = min(max(1, numbers), _MOST_EXCHANGED)
-    exchange, seconds = strategy.exchange(part), None
-    if exchange is not None:
-        exchange()  # compiles
-        took = list[float]()
-        for _ in range(_REPEATS):
-            before = time.perf_counter()
-            exchange()
-            took.append(time.perf_counter() - before)
-        seconds = median(took) * numbers / part
+    part = min(max(1, numbers), 2**24)  # 64 MiB load any connection fully, and fit beside a large model
+    exchange = strategy.exchange(part)
+    seconds = None if exchange is None else _call_seconds(exchange) * numbers / part
     return {"gradient_bytes": numbers * np.dtype(np.float32).itemsize, "exchange_seconds": seconds}
-
-
-_WARM_UP_STEPS = 2
-_WINDOWS = 8
 
 
 def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
@@ -291,11 +283,11 @@ def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seco
     wait_for_device(logs)
     rates = []
     began = time.perf_counter()
-    for _ in range(_WARM_UP_STEPS):
+    for _ in range(2):
         logs, state = _call(function, state, batches)
     wait_for_device(logs)
-    step_seconds = max(time.perf_counter() - began, 1e-6) / _WARM_UP_STEPS
-    windows = max(3, min(_WINDOWS, int(seconds / step_seconds)))
+    step_seconds = max(time.perf_counter() - began, 1e-6) / 2
+    windows = max(3, min(8, int(seconds / step_seconds)))
     count = max(1, int(seconds / windows / step_seconds))
     for _ in range(windows):
         began = time.perf_counter()
@@ -445,11 +437,6 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
     return tuple(map(part, spec.columns))
 
 
-_LONG_FIRST_SECONDS = 10.0
-_LONG_SECONDS = 2.0
-_STEPS_A_TRIAL = 4
-
-
 class FirstSteps:
     """Forwards a report without its phases, and logs once if steps take long. Made when the steps begin."""
 
@@ -468,15 +455,15 @@ class FirstSteps:
         took, self._last = now - self._last, now
         if not self._steps_began:
             self._steps_began = True
-            if took >= _LONG_FIRST_SECONDS:
+            if took >= 10.0:
                 self.log(f"The model's first training step took {took:.0f} s, compiling included.")
-        elif took >= _LONG_SECONDS * self._together and len(self._long) < 2:
+        elif took >= 2.0 * self._together and len(self._long) < 2:
             self._long.append(took / self._together)
             if len(self._long) == 2:
                 step = min(self._long)
                 self.log(
                     f"A training step takes {step:.0f} s without any loader, so each trial takes "
-                    f"{_STEPS_A_TRIAL * step:.0f} s or more."
+                    f"{FEWEST_STEPS * step:.0f} s or more."
                 )
         self._report.progress(images, images_per_second)
 

@@ -19,7 +19,6 @@ from autopipe.values import milliseconds_text as _ms
 MODEL_SHARE = 0.9
 """The share of the model's own rate below which the model is not called the limit."""
 
-_FAR = 3.0  # times the rate: three equal parts that take turns give so much; a limit beyond that explains nothing
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
 
@@ -67,7 +66,8 @@ def bottleneck(
     following = _in_the_way(bounds, others, min(reached, share * model))  # each by figures of one time
     found: Limit | None = following
     dearest = max(bounds.work.paid, key=lambda op: op.wall_seconds_per_image, default=None)
-    unexplained = following is None or following.images_per_second > _FAR * reached
+    # Three equal parts that take turns give three times the rate; a limit beyond that explains nothing.
+    unexplained = following is None or following.images_per_second > 3.0 * reached
     if unexplained and dearest is not None and loader_alone is not None and loader_alone <= OVERTAKEN * reached:
         found = Limit(kind=Kind.OP, images_per_second=loader_alone, op=dearest.name)
         words = (
@@ -76,7 +76,7 @@ def bottleneck(
         )
     elif following is None:
         words = f"no limit that was measured explains what is missing: all of them are below {_text(reached)} images/s"
-    elif following.images_per_second > _FAR * reached:
+    elif unexplained:
         found = None
         words = (
             "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "

@@ -26,7 +26,7 @@ from autopipe.measure.op_costs import Clock
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
 from autopipe.pipeline import loader as job
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.pipeline.config import CACHE_SHARE, ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import Estimate
 from autopipe.workload.data import source as data_source
@@ -35,8 +35,7 @@ from autopipe.workload.op import Plan
 from autopipe.workload.sample import Batch
 from autopipe.workload.workload import Workload
 
-_ROUND_SECONDS = 2.0  # predicted; about four of them run
-_EDGE_SECONDS = 0.05
+_ROUND_SECONDS = 2.0  # predicted, of a loader alone; about four of them run
 _PATIENCE_SECONDS = 10.0  # with a round that takes far longer than was predicted: a part of it has to do
 
 
@@ -65,7 +64,7 @@ def timed(
         alive()
         now = clock()[0]
         whole = images - counts[-1] >= workers * size
-        if now - times[-1] >= (_EDGE_SECONDS if whole else _PATIENCE_SECONDS):
+        if now - times[-1] >= (0.05 if whole else _PATIENCE_SECONDS):
             times.append(now)
             counts.append(images)
     core_seconds = (clock()[1] - busy_before) / images
@@ -75,13 +74,8 @@ def timed(
 
 
 _SAMPLES = 400  # that a loader alone goes through, again and again, and that ops and the disk are timed on
-_FEWEST_READERS = 4
 _SECONDS = 0.6  # of the loader alone
-_CACHED_SECONDS = 0.25  # the same from its cache
-_BATCH_SECONDS = 0.5  # of all workers, each with a batch
 _COLD_READS = 4000  # samples that are read if none may be in memory; 64 at a time take as many in a second
-_QUEUE_SIZE, _IN_HAND = 4, 2  # batches that wait in the loader alone, and that their taker holds
-_MEMORY_SHARE = 0.8  # of the free memory, for its batches
 
 
 def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCeiling:
@@ -113,7 +107,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
         in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         few = dataclasses.replace(part, data=data_source.part(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
-            _, cached = run(few, plan, PipelineConfig(loader=loader, keep="memory"), _CACHED_SECONDS, report)
+            _, cached = run(few, plan, PipelineConfig(loader=loader, keep="memory"), 0.25, report)
     return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
@@ -136,18 +130,19 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
 
 
 def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:
-    at_once = 0 if reading is None else min(op_costs.MOST_READERS, reading.at_once)
+    readers = 4 if reading is None else max(4, min(op_costs.MOST_READERS, reading.at_once))
     paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _SAMPLES))))
-    return disk.read_bytes_per_second(paths, readers=max(_FEWEST_READERS, at_once)) if paths else None
+    return disk.read_bytes_per_second(paths, readers=readers) if paths else None
 
 
 def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:
     """Make a loader with all cores busy even if reads wait; fewer workers if memory is short."""
     read_ahead = 0 if reading is None or not reading.waits else min(op_costs.MOST_READERS, reading.at_once)
     cores, batch_bytes = machine.usable_cores(), plan.compact.bytes * workload.batch_size
-    together = job.at_a_time(batch_bytes, _QUEUE_SIZE, ModelSetup())
-    room = int(_MEMORY_SHARE * machine.detect_memory().available_bytes / max(1, together * batch_bytes)) - _IN_HAND
-    queue_size = _QUEUE_SIZE if room >= cores + _QUEUE_SIZE else 1
+    queue_size, in_hand = 4, 2  # batches that wait, and that their taker holds
+    together = job.at_a_time(batch_bytes, queue_size, ModelSetup())
+    room = int(CACHE_SHARE * machine.detect_memory().available_bytes / max(1, together * batch_bytes)) - in_hand
+    queue_size = queue_size if room >= cores + queue_size else 1
     return Threads(workers=max(1, min(cores, room - queue_size)), queue_size=queue_size, read_ahead=read_ahead)
 
 
@@ -169,7 +164,7 @@ def few(workload: Workload, config: PipelineConfig, pages: PageCache, rate: floa
     """Return a workload of few samples and, if a batch takes long at `rate` images/s, of smaller batches."""
     size, workers = workload.batch_size, config.loader.worker_count() or machine.usable_cores()
     if rate is not None:
-        size = max(1, min(size, int(rate * _BATCH_SECONDS / workers)))
+        size = max(1, min(size, int(rate * 0.5 / workers)))  # all workers make a batch in half a second
     count = _COLD_READS if pages.regime == "cold" else _SAMPLES
     data = workload.data if config.kept.in_memory or config.kept.converts else Subset(workload.data, max(count, size))
     return dataclasses.replace(workload, data=data, batch_size=size)

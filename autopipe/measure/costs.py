@@ -23,8 +23,6 @@ from autopipe.values import Estimate, Value
 
 COPY_SECONDS = 1 / 4e9
 """Seconds to move one byte in memory, once."""
-_MUCH = 0.25  # of the processor time: workers that wait for less keep the cores busy, apart from errors of measurement
-_MAKING_SECONDS = 1.5  # of a trial, for filling a cache or writing another form
 _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
 # Of Python's lock, that an op of Python costs for each other thread that runs beside it. Python ops on 16 virtual cores
 # lost 9.9 us for each other thread to some eight of them an image; two cores cannot show it.
@@ -230,7 +228,8 @@ def _core_limits(config: PipelineConfig, does: Work, costs: Ceiling, cores: floa
     together = _rate(cores, here + costs.model_core_seconds_per_image)
     found = [Limit(kind=kind, images_per_second=together, op=op, without_model=_rate(cores, here))]
     workers, waits = loader.worker_count(), does.op_wait_seconds + worker_read_seconds(config, does)
-    if workers is not None and (workers < cores or waits > _MUCH * busy or loader.works_elsewhere):
+    # Workers that wait for a quarter of their processor time or less keep the cores busy, apart from errors.
+    if workers is not None and (workers < cores or waits > busy / 4 or loader.works_elsewhere):
         allowed, there = _rate(max(1, workers), busy + waits), _rate(cores_of_workers(config, costs), busy)
         if loader.works_elsewhere and there < allowed:
             return [*found, Limit(kind=Kind.OP, images_per_second=there, op=op, elsewhere=True)]
@@ -281,7 +280,7 @@ def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
     """Count the samples that a trial makes before it measures, for a cache or in another form: those of 1.5 s at this
     rate, but at least four batches; whole batches, because an incomplete one is in no cache.
     """
-    wanted = min(samples, max(int(rate * _MAKING_SECONDS), 4 * batch_size))
+    wanted = min(samples, max(int(rate * 1.5), 4 * batch_size))
     return wanted - wanted % batch_size
 
 

@@ -39,15 +39,11 @@ Epoch: TypeAlias = Sequence[tuple[Sample, ...]]
 """Batches, each as its samples."""
 
 _SAME: Final = 0.5  # of the samples of an epoch came in the one before, if random changes do not hide them
-_FEW: Final = 0.1  # of them are distinct: less, and random numbers make the samples, and not only changes
 ANOTHER_Y: Final = 0.01
 """The share of samples from which on another y, or samples that are in both of two parts, are no chance."""
-_COPIED: Final = 0.25  # of the samples of an epoch, from which on workers are to blame for copies
-_PROBED: Final = 6  # batches that are asked for, each before a first one is asked for again
 _SECONDS: Final = 10.0
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
-_BATCHES, MIXED = 6, 0.75  # the fewest that tell; of the targets that a batch would hold by chance
-_ALIKE: Final = 0.9  # of the targets come equally often in their batches, if that is by design
+MIXED: Final = 0.75  # of the targets that a batch would hold by chance
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
 
 LOST_CACHE: Final = (
@@ -146,8 +142,8 @@ def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoc
         return first, second
     seen = len(_xs(epochs[1])) - len(_new(epochs[0], epochs[1]))
     helps = seen > len(_xs(second)) - len(_new(first, second))
-    total = sum(map(len, epochs[0]))
-    return (epochs[0], epochs[1]) if helps and len(_xs(epochs[0])) > _FEW * total else (first, second)
+    is_of_changes = len(_xs(epochs[0])) > 0.1 * sum(map(len, epochs[0]))  # else random numbers make the samples
+    return (epochs[0], epochs[1]) if helps and is_of_changes else (first, second)
 
 
 def _read_anew(data: WrappedData, counts: Sequence[int]) -> list[Epoch] | None:
@@ -262,7 +258,7 @@ def hardly_mixed(batches: Epoch, *, drawn: bool = False) -> str | None:
     """Say that a batch holds far fewer targets than chance would give it, by some batches of an epoch, if so; `drawn`:
     from several datasets.
     """
-    if len(batches) < _BATCHES or (held := targets_held(batches)) is None:
+    if len(batches) < 6 or (held := targets_held(batches)) is None:
         return None
     here, chance = (float(np.mean(each)) for each in held)
     if here > MIXED * chance or _is_chosen(batches):
@@ -288,7 +284,7 @@ def _is_chosen(batches: Epoch) -> bool:
     counts = [collections.Counter(y for _, y in batch) for batch in batches]
     often = collections.Counter(itertools.chain(*(each.values() for each in counts)))
     usual, again = max(often.values()), sum(map(len, counts)) > len(set[bytes]().union(*counts))
-    return again and min(map(len, counts)) > 1 and usual >= _ALIKE * sum(often.values())
+    return again and min(map(len, counts)) > 1 and usual >= 0.9 * sum(often.values())
 
 
 def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -319,10 +315,8 @@ def hook(dataset: Any) -> str:
 
 # -------------------- a tf.data pipeline that makes more samples than it gives
 
-_THROWN, _MADE_SHARE, _FEWEST = 0.2, 0.25, 64  # of the samples, of the time for making them, and samples that tell
+_MADE_SHARE, _FEWEST = 0.25, 64  # of the time, for making samples; and samples that tell
 _MADE_NANOSECONDS: Final = 100_000  # of a sample: making less costly ones costs nothing
-_READ_SECONDS: Final = 3.0
-_ALONE_SHARE: Final = 0.5  # of the time of tf.data, from which on a `map` is worth several threads
 
 
 def nodes_of(iterator: Any) -> Mapping[int, Any]:
@@ -361,7 +355,7 @@ def thrown_away(iterator: Any) -> str | None:
         ):
             found.append((1 - node.num_elements / made, took / whole, _THROWING[kind]))
     thrown, share, (what, instead) = max(found, default=(0.0, 0.0, ("", "")))
-    if thrown < _THROWN:
+    if thrown < 0.2:
         return None
     return (
         f"{what} throws away {thrown:.0%} of the samples that reach it, after the steps before it have made them, "
@@ -386,8 +380,8 @@ def one_by_one(iterator: Any) -> str | None:
     nodes = nodes_of(iterator)
     whole = sum(float(node.processing_time) for node in nodes.values())
 
-    def is_costly(node: Any, nanoseconds: float) -> bool:
-        return bool(nanoseconds >= max(_ALONE_SHARE * whole, _MADE_NANOSECONDS * node.num_elements, 1))
+    def is_costly(node: Any, nanoseconds: float) -> bool:  # half of the time is worth several threads
+        return bool(nanoseconds >= max(whole / 2, _MADE_NANOSECONDS * node.num_elements, 1))
 
     # Datasets within `interleave` come to their end: what an element takes is known of those that are open.
     for node in nodes.values():
@@ -429,8 +423,8 @@ def one_for_each(iterator: Any, batch_size: int) -> str | None:
 
 
 def _thrown_away(dataset: Any) -> str | None:
-    """Read a dataset for some seconds, and say what it throws away."""
-    until, iterator = time.monotonic() + _READ_SECONDS, iter(dataset)
+    """Read a dataset for three seconds, and say what it throws away."""
+    until, iterator = time.monotonic() + 3.0, iter(dataset)
     with contextlib.suppress(sys.modules["tensorflow"].errors.OpError):  # behind the samples that were asked for
         collections.deque(itertools.takewhile(lambda _: time.monotonic() < until, iterator), maxlen=0)
     return thrown_away(iterator)
@@ -473,10 +467,11 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
     name, until = type(source).__name__, time.monotonic() + _SECONDS
     try:
         asked = _aside(data, source)
-        count = _PROBED if counts_on(asked) else len(asked)
+        probed = 6  # batches that are asked for, each before the first one is asked for again
+        count = probed if counts_on(asked) else len(asked)
         _, before, again = (_read(asked, 0) for _ in range(3))  # the first call may prepare something
         sizes = _sizes(asked)
-        for index in dict.fromkeys([count - 1, *range(1, min(count, _PROBED)), count // 2]):
+        for index in dict.fromkeys([count - 1, *range(1, min(count, probed)), count // 2]):
             held = _values(asked)
             _read(asked, index)
             changed = sorted(key for key, value in _values(asked).items() if held.get(key) != value)
@@ -558,7 +553,7 @@ _CACHE: Final = type(functools.lru_cache(len))
 
 def copies(seen: int, distinct: int, workers: int) -> str | None:
     """Say so if samples of an IterableDataset come once from each of several workers."""
-    if workers < 2 or seen - distinct <= _COPIED * seen or distinct < UNLIKE:
+    if workers < 2 or seen - distinct <= seen / 4 or distinct < UNLIKE:  # fewer copies are not the workers' fault
         return None
     return (
         f"{seen - distinct:,} of {seen:,} samples are copies of others in the same epoch: each of {workers} workers "

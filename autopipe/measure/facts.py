@@ -103,8 +103,10 @@ class ReadCosts(Value):
 
     @property
     def saturated(self) -> bool:
-        """True if more reads at a time were no faster, for another reason than lack of processor time."""
-        if len(self.rungs) < 2 or self.best_images_per_second * self.cpu_seconds > _BUSY:
+        """True if more reads at a time were no faster, for another reason than lack of processor time: the reader's own
+        work takes no more than 0.7 of a core.
+        """
+        if len(self.rungs) < 2 or self.best_images_per_second * self.cpu_seconds > 0.7:
             return False
         before, last = self.rungs[-2:]
         return last.images_per_second < STILL_GAINS * before.images_per_second
@@ -129,7 +131,6 @@ class ReadCosts(Value):
 
 WAITS_SECONDS = 0.0001
 """An op or a read that waits by itself waits for longer; a read from the page cache does not."""
-_BUSY = 0.7  # of a core: beyond it the reader's own work may be the limit
 STILL_GAINS = 1.3
 """Four times as many reads at a time that are less than this much faster have reached the storage's limit."""
 

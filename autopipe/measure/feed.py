@@ -212,10 +212,6 @@ def cost_of(done: Converted, cut: int) -> ConversionCost:
 
 # -------------------- the page cache
 
-_PATIENCE_SECONDS = 20.0  # dropping files ahead of a trial, and reading them ahead of all trials, must not take longer
-_FILES_AT_ONCE = 8  # files: a network, or an SSD, gives one reader a part of what it can give
-_PART = 64  # files between two looks at the clock
-
 
 class PageCache:
     """Prepares files for trials, and remembers those that have been read."""
@@ -228,7 +224,7 @@ class PageCache:
         self.regime = disk.regime(choice, data_bytes, machine.detect_memory().usable_bytes)
         self._clock = clock
         self._warm: set[str] = set()
-        self._left = _PATIENCE_SECONDS
+        self._left = 20.0  # seconds, to drop files ahead of a trial, and to read them ahead of all trials
 
     def prepare(self, files: Iterable[str]) -> bool:
         """Bring files into that state; True if there was time for all of them.
@@ -239,8 +235,8 @@ class PageCache:
         names = [name for name in dict.fromkeys(files) if name not in self._warm]
         change = disk.drop if cold else disk.warm
         began = self._clock()
-        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-            for part in (names[begin : begin + _PART] for begin in range(0, len(names), _PART)):
+        with ThreadPoolExecutor(8) as pool:  # a network, or an SSD, gives one reader a part of what it can give
+            for part in (names[begin : begin + 64] for begin in range(0, len(names), 64)):
                 if self._clock() - began > self._left:
                     ready = False
                     break
@@ -258,8 +254,7 @@ def existing(names: Iterable[str]) -> list[Path]:
 
 # -------------------- foreign code
 
-_FILL_SECONDS: Final = 2.0  # about
-_FEWEST_BATCHES: Final = 8  # that a cache holds
+_FILL_SECONDS: Final = 2.0  # about, of a cache of tf.data
 _RETURNS: Final = (
     "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
 )
@@ -425,9 +420,8 @@ def _kept_of(workload: Workload, plan: Plan) -> int:
     numbers, began = looked_at(len(workload.data)), time.perf_counter()
     forms.cached_bytes(workload, plan)  # decodes them
     seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
-    return max(
-        1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // (_FEWEST_BATCHES * workload.batch_size))
-    )
+    fewest = 8 * workload.batch_size  # samples that a cache holds
+    return max(1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // fewest))
 
 
 def _shown(wanted: tuple[int, ...] | None, field: Field | None) -> str:

@@ -90,21 +90,11 @@ def _setting(name: str, before: str, now: str) -> str:
 
 # -------------------- fingerprint
 
-MEMORY_TOLERANCE: Final = 0.05
-"""A kernel's own memory varies a little from one start to the next."""
-COUNT_TOLERANCE: Final = 0.25
-"""The number of samples does not change the speed until they no longer fit a cache."""
-BYTES_TOLERANCE: Final = 0.10
-"""Reading and decoding cost in proportion to it."""
-
 BACKEND: Final = "Keras backend"
 """The `field` of that difference."""
 
-_PROBES = 16
 _UNKNOWN = "unknown"  # before the workload is imported, the place of its data is not known
 _NO_MATTER = frozenset({"optuna"})  # it searches, and has no part in a training
-_LONGEST_LIST = 1024  # of cards: sixteen with their UUIDs take 640 characters
-
 
 _Count = Annotated[int, pydantic.Field(ge=0, le=2**62)]
 
@@ -180,7 +170,8 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
         _difference("GPUs", len(known.gpus), len(here.gpus)),
         _difference("virtual devices", known.virtual_devices, here.virtual_devices),
         _difference("GPU memory", _gpu_memory(known), _gpu_memory(here)) if known.gpus and here.gpus else None,
-        _apart("memory", known.memory_bytes, here.memory_bytes, MEMORY_TOLERANCE, machine.size_text),
+        # A kernel's own memory varies a little from one start to the next.
+        _apart("memory", known.memory_bytes, here.memory_bytes, 0.05, machine.size_text),
         None if _UNKNOWN in (known.storage, here.storage) else _difference("storage", known.storage, here.storage),
         None
         if None in (known.keras_backend, here.keras_backend)
@@ -198,8 +189,9 @@ def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Diffe
     only if both sides have built it.
     """
     found = [
-        _apart("number of samples", known.samples, here.samples, COUNT_TOLERANCE),
-        _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, BYTES_TOLERANCE, machine.size_text),
+        # The number does not change the speed until samples no longer fit a cache; reading them costs by their size.
+        _apart("number of samples", known.samples, here.samples, 0.25),
+        _apart("mean size of a sample", known.mean_bytes, here.mean_bytes, 0.10, machine.size_text),
         _difference("ops", known.ops, here.ops, words) if (words := of_ops(known.op_list, here.op_list)) else None,
         _difference("batch size", known.batch_size, here.batch_size),
         _difference("model", known.model, here.model, "the model's structure is another than it was")
@@ -236,7 +228,7 @@ def of_machine(
         python=found.python,
         packages={name: version for name, version in found.versions.items() if version and name not in _NO_MATTER},
         keras_backend=keras_backend,
-        visible_gpus=None if visible is None else visible[:_LONGEST_LIST],
+        visible_gpus=None if visible is None else visible[:1024],  # sixteen UUIDs take 640
         virtual_devices=asked() if virtual_devices is None else virtual_devices,
     )
 
@@ -286,8 +278,8 @@ def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
 
 
 def _sizes(workload: Workload) -> Iterator[int]:
-    """Yield the bytes of some samples, spread over the data, without bad ones that a training skips."""
-    for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, _PROBES)}):
+    """Yield the bytes of 16 samples, spread over the data, without bad ones that a training skips."""
+    for index in sorted({int(index) for index in np.linspace(0, len(workload.data) - 1, 16)}):
         try:
             yield data_source.sample_bytes(planner.read(workload.data, index))
         except BadSampleError:

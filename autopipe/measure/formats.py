@@ -37,11 +37,6 @@ from autopipe.workload.workload import Workload
 
 AS_THEY_ARE: Final = "as they are"
 
-
-_SAMPLES = 48
-_FEWEST = 4  # samples to look at, however long they take
-_SECONDS = 20.0
-
 Pixels: TypeAlias = NDArray[Any]
 
 
@@ -63,14 +58,11 @@ def formats(workload: Workload) -> Formats:
     processes.keep_freed_memory()
     if data_source.pieces(workload.data) is not None:
         return _of_cuts(workload, plan)
-    parts = _parts(plan)
-    began, found = time.monotonic(), list[list[Form]]()
-    for index in spread(len(workload.data), _SAMPLES):
+    parts, found = _parts(plan), list[list[Form]]()
+    for index in _looked_at(workload):
         with contextlib.suppress(BadSampleError, cv2.error):
             sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
             found.append([form for part in parts for form in part.forms(sample[part.place])])
-        if len(found) >= _FEWEST and time.monotonic() - began > _SECONDS:
-            break
     if not found:
         raise BadSampleError("none of the samples could be decoded to encode them anew.")
     means = (
@@ -80,6 +72,15 @@ def formats(workload: Workload) -> Formats:
     return Formats(samples=len(found), forms=tuple(means))
 
 
+def _looked_at(workload: Workload) -> Iterator[int]:
+    """Yield the indices of 48 samples, spread over the data, for 20 s; of four, however long they take."""
+    began = time.monotonic()
+    for count, index in enumerate(spread(len(workload.data), 48)):
+        if count >= 4 and time.monotonic() - began > 20.0:
+            return
+        yield index
+
+
 def _of_cuts(workload: Workload, plan: Plan) -> Formats:
     """Compare samples that are cut out of packed files with those that are cut out of unpacked pieces in memory."""
     whole, of_pieces = assembly.in_pieces(workload, plan)
@@ -87,8 +88,8 @@ def _of_cuts(workload: Workload, plan: Plan) -> Formats:
     held.cache = MemoryCache(of_pieces.source, len(whole.data))
     over = dataclasses.replace(workload, data=data_source.over(workload.data, held))
     cuts = {AS_THEY_ARE: plan.steps[0], _RAW: planner.make_plan(over).steps[0]}
-    generator, seconds, began = np.random.default_rng(0), dict[str, list[float]](), time.monotonic()
-    for count, index in enumerate(spread(len(workload.data), _SAMPLES)):
+    generator, seconds = np.random.default_rng(0), dict[str, list[float]]()
+    for index in _looked_at(workload):
         random = generator.random(plan.steps[0].op.draws)
         with contextlib.suppress(BadSampleError):
             sample = planner.read_sample(workload.data, index, plan.source.structure)
@@ -96,8 +97,6 @@ def _of_cuts(workload: Workload, plan: Plan) -> Formats:
             for name, step in cuts.items():
                 call = functools.partial(planner.run, step, sample, random, workload.data, index)
                 seconds.setdefault(name, []).append(timeit.timeit(call, timer=time.thread_time, number=1))
-        if count >= _FEWEST and time.monotonic() - began > _SECONDS:
-            break
     if not seconds:
         raise BadSampleError("none of the samples could be read.")
     each = plan.steps[0].after.bytes

@@ -68,17 +68,7 @@ class Lines(Value):
         )
 
 
-_SHOWN = 8
-_LEAST_SHARE = 0.03
-_LEAST_SECONDS = 0.1  # seen in all: less tells nothing
-
 # -------------------- the looks
-
-_PERIOD_SECONDS = 0.005
-_TELL_SECONDS = 0.25  # from one report of a forked process to the next, of which the last one is lost
-# How long a look waits for Python's lock before another thread must give it up. By Python's own 5 ms a look would come
-# when a thread gives it up by itself, in `cv2.imread` say, and never see the 4 ms of Python before that.
-_SWITCH_SECONDS = 0.0002
 
 
 class LineWatch:
@@ -111,7 +101,7 @@ class LineWatch:
         self.stop()
 
     def stop(self) -> Lines | None:
-        """Stop looking, and return the lines; None if too little time was seen. A second call returns the same."""
+        """Stop looking, and return the slowest eight lines; None if too little was seen. Once more, it is the same."""
         if self._found is None:
             self._stopping.set()
             if self._thread.ident not in (None, threading.get_ident()):  # there, garbage is collected that stops this
@@ -120,10 +110,10 @@ class LineWatch:
             told = os.pread(self._told, os.fstat(self._told).st_size, 0).splitlines()
             os.close(self._told)
             every = Lines.together([self._tally.lines(), *map(Lines.model_validate_json, told)])
-            kept = [line for line in every.lines[1:_SHOWN] if line.seconds >= _LEAST_SHARE * every.seconds]
+            kept = [line for line in every.lines[1:8] if line.seconds >= 0.03 * every.seconds]
             self._found = every.model_copy(update={"lines": (*every.lines[:1], *kept)})
             self._tally = _Tally()
-        return self._found if self._found.seconds >= _LEAST_SECONDS else None
+        return self._found if self._found.seconds >= 0.1 else None
 
     def _begin_in_child(self) -> None:
         if self._found is None and not self.paused:  # it is the parent's to stop
@@ -133,17 +123,20 @@ class LineWatch:
     def _run(self, *, forked: bool = False) -> None:
         told = time.monotonic()
         with contextlib.suppress(OSError), _switching():  # a forked process tells until it is sealed
-            while not self._stopping.wait(_PERIOD_SECONDS):
+            while not self._stopping.wait(0.005):
                 self._tally.look(counted=not self.paused)
-                if forked and time.monotonic() - told >= _TELL_SECONDS:
+                if forked and time.monotonic() - told >= 0.25:  # what is not told by its end is lost
                     found, told = self._tally.lines().model_copy(update={"forked": True}), time.monotonic()
                     os.write(self._told, found.model_dump_json().encode() + b"\n")
 
 
 @contextlib.contextmanager
 def _switching() -> Iterator[None]:
+    """Let a look wait for Python's lock for 0.2 ms, before another thread must give it up. By Python's own 5 ms it
+    would come when a thread gives it up by itself, in `cv2.imread` say, and never see the 4 ms of Python before that.
+    """
     before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, _SWITCH_SECONDS))
+    sys.setswitchinterval(min(before, 0.0002))
     try:
         yield
     finally:

@@ -25,16 +25,9 @@ from autopipe.values import Estimate
 
 AUTOTUNE_SECONDS = 1.0
 """Time for tf.data's own tuning: it looks after 10, 20, 40, ... ms, so most has happened by then."""
-UNSEEN_SECONDS = 20.0
-"""The most for a burst of a loader whose queue is not seen: people have epochs of one burst."""
 MOST_BEFORE_SECONDS = 2.0
 """The most seconds of reading files outside of windows in a trial."""
-_SLOW_STEP_SECONDS = 0.25  # slow steps are not spent on waiting for workers to spread out
-_SHORT_EPOCH_SECONDS = 1.0  # a first epoch this short is left out, with its one-time work
 _FEWEST = 6  # windows before an interval means anything
-_DRIFT = 0.05  # relative change from the first to the second half that is called drift
-_TREND = 0.01  # negligible growth of a queue, as a share of the images trained on
-_WINDOW_SECONDS = 0.1  # long against the clock and against waiting for the device
 _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
 
@@ -73,7 +66,7 @@ def read(
         rule: when to stop.
         burst: images that may arrive together, by which a queue's level varies without meaning. A trial goes on until
             it holds as many, unless as many wait in the queue: in twice the most time at most, or in 20 s if the queue
-            is not seen.
+            is not seen, as people have epochs of one burst.
         epoch_images: images of an epoch, if known: a trial that can hold one goes on until it does.
         final: True if no more windows follow, for another reason than the rule.
     """
@@ -84,8 +77,7 @@ def read(
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
     partial = _holds_part_of_a_burst(kept, burst)
     over = final or (rule.ends_at is not None and edges[-1].seconds >= rule.ends_at)
-    most = 2 * rule.most_seconds
-    most = most if edges[-1].queued is not None else max(most, UNSEEN_SECONDS)
+    most = 2 * rule.most_seconds if edges[-1].queued is not None else max(2 * rule.most_seconds, 20.0)
     exhausted = over or (seconds >= rule.most_seconds and not partial) or whole >= most
     if len(kept) <= _FEWEST and not exhausted:
         return None
@@ -122,13 +114,13 @@ def read(
 
 
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
-    """Compute the steps of a window: long against the clock, and whole bursts, in which workers deliver.
+    """Compute the steps of a window: 0.1 s, which is long against the clock, in whole bursts of the workers.
 
     It is half of a trial at most. If not even a burst fits in that, it is an equal part of one, with as few parts as
     possible, but at least a step.
     """
     step_seconds = max(step_seconds, 1e-6)
-    bursts = max(1, math.ceil(_WINDOW_SECONDS / step_seconds / workers))
+    bursts = max(1, math.ceil(0.1 / step_seconds / workers))
     half = max(1, math.floor(rule.most_seconds / 2 / step_seconds))
     part = math.ceil(workers / math.ceil(workers / half))
     return min(workers * bursts, half // workers * workers or part)
@@ -169,7 +161,7 @@ def _settled(edges: Sequence[Edge], burst: int) -> int:
 
 
 def _trend(edges: Sequence[Edge]) -> float:
-    """Return the growth of the queue, as a share of the images trained on; 0 if it may be chance.
+    """Return the growth of the queue, as a share of the images trained on; 0 if it may be chance, or is below 1 %.
 
     The slope of a straight line through all levels has to be 2.5 times its standard error.
     """
@@ -183,7 +175,7 @@ def _trend(edges: Sequence[Edge]) -> float:
     rest = levels - levels.mean() - slope * times
     error = math.sqrt(float((rest**2).sum()) / (len(edges) - 2) / spread)
     share = slope * (edges[-1].seconds - edges[0].seconds) / _images(edges)
-    return share if abs(slope) > 2.5 * error and abs(share) > _TREND else 0.0
+    return share if abs(slope) > 2.5 * error and abs(share) > 0.01 else 0.0
 
 
 def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
@@ -216,12 +208,13 @@ def _window(begin: Edge, end: Edge, images: int) -> Window:
 
 
 def _drift(rates: Sequence[float]) -> float | None:
+    """Return the change of rate from the first half to the second, if it is above 5 % and beyond both intervals."""
     half = len(rates) // 2
     if half < _FEWEST // 2:
         return None
     before, after = rates[:half], rates[-half:]
     change = stats.median(after) / stats.median(before) - 1
-    if abs(change) <= _DRIFT:
+    if abs(change) <= 0.05:
         return None
     (low, high), (then_low, then_high) = (
         stats.bootstrap_interval(part, resamples=_PEEK_RESAMPLES) for part in (before, after)
@@ -247,9 +240,6 @@ def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: boo
     if in_a_burst:
         said.append("unstable: it may all have come in one burst of the workers, and then too high. Allow more time.")
     return tuple(said)
-
-
-_RESAMPLES = 1000
 
 
 def overall(windows: Sequence[Window], epoch_images: int | None = None, images_before: int | None = None) -> Estimate:
@@ -291,7 +281,7 @@ def _together(windows: Sequence[Window]) -> Estimate:
     value = float(images.sum() / seconds.sum())
     if len(windows) < 2:
         return Estimate.of_one(value)
-    picks = np.random.default_rng(0).integers(len(windows), size=(_RESAMPLES, len(windows)))
+    picks = np.random.default_rng(0).integers(len(windows), size=(1000, len(windows)))
     low, high = np.quantile(images[picks].sum(axis=1) / seconds[picks].sum(axis=1), [0.025, 0.975])
     return Estimate(value=value, low=min(float(low), value), high=max(float(high), value))
 
@@ -403,12 +393,12 @@ class Meter:
         assert self.filled_at is not None
         spent, done = seconds - self.filled_at, self._steps - self._filled_steps
         step_seconds = max(spent / done, 1e-6)
-        wanted = 1 if step_seconds > _SLOW_STEP_SECONDS else self._workers + 2
+        wanted = 1 if step_seconds > 0.25 else self._workers + 2  # slow steps are not spent on that
         missing = math.ceil((self._settle_seconds - spent) / step_seconds)
         # The first steps come in a burst and say little of the later ones, so no more are waited for than there were.
         self._next_look = max(self._filled_steps + wanted, self._steps + min(missing, done))
-        left = (self.epoch_steps or 0) - self._steps  # of the first epoch
-        if self._next_look <= self._steps and 0 < left * step_seconds <= _SHORT_EPOCH_SECONDS:
+        left = (self.epoch_steps or 0) - self._steps  # of the first epoch, with its one-time work
+        if self._next_look <= self._steps and 0 < left * step_seconds <= 1.0:
             self._next_look = self._steps + min(left, done)
         return self._next_look <= self._steps
 

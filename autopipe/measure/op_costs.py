@@ -40,9 +40,6 @@ from autopipe.workload.workload import Workload
 
 _TURN_SECONDS = 0.06  # of one thread, and of several
 _FEW_THREADS, _MANY_THREADS = 4, 16
-_LONG_SECONDS = 0.01  # of a call, for which many threads would queue up too long
-_CHEAP_SECONDS = 0.00002  # a shorter op holds it no longer than taking turns costs (`costs.TURN_SECONDS`)
-_SEEN = 0.25  # of the processor time: less waiting is noise
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MANY_THREADS * _FREE_BYTES))
 
@@ -61,16 +58,16 @@ class Turn(NamedTuple):
 def held_share(call: Callable[[], object], seconds: float) -> float:
     """Return the share of a function's processor time for which it holds Python's lock, 0 to 1.
 
-    On one core it is 0: it cannot be measured there, and does not matter; so it is for a call too short to be measured.
-    A call takes `seconds`. If it takes long, or waits by itself, a few threads run: many would queue up for long, or
-    contend for a storage or a server.
+    On one core it is 0: it cannot be measured there, and does not matter; so it is for a call of less than 20 us, which
+    holds it no longer than taking turns costs (`costs.TURN_SECONDS`). A call takes `seconds`. If these are more than
+    10 ms, or it waits by itself, a few threads run: many would queue up for long, or contend for a storage or a server.
     """
     cores = machine.usable_cores()
-    if cores < 2 or seconds < _CHEAP_SECONDS:
+    if cores < 2 or seconds < 20e-6:
         return 0.0
     length = max(_TURN_SECONDS, 3 * seconds)
     alone = _turn(call, 1, length)
-    few = seconds > _LONG_SECONDS or alone.wait > alone.cpu
+    few = seconds > 0.01 or alone.wait > alone.cpu
     threads = min(cores, _FEW_THREADS if few else _MANY_THREADS)
     return share(alone, _turn(call, threads, length), _free(threads), threads)
 
@@ -90,7 +87,7 @@ def share(alone: Turn, together: Turn, free: Turn, threads: int) -> float:
         return 0.0
     taken = free.wait / free.wall * together.wall if free.wall > 0 else 0.0
     waits = together.wait - alone.wait - taken
-    if waits < _SEEN * together.cpu:
+    if waits < together.cpu / 4:  # is noise
         return 0.0
     return min(1.0, (together.cpu + waits) / (threads * together.cpu))
 
@@ -128,15 +125,7 @@ def side_by_side(
 Clock: TypeAlias = Callable[[], tuple[float, float]]
 """Returns wall and processor seconds of this thread."""
 
-_BLOCKS = 5
-_FEWEST = 8  # samples to look at, however long they take
-_PUT_ASIDE_SECONDS = 0.02  # a thread is seldom kept from its core for longer, on a machine that is not busy
-CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
-_QUIET = 0.1  # seconds that a thread waits for its core for each that it has it
-_AT_A_TIME = 32  # samples that the native library makes by one call
-_LEAST_PART = 0.01  # of the reference's time: the native library takes more, whatever the clock says
-_KEPT_BYTES = 2**28  # of samples that are kept between two ops
-_MOST_KEPT = 4
+_CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
 
 
 def thread_clock() -> tuple[float, float]:
@@ -154,8 +143,8 @@ def op_costs(
     clock: Clock = thread_clock,
     taken: Callable[[], float] = taken,
 ) -> tuple[tuple[OpCost, ...], SampleTail]:
-    """Time reading and every op on some samples, one after the other, in this thread, for about `seconds`; return their
-    costs, and the spread of the samples.
+    """Time reading and every op on some samples, one after the other, in this thread, for about `seconds`, eight at
+    least; return their costs, and the spread of the samples.
 
     Processor costs are the median over five blocks of samples of the block's mean, and waits the mean over all samples.
     A wait in less than half of the samples, or hardly longer than that of any thread meanwhile (`taken`), counts as the
@@ -171,7 +160,7 @@ def op_costs(
             continue
         rows.append(row)
         names.append(index)
-        if len(rows) >= _FEWEST and clock()[0] - began > seconds:
+        if len(rows) >= 8 and clock()[0] - began > seconds:
             break
     if not rows:
         raise BadSampleError(f"none of {len(indices)} samples could be used to measure what ops cost.")
@@ -186,13 +175,14 @@ def op_costs(
 def _waits(times: NDArray[np.float64], taken: float) -> NDArray[np.float64]:
     busy = times[:, :, 1]
     waits = np.maximum(0.0, times[:, :, 0] - busy)
-    most = np.median(waits, axis=0) > WAITS_SECONDS + CERTAIN * taken * np.median(busy, axis=0)
-    seldom = (waits > _PUT_ASIDE_SECONDS) & (taken < _QUIET)
+    most = np.median(waits, axis=0) > WAITS_SECONDS + _CERTAIN * taken * np.median(busy, axis=0)
+    # On a machine that is not busy, a thread is seldom kept from its core for longer than 20 ms.
+    seldom = (waits > 0.02) & (taken < 0.1)
     return np.where(most | seldom, waits, 0.0)
 
 
 def _costs(workload: Workload, plan: Plan, cpu: NDArray[np.float64], waits: NDArray[np.float64]) -> tuple[OpCost, ...]:
-    blocks = np.array_split(cpu, min(_BLOCKS, len(cpu)))
+    blocks = np.array_split(cpu, min(5, len(cpu)))
     busy = np.median([block.mean(axis=0) for block in blocks], axis=0)
     names = [(READ, "fixed")]
     spared = 0 if data_source.pieces(workload.data) is None else 1  # by what is kept: the first op cuts samples
@@ -245,7 +235,7 @@ def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Se
         Recipe.of(workload, plan), steps=steps, fixed_steps=0, fixed_spec=plan.source, spec=steps[-1].after
     )
     kernel, took = Kernel(recipe), list[float]()
-    for part in np.array_split(np.array(indices), max(1, len(indices) // _AT_A_TIME)):
+    for part in np.array_split(np.array(indices), max(1, len(indices) // 32)):
         batch = recipe.spec.empty(len(part))
         began = time.thread_time()
         try:
@@ -255,7 +245,7 @@ def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Se
         took.append((time.thread_time() - began) / len(part))
     if not took:
         return tuple(found)
-    factor = max(_LEAST_PART, (float(np.median(took)) - python) / reference)
+    factor = max(0.01, (float(np.median(took)) - python) / reference)  # whatever the clock says
     return tuple(
         cost.model_copy(update={"seconds_per_image": factor * cost.seconds_per_image})
         if cost.native and number <= sum(len(link.alone) + link.programs.count for link in chain)
@@ -293,7 +283,7 @@ def with_lock(
     steps = plan.steps
     if all(cost.native for cost in found):
         return tuple(found)
-    read = [(index, sample) for index in indices[:_MOST_KEPT] if (sample := _read(workload, plan, index)) is not None]
+    read = [(index, sample) for index in indices[:4] if (sample := _read(workload, plan, index)) is not None]
     if not read:
         return tuple(found)
 
@@ -302,7 +292,7 @@ def with_lock(
 
     held = [share_of(found[0], lambda: workload.data.read(read[0][0]))]
     largest = max([1, *(step.after.bytes for step in steps)])
-    kept = [sample for _, sample in read[: max(1, int(_KEPT_BYTES // largest))]]
+    kept = [sample for _, sample in read[: max(1, int(2**28 // largest))]]  # 256 MiB between two ops
     for step, cost in zip(steps, found[1:], strict=True):
         alive()
         numbers = [np.full(step.op.draws, 0.5) for _ in kept]
@@ -384,10 +374,8 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
 
 _LADDER = (4, 16, 64, 256)
 _LADDER_SECONDS = 2.0  # after which no other rung begins
-_RUNG_SECONDS = 0.25
-_ALONE_SECONDS = 0.4
-_FEWEST_READS = 3  # reads one after the other
-_MOST_READS = 400  # reads one after the other
+_RUNG_SECONDS = 0.25  # of a rung at least
+_ALONE_SECONDS = 0.4  # of reads one after the other
 _OF_THE_TAIL = 2 * FEWEST_OF_A_TAIL  # reads: of 200, hardly ever none is one of those that are slow once in fifty
 MOST_READERS = 64
 """Reads at a time, where their number is not looked for."""
@@ -414,7 +402,7 @@ def read_costs(
     if not busy:
         return None
     cpu = float(np.mean(busy))
-    certain = WAITS_SECONDS + CERTAIN * taken() * float(np.median(busy))
+    certain = WAITS_SECONDS + _CERTAIN * taken() * float(np.median(busy))
     wait = float(np.mean(waits)) if np.median(waits) > certain else 0.0
     latency = max(cpu + wait, 1e-7)
     rungs = [ReadRung(at_once=1, images_per_second=1 / latency)]
@@ -452,15 +440,15 @@ class _Reads:
 
 
 def _alone(reads: _Reads, clock: Clock) -> tuple[list[float], list[float]]:
-    """Return the waiting and processor seconds of reads in sequence."""
+    """Return the waiting and processor seconds of 3 to 400 reads in sequence."""
     waits, busy = list[float](), list[float]()
     began = clock()[0]
-    for _ in range(_MOST_READS):
+    for _ in range(400):
         if (read := reads.one(clock)) is None:
             continue
         waits.append(read[1])
         busy.append(read[2])
-        if len(busy) >= _FEWEST_READS and read[0] - began > _ALONE_SECONDS:
+        if len(busy) >= 3 and read[0] - began > _ALONE_SECONDS:
             break
     return waits, busy
 

@@ -105,12 +105,9 @@ class Resources(Value):
     @property
     def warnings(self) -> tuple[str, ...]:
         others = self.others_cpu_percent
-        if others is None or others <= _BUSY_NEIGHBOUR_PERCENT:
+        if others is None or others <= 20.0:  # of one core
             return ()
         return (f"Meanwhile other processes used {others / 100:.1f} of the cores that this one may use.",)
-
-
-_BUSY_NEIGHBOUR_PERCENT = 20.0  # of one core
 
 
 def _known(values: Iterable[float | None]) -> list[float]:
@@ -276,6 +273,10 @@ Options: TypeAlias = Mapping[str, pydantic.JsonValue]
 
 class _Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+
+FEWEST_STEPS = 4
+"""Steps of the shortest trial, its warm-up included."""
 
 
 class StopRule(_Options):

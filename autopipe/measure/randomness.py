@@ -42,11 +42,7 @@ Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 
 SHAPE_BYTES: Final = 4
 _ENOUGH: Final = 24  # batches to compare, at least
-_ROWS: Final = 8  # samples in a batch that a loader is asked for
 _UNLIKELY: Final = 1e-4  # probability of a false alarm
-_OTHER: Final = 0x5EED  # what seeds are changed by
-_ROOM: Final = 0.2  # seconds that a worker leaves others for their first batch; one alone may make all quick ones
-_SKIPPED: Final = 4000  # random bytes that a generator leaves out to continue elsewhere
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
 OF_GRAIN: Final = (
     "orders and draws anew only in data that go on: `.repeat()`, or num_epochs= of an IndexSampler, and steps= for the "
@@ -284,7 +280,7 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
     if is_indexed(dataset):
         indices = itertools.cycle([0] if same else range(len(dataset.dataset)))
         asked = copy.copy(dataset)
-        changed = {"batch_sampler": [list(itertools.islice(indices, _ROWS)) for _ in range(batches)]}
+        changed = {"batch_sampler": [list(itertools.islice(indices, 8)) for _ in range(batches)]}
         # Not by `setattr`, which torch refuses. `_iterator` holds workers that persist.
         vars(asked).update(changed, _iterator=None, **({"num_workers": 0, "timeout": 0} if here else {}))
     else:
@@ -301,7 +297,7 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
             def __getitem__(self, index: int) -> Any:
                 if self.asked_in != os.getpid():
                     self.asked_in = os.getpid()
-                    time.sleep(_ROOM)
+                    time.sleep(0.2)  # room for the others' first batch: one alone may make all quick ones
                 return self.dataset[0 if same else index % count]
 
         asked = Asked(0 if here else dataset.workers, not here, dataset.max_queue_size)
@@ -382,7 +378,7 @@ class OtherSeeds:
         """Give other seeds from now on, and let generators continue elsewhere; or give those that are asked for."""
         if is_other and not self._is_other:
             for generator in self._made:
-                (generator.randbytes if hasattr(generator, "randbytes") else generator.bytes)(_SKIPPED)
+                (generator.randbytes if hasattr(generator, "randbytes") else generator.bytes)(4000)
             del self._made[2:]
         self._is_other = is_other
 
@@ -435,7 +431,7 @@ class OtherSeeds:
             return seed
         entropy, key = (seed.entropy, seed.spawn_key) if isinstance(seed, np.random.SeedSequence) else (seed, ())
         try:
-            return np.random.SeedSequence(entropy, spawn_key=(*key, _OTHER)).generate_state(4)
+            return np.random.SeedSequence(entropy, spawn_key=(*key, 0x5EED)).generate_state(4)
         except (TypeError, ValueError):
             return seed  # which NumPy refuses itself
 

@@ -67,7 +67,6 @@ from autopipe.workload.sample import FieldKind
 from autopipe.workload.workload import Workload
 
 _NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
-_FEWEST_STEPS = 16  # of a part of an epoch
 
 
 class Session:
@@ -165,7 +164,7 @@ class Session:
         bench, size = self._bench(config.devices, config.channels), self._workload.batch_size
         whole = [len(self._workload.data) // size, math.ceil(len(validation) / size)]
         share = wanted.seconds / (1 + FEWEST_EPOCHS) * wanted.images_per_second / (sum(whole) * size)
-        steps = [min(count, max(_FEWEST_STEPS, round(share * count))) for count in whole]
+        steps = [min(count, max(16, round(share * count))) for count in whole]
         report.phase(Phase.MEASURE)
         watch = EpochWatch(wanted.seconds, report)
         if self._foreign is not None:
@@ -389,13 +388,11 @@ def _ran(config: PipelineConfig, processes: int) -> Ran:
 
 # -------------------- the description of a workload
 
-_LOOKED_AT = 64  # samples whose files may be in memory
-
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Describe a workload with its plan and its built model."""
-    looked_at = existing(dict.fromkeys(data_source.files(Subset(workload.data, _LOOKED_AT))))
-    resident = disk.share_in_memory(looked_at)  # before other steps read samples
+    some = existing(dict.fromkeys(data_source.files(Subset(workload.data, 64))))
+    resident = disk.share_in_memory(some)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
     whole = data_source.pieces(workload.data)
     wrapped, against = None, list[tuple[str, str | int, str | None]]()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from autopipe.measure.bottleneck import MODEL_SHARE
 from autopipe.measure.facts import Ceiling
+from autopipe.measure.outcome import FEWEST_STEPS, StopRule
 from autopipe.measure.stats import EQUAL, REPEATABILITY, log_variance
 from autopipe.search import confirmation
 from autopipe.search.measurer import MOST_OF_OTHERS
@@ -14,11 +16,6 @@ from autopipe.search.trials import BudgetPlanned, Point
 from autopipe.values import Estimate
 
 _RACE_SHARE = {True: 0.3, False: 0.5}  # of the time that is left, for a race of loaders alone, and for one by trials
-_CONFIRMATION_SHARE = 1 / 2  # of the time for trials, for the confirmation run
-_FEWEST_PROVED = 3  # configurations: ours, a rival, and one to be on the safe side
-_TRIAL_SECONDS = 3.0  # of an ordinary trial, before the first has run
-_TRIAL_STEPS = 4  # the fewest steps of a trial, and its start
-_READINGS = 3  # of the model alone at most, because a training was faster
 
 
 def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
@@ -58,9 +55,6 @@ def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | No
     return Stop(reason=Reason.CEILING, message=message)
 
 
-_NO_LIMIT = 0.9  # of the model alone: a winner that makes less is not at that limit
-
-
 class Budget:
     """The budget of one search, and the rules that end it."""
 
@@ -72,13 +66,13 @@ class Budget:
     def plan(self) -> BudgetPlanned | None:
         """Divide the remaining time, and return the plan; None without a budget, or if it is used up already."""
         session, budget = self._session, self._settings.budget_seconds
-        self._most_for_confirmation = _CONFIRMATION_SHARE * session.seconds_left()
+        self._most_for_confirmation = session.seconds_left() / 2
         if budget is None or (session.record.rows() and session.is_short()):
             return None
         usual = session.ceilings[0] if session.ceilings else None
         rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
         step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
-        trial = session.trial_seconds() or max(_TRIAL_SECONDS, _TRIAL_STEPS * step)
+        trial = session.trial_seconds() or max(StopRule().most_seconds, FEWEST_STEPS * step)
         # The first baseline has a process of its own, which takes no longer to start.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
@@ -149,7 +143,7 @@ class Budget:
         session, best = self._session, self._session.best()
         if stop.reason is not Reason.CEILING or best is None:
             return stop
-        if best.estimate.value >= _NO_LIMIT * session.highest_ceiling().model_images_per_second.value:
+        if best.estimate.value >= MODEL_SHARE * session.highest_ceiling().model_images_per_second.value:
             return stop
         message = (
             "The best reached the rate of the model alone, which has made more since: something slowed it down then."
@@ -165,7 +159,7 @@ class Budget:
             best is not None
             and session.ceilings
             and session.highest_ceiling().is_overtaken_by(best.estimate)
-            and self._read_again < _READINGS
+            and self._read_again < 3
         ):
             self._read_again += 1
             session.look_again(best.config.model_setup)
@@ -202,8 +196,8 @@ class Budget:
         )
 
     def proof_seconds(self) -> float:
-        """Return the least time of a proof, by the trials so far."""
-        return _FEWEST_PROVED * self._session.trial_seconds() * self._settings.blocks[0]
+        """Return the least time of a proof, by the trials so far: of ours, a rival, and one to be on the safe side."""
+        return 3 * self._session.trial_seconds() * self._settings.blocks[0]
 
     def confirmation_seconds(self) -> float:
         if self._settings.blocks[1] == 0:

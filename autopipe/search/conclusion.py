@@ -533,9 +533,6 @@ def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]
 
 # -------------------- the error of a search without a result
 
-_REASONS_SHOWN = 3
-_FAR_MORE = 5.0  # times what the model takes: a loader that shares its cores takes less than a fifth of them
-
 
 def nothing_measured(result: Result) -> NothingMeasuredError:
     """Return the error of a search without a winner: why its trials failed, or why none was run."""
@@ -571,7 +568,7 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
             hint="Give the search more time with --budget, or end what else runs on this machine.",
         )
     reasons = [reason for reason, configs in result.left_out.items() if configs]
-    said = f": {'; '.join(reasons[:_REASONS_SHOWN])}." if reasons else f". {result.stop.message}"
+    said = f": {'; '.join(reasons[:3])}." if reasons else f". {result.stop.message}"
     return NothingMeasuredError(
         f"No configuration could be measured, because none could be tried{said}",
         hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
@@ -579,9 +576,11 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
 
 
 def _feeds(ceiling: Ceiling | None) -> str:
-    """Say that a loader makes far more than the model takes, if both were measured alone."""
+    """Say that a loader makes five times what the model takes, if both were measured alone: then it takes less than a
+    fifth of the cores that they share.
+    """
     made = None if ceiling is None else ceiling.loader_images_per_second
-    if ceiling is None or made is None or made.value < _FAR_MORE * ceiling.model_images_per_second.value:
+    if ceiling is None or made is None or made.value < 5.0 * ceiling.model_images_per_second.value:
         return ""
     taken = f" The model alone takes {ceiling.model_images_per_second.value:,.3g} images/s"
     return f"{taken}, and a loader alone makes {made.value:,.3g}: the model is the limit."

@@ -23,6 +23,7 @@ from autopipe.measure.stats import (
     EQUAL,
     FEWEST_PAIRS,
     REPEATABILITY,
+    USUAL_NOISE,
     Comparison,
     compare_pairs,
     median,
@@ -41,11 +42,9 @@ from autopipe.values import Estimate
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
 """The rate of each configuration in each block in which it ran, by key."""
 
-_LEAST = 0.01  # in log units: a difference that counts on no machine
 _LEVELS = {1: 0.05, 2: 0.0294, 3: 0.0221, 4: 0.0182, 5: 0.0158, 10: 0.0106, 15: 0.0086, 20: 0.0075}
 """The level of each of so many tests of data that grow, at which one is wrong in 5 % of cases (Pocock, Biometrika 64,
 1977, table 1; he advises the same for Student's t). More of them share 5 % out evenly."""
-_SURE = 0.9  # probability that a configuration taken for as good is no farther behind than it may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +121,10 @@ def leader(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | 
 
 
 def repeatability(pooled: Pooled) -> float:
-    """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units.
-
-    It is at least 1 %.
+    """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units; at least
+    1 %, which counts on no machine.
     """
-    return max(REPEATABILITY * pooled.noise, _LEAST)
+    return max(REPEATABILITY * pooled.noise, 0.01)
 
 
 def worth_having(pooled: Pooled) -> float:
@@ -140,7 +138,7 @@ def as_good(pooled: Pooled, best: str, key: str) -> bool:
     It may if there is no significant difference and, with a probability of 90 %, it is at most `worth_having` behind.
     """
     behind, spread = pooled.ahead(best, key)
-    surely = behind + normal_point(2.0 * (1.0 - _SURE)) * spread
+    surely = behind + normal_point(0.2) * spread  # 10 % on one side
     return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
 
 
@@ -244,7 +242,6 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 
 ENOUGH_BLOCKS = 2
 """Blocks with fewer than which nothing can be compared."""
-_MAYBE = 0.03  # in log units: a configuration farther behind the best is not tried for being cheap
 
 
 def _finalists(session: Session) -> list[Point]:
@@ -258,7 +255,7 @@ def _finalists(session: Session) -> list[Point]:
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        enough = ranked[0].value * math.exp(-min(_MAYBE, repeatability(session.pooled())))
+        enough = ranked[0].value * math.exp(-min(USUAL_NOISE, repeatability(session.pooled())))
         maybe = [finalist(session, each) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)

@@ -28,10 +28,6 @@ from autopipe.pipeline.config import (
 )
 from autopipe.pipeline.space import Parameter, Space
 
-_MOST_LOOKED_AT = 20_000  # combinations, until one can run
-_LESS = 0.95  # a cut must take less than this share of a deeper one's room to be worth a trial
-
-
 Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
 
 
@@ -92,7 +88,7 @@ def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
 def _of_cut(place: str, cut: int | str, sizes: Mapping[int, int] | None) -> Iterator[str]:
     """Yield why keeping samples after `cut` ops brings nothing, by the bytes of the whole set after each cut.
 
-    A cut is worth a trial if it saves room over every deeper one; others leave more to do.
+    A cut is worth a trial if it saves 5 % of the room of every deeper one; others leave more to do.
     """
     if not isinstance(cut, int):
         return
@@ -104,7 +100,7 @@ def _of_cut(place: str, cut: int | str, sizes: Mapping[int, int] | None) -> Iter
         yield f"keep {place}:{cut}: samples can be kept so after {', '.join(map(str, sizes))} ops only"
     elif not deeper:
         yield f"keep {place}:{cut}: is the deepest, which `{place}` tries"
-    elif sizes[cut] >= _LESS * min(deeper):
+    elif sizes[cut] >= 0.95 * min(deeper):
         yield f"keep {place}:{cut}: takes {size_text(sizes[cut])}, no less than after more ops"
 
 
@@ -182,7 +178,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         if gone:
             dropped[_not_asked_for(name, gone)] = 0
     worth, reasons = _worth_trying(narrowed, facts, dropped), []
-    for params in itertools.islice(worth.grid(), _MOST_LOOKED_AT):
+    for params in itertools.islice(worth.grid(), 20_000):  # until one can run
         if (why := _why_not(params, facts)) is None:
             return Trimmed(asked=narrowed, space=worth, left_out=dict(dropped.most_common()))
         reasons.append(why)

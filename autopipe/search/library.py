@@ -23,9 +23,6 @@ from autopipe.pipeline import space as core
 from autopipe.pipeline.config import LOADERS, Value
 from autopipe.pipeline.space import Space
 
-_LARGEST_BYTES = 1 << 18
-_DEEPEST = 10
-
 OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
 """Gives a space its values on a machine, from its bounds other than the measured ones: `{"cores": 8, "gpus": 1}`."""
 
@@ -129,10 +126,8 @@ def _text(name_or_file: str) -> tuple[str, str]:
         raise SpaceError(
             f"`space` must be one of {known}, or a YAML file, but got {name_or_file!r}.{near(name_or_file, names())}"
         )
-    if path.stat().st_size > _LARGEST_BYTES:
-        raise SpaceError(
-            f"{path} has {size_text(path.stat().st_size)}; a search space has at most {size_text(_LARGEST_BYTES)}."
-        )
+    if (size := path.stat().st_size) > (most := 1 << 18):
+        raise SpaceError(f"{path} has {size_text(size)}; a search space has at most {size_text(most)}.")
     try:
         return path.read_text(encoding="utf-8"), str(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -169,7 +164,7 @@ def _refuse_what_explodes(text: str, file: str) -> None:
         line = 1 if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             raise SpaceError(f"{file}, line {line}: `*{event.anchor}`: a search space takes no aliases.")
-        if depth > _DEEPEST:
+        if depth > 10:
             raise SpaceError(f"{file}, line {line}: this is nested too deeply for a search space.")
 
 

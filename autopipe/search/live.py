@@ -31,7 +31,7 @@ from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import SwitchingLoader, beside, close_when_open
 from autopipe.search.quick_look import Look, OfDataset, changeable
-from autopipe.search.result import WORTH, Change, Learnt
+from autopipe.search.result import MOST_CHANGES, WORTH, Change, Learnt
 from autopipe.values import Estimate
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
@@ -46,15 +46,9 @@ _log = logging.getLogger(__name__)
 WAITS: Final = 0.02
 """A model that waits for less of its time has nothing to gain."""
 
-_WINDOW_SECONDS = 0.25
-_FEWEST_BATCHES = 4  # of a window
-_ROUNDS = 2  # of batches that workers begin, and so end, together: of a window
-_LEAST_NOISE = 0.02  # of a window's rate, in log units
+_WINDOW_SECONDS = 0.25  # the least of a window
 _LOOKS = (1, FEWEST_PAIRS, 4, 6, 9, 13)  # pairs after which a trial is judged; more are for what seems to be faster
-_FAIR = 6  # pairs: enough for what does not seem to be
 _WORTH_KEEPING = -math.log(EQUAL)  # a smaller gain is not worth more workers
-_TOO_SLOW = 0.5  # of a window of the running configuration: a trial that has lost more ends before its window does
-_FILLS = 0.95  # of the rate, which a cache that is yet to fill has to keep: the next epochs gain by it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +81,9 @@ def wait_share(windows: Iterable[Window]) -> float:
 
 
 def noise(windows: Sequence[Window]) -> float:
-    """Return the standard deviation of a window's rate, in log units."""
+    """Return the standard deviation of a window's rate, in log units, at least 0.02."""
     logs = [math.log(each.rate) for each in windows]
-    return max(_LEAST_NOISE, stdev(logs) if len(logs) >= FEWEST_PAIRS else 0.0)
+    return max(0.02, stdev(logs) if len(logs) >= FEWEST_PAIRS else 0.0)
 
 
 def judged(ratios: Sequence[float], noise: float) -> Verdict:
@@ -109,44 +103,43 @@ def judged(ratios: Sequence[float], noise: float) -> Verdict:
     reach = student_t(len(logs) - 1, 0.05 / len(_LOOKS)) * stdev(logs) / math.sqrt(len(logs))
     if mean - reach > 0 and mean > _WORTH_KEEPING:
         return Verdict.FASTER
-    expected = mean + reach if len(logs) < _FAIR else mean
+    expected = mean + reach if len(logs) < 6 else mean  # six are enough for what does not seem to be faster
     is_over = expected < _WORTH_KEEPING or len(logs) == _LOOKS[-1]
     return Verdict.NOT_FASTER if is_over else Verdict.OPEN
 
 
 def may_fill(ratio: float, noise: float) -> Verdict:
-    """Judge a configuration with a cache, which is yet to fill, by the ratio of one pair: it has to cost little."""
-    is_cheap = math.log(ratio / _FILLS) > -REPEATABILITY * noise
+    """Judge a configuration with a cache, which is yet to fill, by the ratio of one pair: it may cost 5 % and noise, as
+    the next epochs gain by it.
+    """
+    is_cheap = math.log(ratio / 0.95) > -REPEATABILITY * noise
     return Verdict.FASTER if is_cheap else Verdict.NOT_FASTER
 
 
 # -------------------- what may be lost, and whether to look again
 
-_FIRST_SHARE, _LATER_SHARE = 0.02, 0.005  # of the time of the first epoch, and of later ones, for slower trials
-_FREE_SECONDS = 1.0  # the same for epochs of seconds
-_FALLEN = 0.9  # of the rate that was settled on
 _LONG = 3  # windows in a row: noise explains fewer
 
 
 def allowed_loss(epoch_seconds: float, trained_seconds: float) -> float:
-    """Return the seconds that trials may have cost so far, by those of an epoch and of the training."""
-    later = max(0.0, trained_seconds - epoch_seconds)
-    return max(_FREE_SECONDS, _FIRST_SHARE * epoch_seconds) + _LATER_SHARE * later
+    """Return the seconds that trials may have cost so far, by those of an epoch and of the training: 2 % of the first
+    epoch, but at least a second, and 0.5 % of later ones.
+    """
+    return max(1.0, 0.02 * epoch_seconds) + 0.005 * max(0.0, trained_seconds - epoch_seconds)
 
 
 def has_fallen(windows: Sequence[Window], settled: Estimate) -> bool:
-    """Return True if the last windows are slower than the rate that was settled on, for longer than noise explains."""
+    """Return True if the last windows are a tenth slower than the rate that was settled on, for longer than noise
+    explains.
+    """
     last = windows[-_LONG:]
-    least = min(settled.low, _FALLEN * settled.value)
+    least = min(settled.low, 0.9 * settled.value)
     return len(last) == _LONG and all(each.rate < least for each in last)
 
 
 # -------------------- the tuner
 
-_STARTING = 1  # windows at the start of a training, in which functions compile
-_KEPT_WINDOWS = 6  # of the running configuration
 _MOST_TRIALS = 16  # of one race
-_MOST_CHANGES = 100  # that are told
 
 Found = TypeVar("Found")
 Keep = Callable[[Learnt], object]
@@ -254,14 +247,13 @@ class LiveTuner:
             images_per_second=estimate([each.rate * self._loader.batch_size for each in self._windows]),
             data_wait_share=min(1.0, wait_share(self._windows)),
             trained_at=datetime.datetime.now(datetime.UTC),
-            changes=tuple(self.changes[-_MOST_CHANGES:]),
+            changes=tuple(self.changes[-MOST_CHANGES:]),
         )
 
     # -------- its work, batch by batch
 
     def _tuning(self) -> Steps[None]:
-        for _ in range(_STARTING):
-            yield from self._window()
+        yield from self._window()  # in which functions compile
         while True:
             yield from self._renewed()
             while wait_share(self._windows[-_LONG:]) <= WAITS:
@@ -286,9 +278,9 @@ class LiveTuner:
         return self.config.kept.in_memory and self._ended < self._filled_after
 
     def _goes_on(self) -> Steps[None]:
-        """Add a window of the running configuration."""
+        """Add a window of the running configuration, to the last five."""
         window = yield from self._window()
-        self._windows = [*self._windows, window][-_KEPT_WINDOWS:]
+        self._windows = [*self._windows, window][-6:]
 
     def _renewed(self) -> Steps[None]:
         """Put new windows in the place of all that are known."""
@@ -392,8 +384,8 @@ class LiveTuner:
     def _of(self, wanted: Loader) -> Steps[Window | None]:
         """Have a loader serve, and return a window of it, which is cut if the other one is slow; None if it failed."""
         usual, serving = self._windows[-1].rate, self._loader
-        # The running one is measured whole, however slow it has become.
-        most = max(_WINDOW_SECONDS, min(self._left(), _TOO_SLOW * self._windows[-1].seconds))
+        # One that has lost half of a window ends before its own does; the running one is measured whole.
+        most = max(_WINDOW_SECONDS, min(self._left(), self._windows[-1].seconds / 2))
         most = math.inf if self._on_trial(wanted) is None else most
         if serving.loader is not wanted:
             self._lost += max(0.0, (yield from self._served_by(wanted)))
@@ -425,9 +417,9 @@ class LiveTuner:
 
     def _window(self, most: float = math.inf, batches: int | None = None) -> Steps[Window]:
         """Return the next window, or one of so many batches; one that loses more than `most` seconds to the usual rate
-        is cut.
+        is cut. Workers begin, and so end, batches together: it holds two rounds of them.
         """
-        least = max(_FEWEST_BATCHES, _ROUNDS * self._at_once()) if batches is None else batches
+        least = max(4, 2 * self._at_once()) if batches is None else batches
         least_seconds = _WINDOW_SECONDS if batches is None else 0.0
         usual = 1 / self._windows[-1].rate if self._windows else 0.0
         count, seconds, waiting = 0, 0.0, 0.0

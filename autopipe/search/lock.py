@@ -28,9 +28,7 @@ PATIENCE_SECONDS = 3600.0
 """The longest wait unless it is given."""
 
 _STOPPED_SECONDS = 15.0  # the longest wait for a stopped process, which may continue in a moment
-_POLL_SECONDS = 0.2
 _CREDENTIALS = struct.Struct("3i")  # process, user and group, as SO_PEERCRED gives them
-_BACKLOG = 128  # no connection is accepted: a client only reads the owner of the socket
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,7 +61,7 @@ class Queue:
                         f"{waited:.0f} s of waiting, {holder} still measures.",
                         hint=holder.advice(),
                     )
-                time.sleep(_POLL_SECONDS)
+                time.sleep(0.2)
             self.seconds += time.monotonic() - began
             yield
 
@@ -71,7 +69,7 @@ class Queue:
 def _taken(door: socket.socket, name: str) -> bool:
     try:
         door.bind(f"\0{name}")
-        door.listen(_BACKLOG)
+        door.listen(128)  # no connection is accepted: a client only reads the owner of the socket
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return False

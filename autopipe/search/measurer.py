@@ -89,9 +89,7 @@ T = TypeVar("T")
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
 _PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
-_MOST_WORKERS = 64  # of a PyDataset whose reads wait
 MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
-_MOST_OF_EPOCHS = 3.0  # times the seconds that were asked for, with the first epoch and its compilation
 
 
 def _of_workers(count: int) -> str:
@@ -172,8 +170,8 @@ class TrialMeasurer:
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
     def _py_dataset(self, useful: int) -> Baseline:
-        """Return the PyDataset with the useful number of threads, and end the process of the one with one per core."""
-        workers = max(WORKERS, min(_MOST_WORKERS, useful))
+        """Return the PyDataset with the useful number of threads, at most 64, and end the process of the usual one."""
+        workers = max(WORKERS, min(64, useful))
         form = module.of_workers(workers)
         if form != KERAS_WORKERS and (begun := self._runners.pop(KERAS_WORKERS, None)) is not None:
             begun.close()
@@ -278,9 +276,11 @@ class TrialMeasurer:
     def epoch(
         self, config: PipelineConfig, seconds: float, images_per_second: float, *, most: float = math.inf
     ) -> EpochTime | None:
-        """Time whole epochs for about so many seconds; None if that failed, or took far longer, or `most` seconds."""
+        """Time whole epochs for about so many seconds; None if that failed, or took `most` seconds, or three times as
+        long with the first epoch and its compilation.
+        """
         runner = self._runner_for(config)
-        runner.until = time.monotonic() + min(_MOST_OF_EPOCHS * seconds, most)
+        runner.until = time.monotonic() + min(3.0 * seconds, most)
         wanted: JsonObject = {"seconds": seconds, "images_per_second": images_per_second}
         answer = runner.epoch(config, {**wanted, "page_cache": self._settings.page_cache})
         return answer if isinstance(answer, EpochTime) else None
@@ -318,7 +318,6 @@ def _of_code(code: str) -> PipelineConfig:
     return PipelineConfig(loader=Foreign(code=code), keep=keep, finish="host", device_prefetch=0)
 
 
-_LOG_LINES = 15
 _THE_WORKLOADS = (FailureKind.IMPORT, FailureKind.BUILD, FailureKind.BAD_DATA, FailureKind.UNSUPPORTED)
 
 
@@ -330,7 +329,7 @@ def succeeded(answer: T | TrialFailure) -> T:
         return answer
     if answer.kind in _THE_WORKLOADS:
         raise WorkloadError(answer.message, hint=answer.hint)
-    lines = [line for line in answer.log_tail.splitlines() if "<frozen importlib" not in line][-_LOG_LINES:]
+    lines = [line for line in answer.log_tail.splitlines() if "<frozen importlib" not in line][-15:]
     tail = "\n".join(["\n\nThe end of the log:", *lines]) if lines else ""
     phase = str(answer.phase).replace("_", " ")
     if answer.kind is FailureKind.INTERRUPTED:

@@ -31,15 +31,7 @@ from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
-_SAMPLES = 32  # that are looked at
-_LOOK_SECONDS = 0.15  # at least 8 samples are looked at, however long they take
-_ALONE_SECONDS = 0.08  # that a loader runs alone, once its workers have begun
-_ROUND_SECONDS = 0.6  # no further loader begins after these
-_BATCH_SECONDS = 0.01  # of a worker, for a batch of a loader alone
-_FILL_SECONDS = 0.1  # to fill a cache for it
 _MAY_CHANGE: Final = ("loader", "keep")  # settings, of the latter what is kept in memory; the others are compiled in
-_FREE_SHARE = 0.25  # of the memory for caches: no more is taken before it is known whether the model waits
-_ALLOWED = 0.6  # of the rate in proportion to its workers, below which one process allows no more
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +46,10 @@ class Look:
 
     @classmethod
     def at(cls, workload: Workload, plan: Plan) -> Look:
-        """Read some samples and run their ops, for some tenths of a second. The training may go on meanwhile."""
+        """Read 8 to 32 samples and run their ops, for 0.15 s. The training may go on meanwhile."""
         mean_bytes = data_source.mean_bytes(workload.data)
-        indices = spread(len(workload.data), _SAMPLES)
-        ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_LOOK_SECONDS)
+        indices = spread(len(workload.data), 32)
+        ops, _ = op_costs.op_costs(workload, plan, indices, seconds=0.15)
         ops = op_costs.as_made(ops, workload, plan, indices)
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)
@@ -82,12 +74,14 @@ class Look:
         *,
         now: PipelineConfig | None = None,
         allowed: Callable[[PipelineConfig], bool] = lambda config: True,
-        memory_share: float = 1.0,
     ) -> Race:
-        """Return a race of loaders and of what they keep in memory, in place of `now` (None: to begin with); its other
-        settings stay. A cache may take this share of the memory that caches may take.
+        """Return a race of loaders and of what they keep in memory, instead of `now`, of which all else stays. None: of
+        those to begin with, whose caches may take a quarter of the free memory, as the model may not wait at all.
         """
-        free, devices = int(memory_share * _free_bytes(now, self.facts)), 1 if now is None else now.devices
+        free, devices = machine.detect_memory().available_bytes // 4, 1
+        if now is not None:  # its cache has taken some of the memory already
+            taken = (costs.cache_bytes(now, self.facts.workload) or 0) - MemoryCache.unfilled_bytes()
+            free, devices = machine.detect_memory().available_bytes + max(0, taken), now.devices
         reads = costs.reads_at_once(self.ops, self.reads, machine.core_time())
         facts = dataclasses.replace(self.facts, memory_bytes=free, gpus=devices, reads_at_once=reads)
         kind = None if now is None else now.loader.kind
@@ -114,9 +108,8 @@ class Look:
         loader, as others import a framework, or start processes. These are taken if many threads make hardly more than
         few.
         """
-        usual, *others = self.race(measure, over, memory_share=_FREE_SHARE).usuals()
-        kind = usual.loader.kind
-        race = self.race(measure, over, allowed=lambda each: each.loader.kind == kind, memory_share=_FREE_SHARE)
+        usual, *others = self.race(measure, over).usuals()
+        race = self.race(measure, over, allowed=lambda each: each.loader.kind == usual.loader.kind)
         if costs.python_ops(self.ops):
             race.of_workers()
         race.of_loaders()
@@ -189,14 +182,6 @@ def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
     return Facts(workload=described, cores=machine.usable_cores(), accelerator=accelerators > 0)
 
 
-def _free_bytes(config: PipelineConfig | None, facts: Facts) -> int:
-    """Return the free memory, and what a cache of `config` has taken of it already."""
-    if config is None:
-        return machine.detect_memory().available_bytes
-    taken = (costs.cache_bytes(config, facts.workload) or 0) - MemoryCache.unfilled_bytes()
-    return machine.detect_memory().available_bytes + max(0, taken)
-
-
 def _space(facts: Facts) -> Space:
     """Return the loaders, their knobs, and the places in memory of the usual space."""
     space = library.load("default", {"cores": facts.cores, "gpus": 1})
@@ -223,34 +208,36 @@ def _cost(config: PipelineConfig, facts: Facts) -> tuple[float, ...]:
 
 
 def _is_limited(race: Race) -> bool:
-    """True if many threads of this process make hardly more than few."""
+    """True if many threads of this process make less than 0.6 of what so many times few of them would."""
     ran = [each for each in race.table.values() if not each[0].kept.in_memory and not each[0].loader.reads_ahead()]
     made = sorted((config.loader.worker_count() or race.cores, rate) for config, rate in ran)
     if not made:
         return False
     (fewest, one), (most, all_of_them) = made[0], made[-1]
-    return most > fewest and all_of_them < _ALLOWED * one * most / fewest
+    return most > fewest and all_of_them < 0.6 * one * most / fewest
 
 
 def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float) -> float | None:
-    """Measure a loader without a model for a moment, in images/s, if an image takes about so many seconds; None if it
-    cannot run.
+    """Measure a loader without a model for 0.08 s, in images/s, if an image takes about so many seconds; None if it
+    cannot run. A worker's batch takes 0.01 s, and filling a cache 0.1 s.
     """
     from autopipe.measure import ceilings  # imports Keras
 
-    size = max(1, min(workload.batch_size, int(_BATCH_SECONDS / seconds)))
-    count = int(_FILL_SECONDS * machine.usable_cores() / seconds) if config.kept.in_memory else 8 * _SAMPLES
+    size = max(1, min(workload.batch_size, int(0.01 / seconds)))
+    count = int(0.1 * machine.usable_cores() / seconds) if config.kept.in_memory else 256
     data = Subset(workload.data, max(2 * size, count))
     part = dataclasses.replace(workload, data=data, batch_size=size, drop_remainder=True, bad_sample_log=os.devnull)
     with contextlib.suppress(AutopipeError):
-        return ceilings.run(part, plan, config, _ALONE_SECONDS)[0].value
+        return ceilings.run(part, plan, config, 0.08)[0].value
     return None
 
 
 def first_config(workload: Workload, clock: Callable[[], float] = time.monotonic) -> PipelineConfig:
-    """Return the configuration that a training without a tune begins with, by the first round of a race."""
+    """Return the configuration that a training without a tune begins with, by a race in which no loader begins after
+    0.6 s.
+    """
     if (wrapped := wrap.as_it_is(workload)) is not None:
         return wrapped
     look = Look.at(workload, make_plan(workload))
-    ends = clock() + _ROUND_SECONDS
+    ends = clock() + 0.6
     return look.first(look.alone, lambda: clock() >= ends)

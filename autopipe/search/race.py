@@ -26,9 +26,6 @@ Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 
 _WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
 _READS: Final = "read_ahead"
-_WAITING: Final = 1.5  # times what a worker a core makes: workers that share the cores' work do not come to it
-_NEAR: Final = 0.8  # of the best: a kind of loader that makes less does not race by workers
-_NEAR_ALIKE: Final = 0.5  # of the best: one that makes less with samples kept as it keeps them does not race again
 
 
 def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1) -> Params:
@@ -176,7 +173,10 @@ class Race:
         first, and few do not run if those gain as only waiting lets them.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
-            for name in self._knobs(self._fastest_of(kind), _WORKERS) if self._is_near(kind) else ():
+            fastest = self._fastest_of(kind)
+            if self.table[fastest.key()][1] < 0.8 * self._top():  # workers do not make up for that
+                continue
+            for name in self._knobs(fastest, _WORKERS):
                 numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
                 if self.reads is None:
                     self._more_workers(kind, name, numbers)
@@ -194,11 +194,13 @@ class Race:
         self._climb(fastest, name, _doubled(numbers, max(self.cores, _number(from_config(fastest)[name]))))
 
     def _waits(self, kind: str, name: str) -> bool:
-        """True if the fastest of a kind has more workers than cores, and nothing with fewer comes near it."""
+        """True if the fastest of a kind has more workers than cores, and makes 1.5 times as much as any with fewer:
+        workers that only share the cores' work do not.
+        """
         ran = [each for each in self.table.values() if each[0].loader.kind == kind]
         count, top = max(((_number(from_config(config)[name]), rate) for config, rate in ran), key=lambda each: each[1])
         fewer = [rate for config, rate in ran if _number(from_config(config)[name]) < count]
-        return count > self.cores and _WAITING * max(fewer, default=0.0) <= top
+        return count > self.cores and 1.5 * max(fewer, default=0.0) <= top
 
     def fewer(self) -> None:
         """Halve the workers of the best as long as what is left makes enough."""
@@ -287,14 +289,11 @@ class Race:
     def _fastest_of(self, kind: str) -> PipelineConfig:
         return max((each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1])[0]
 
-    def _is_near(self, kind: str) -> bool:
-        return max(rate for config, rate in self.table.values() if config.loader.kind == kind) >= _NEAR * self._top()
-
     def _may_be_near(self, kind: str, keep: str) -> bool:
-        """True if a kind of loader has not run with samples kept so, or was not far slower then."""
+        """True if a kind of loader has not run with samples kept so, or made half of the best rate then."""
         alike = (each for each in self.table.values() if (each[0].loader.kind, each[0].keep) == (kind, keep))
         rates = [rate for _, rate in alike]
-        return not rates or max(rates) >= _NEAR_ALIKE * self._top()
+        return not rates or max(rates) >= 0.5 * self._top()
 
     # ------------------------------------------------------------ configurations
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from autopipe.search.session import Session
 
 SCHEMA_VERSION = 1
-_MOST_SAID = 4  # of the values in which a study is of something else
 _OF_FILES = {
     "files": "{} files there, {} here",
     "names": "files of other names",
@@ -243,9 +242,9 @@ def _sides(there: str | None, here: str | None) -> str:
         f"another {_OF_DIGESTS[key]}"
         if key in one.keys() & other.keys() & _OF_DIGESTS.keys()
         else f"{key} {_shown(one.get(key))} there, {_shown(other.get(key))} here"
-        for key in apart[:_MOST_SAID]
+        for key in apart[:4]
     ]
-    more = [f"and {len(apart) - _MOST_SAID} more"] if len(apart) > _MOST_SAID else []
+    more = [f"and {len(apart[4:])} more"] if apart[4:] else []
     return ", ".join(said + more)
 
 

@@ -26,6 +26,9 @@ BLOCKS: Final = (3, 12)
 WORTH: Final = 1.05
 """Times as fast: a smaller difference is no gain, even if it can be measured."""
 
+MOST_CHANGES: Final = 100
+"""The last changes of a training that tunes itself, which are kept."""
+
 Amount = Annotated[float, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(ge=0, le=1)]
 
@@ -308,4 +311,4 @@ class Learnt(Value):
     images_per_second: Estimate  # in the training, with its callbacks
     data_wait_share: Share
     trained_at: pydantic.AwareDatetime
-    changes: tuple[Change, ...] = pydantic.Field(default=(), max_length=100)  # the last ones
+    changes: tuple[Change, ...] = pydantic.Field(default=(), max_length=MOST_CHANGES)

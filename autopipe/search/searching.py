@@ -47,9 +47,6 @@ from autopipe.workload import digests
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload, under_policy_of_here
 
-_DEVICE_SHARE = 0.75
-"""Of an accelerator's memory, what a training takes at most: that is JAX's default."""
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -82,7 +79,8 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
         memory_bytes=detect_memory().available_bytes,
         disk_bytes=disk.detect(folder).free_bytes,
         accelerator=accelerated or simulated,
-        device_bytes=None if simulated or not accelerated or memory is None else int(_DEVICE_SHARE * memory),
+        # A training takes three quarters of an accelerator's memory at most: that is JAX's default.
+        device_bytes=None if simulated or not accelerated or memory is None else int(0.75 * memory),
         pointless=pointless,
     )
 
@@ -122,15 +120,8 @@ def workload_digest(described: Description) -> WorkloadDigest:
 
 # -------------------- searching
 
-_LONG_SECONDS = 60.0  # of a budget in which all baselines run
-_DOUBLED_SECONDS, _DOUBLED_SHARE = 6.0, 0.05  # at most, and of the budget, for the model alone with twice the batch
-_DOUBLED_LEAST_SECONDS = 2.5  # less may not do: it compiles once more, and is measured for a second or two
-_LOOK_SECONDS, _LOOK_SHARE = 10.0, 0.03  # at most, and of the budget, to read an epoch of it to its end
-_BEGINNING_SECONDS = 5.0  # to open both datasets
 STARTING_SHARE = 0.25
 """Of the budget: if a process takes longer to start, baselines start theirs one by one, and not side by side."""
-_ENDING_SHARE = 0.1  # of the time in which a process starts and imports the workload: ending it takes so long at most
-_EPOCH_SECONDS, _EPOCH_SHARE = 4.0, 0.03  # at most, and of the budget, to time whole epochs of a configuration
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
 
@@ -227,10 +218,13 @@ def _searched(
     with contextlib.closing(measurer):
         clock, began = settings.clock, settings.clock() if settings.began is None else settings.began
         starting, budget = clock() - began, math.inf if settings.budget_seconds is None else settings.budget_seconds
-        if budget >= _LONG_SECONDS and starting <= STARTING_SHARE * budget:
+        if budget >= 60.0 and starting <= STARTING_SHARE * budget:  # in less time, not all baselines run
             measurer.start_all(budget / 2 - starting)
-        look, epochs = _look_seconds(completed, described), _epoch_seconds(completed, described)
-        later, ending = 2 * look + (1 + _RIVALS_EPOCHS) * epochs, _ENDING_SHARE * starting
+        # To read each of two datasets, and to time whole epochs of a configuration, if there is a validation.
+        look = 0.0 if described.wrapped is None else min(10.0, 0.03 * budget)
+        whole = settings.mode is Mode.TRAIN and settings.simulate is None and described.validation
+        epochs = min(4.0, 0.03 * budget) if whole else 0.0
+        later, ending = 2 * look + (1 + _RIVALS_EPOCHS) * epochs, 0.1 * starting  # which a process takes to end
         kept = dataclasses.replace(completed, end_seconds=completed.end_seconds + later + ending)
         found = study.run(space, measurer, facts, kept, on_event)
         ends = clock() + budget - found.result.seconds - completed.end_seconds - ending
@@ -243,19 +237,6 @@ def _searched(
     if best is not None and described.wrapped is None and described.accelerators and settings.simulate is None:
         found = _with_twice_the_batch(found, runner, best, ends - clock())
     return found, completed
-
-
-def _look_seconds(settings: Settings, described: Description) -> float:
-    """Return the seconds for reading each of two datasets after the search; 0 if the workload wraps none."""
-    budget = math.inf if settings.budget_seconds is None else settings.budget_seconds
-    return 0.0 if described.wrapped is None else min(_LOOK_SECONDS, _LOOK_SHARE * budget)
-
-
-def _epoch_seconds(settings: Settings, described: Description) -> float:
-    """Return the seconds for timing whole epochs of a configuration after the search; 0 if there is no validation."""
-    budget = math.inf if settings.budget_seconds is None else settings.budget_seconds
-    whole = settings.mode is Mode.TRAIN and settings.simulate is None
-    return min(_EPOCH_SECONDS, _EPOCH_SHARE * budget) if described.validation and whole else 0.0
 
 
 def _with_epochs(
@@ -294,7 +275,7 @@ def _tell_of_changes(
     changed = ", ".join(f"{name}={value!r}" for name, value in after.items() if value != before.get(name))
     if not changed:
         return
-    runner.until = time.monotonic() + min(2 * seconds + _BEGINNING_SECONDS, left)
+    runner.until = time.monotonic() + min(2 * seconds + 5.0, left)  # to open both datasets
     looked = {"samples": FEWEST_VERIFIED, "seconds": min(seconds, left / 2)}
     answer = runner.verify([wrapped.as_it_is, best], looked) if left >= seconds else None
     if answer is None or (isinstance(answer, TrialFailure) and answer.kind is FailureKind.INTERRUPTED):
@@ -308,13 +289,14 @@ def _tell_of_changes(
 
 
 def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineConfig, left: float) -> Searched:
-    """Return the result with the rate of the model alone at twice the batch size, if a few seconds are left for it.
+    """Return the result with the rate of the model alone at twice the batch size, in 6 s or 5 % of the budget, if it is
+    left. Less than 2.5 s may not do: it compiles once more, and is measured for a second or two.
 
     It is the last measurement: a batch that is too large may take memory that an accelerator's process keeps.
     """
     budget = found.result.budget_seconds
-    seconds = min(_DOUBLED_SECONDS, left, math.inf if budget is None else _DOUBLED_SHARE * budget)
-    if seconds < _DOUBLED_LEAST_SECONDS or found.result.interrupted:
+    seconds = min(6.0, left, math.inf if budget is None else 0.05 * budget)
+    if seconds < 2.5 or found.result.interrupted:
         return found
     runner.until = time.monotonic() + seconds
     answer = runner.ceiling(best.model_setup, {"model_only": True, "samples": 2 * found.result.batch_size})

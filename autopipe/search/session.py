@@ -39,8 +39,6 @@ from autopipe.search.trials import (
     TrialStarted,
 )
 
-_NEEDED_SECONDS = 60.0  # for a measurement without which there is no result
-_WAITS = 0.5  # the least share of a training that waits
 SLACK = 0.05
 """Of the budget, by which a confirmation may exceed it."""
 
@@ -103,14 +101,14 @@ class Session:
         return self.facts.accelerator and bool(self.ceilings) and (workload.wrapped is None or workload.reads_alone)
 
     def waits(self) -> bool:
-        """True if the best training waits and leaves most of the cores idle: its loader has room beside the model, so
-        that loaders alone show what is worth a trial.
+        """True if the best training waits for half of its time and leaves most of the cores idle: its loader has room
+        beside the model, so that loaders alone show what is worth a trial.
         """
         best = self.best()
         if best is None or not self.ceilings:
             return False
         last = best.measurements[-1]
-        return last.data_wait_share >= _WAITS and bool(leaves_cores_idle(last.resources, self.facts.cores))
+        return last.data_wait_share >= 0.5 and bool(leaves_cores_idle(last.resources, self.facts.cores))
 
     @property
     def counts(self) -> list[Value]:
@@ -159,7 +157,7 @@ class Session:
         needed = needed and not self.is_out_of_time
         is_first = self.points().keys().isdisjoint(self.names)
         share = 1.0 if origin.asker is not Asker.BASELINE else 1 / 2 if is_first else 1 / 3
-        allowed = max(left, _NEEDED_SECONDS) if needed else share * left
+        allowed = max(left, 60.0) if needed else share * left
         self.measurer.allow(allowed)
         return allowed
 
@@ -430,8 +428,6 @@ class Session:
 # -------------------- the model alone
 
 _OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
-_SHARED = 0.9  # of the ideal, that more devices come to at best: they exchange gradients
-_SHORT_STEP_SECONDS = 0.01  # several steps a call are for short steps: a call takes some tenths of a millisecond
 # The start of a process, so often, must fit into the time that is left, to try a setup that needs another one: more
 # devices, which may gain their number, and another order of channels, which gains little and may have to go back.
 _RESTARTS = {"devices": 3.0, "finish": 4.0, "channels": 8.0}
@@ -454,7 +450,7 @@ def devices_for(session: Session, wanted: float) -> int:
     Another number of devices needs another process, so only those are measured that could ideally be enough, and fewer
     than what was measured only if they could ideally do the same.
     """
-    usual = session.ceilings[0]
+    usual, most = session.ceilings[0], 0.9  # of the ideal, that more devices come to: they exchange gradients
     known = {usual.setup.devices: usual.model_images_per_second.value}
     best = usual.setup.devices
     counts = [each for each in session.counts if isinstance(each, int) and each > best]
@@ -469,7 +465,7 @@ def devices_for(session: Session, wanted: float) -> int:
     for count in counts:
         if known[best] >= wanted:
             break
-        if _SHARED * known[best] / best * count < wanted and count != counts[-1]:
+        if most * known[best] / best * count < wanted and count != counts[-1]:
             continue
         if (rate := measured(count)) < WORTH * known[best]:
             if rate > 0:
@@ -477,7 +473,7 @@ def devices_for(session: Session, wanted: float) -> int:
             break
         best = count
     for count in sorted((each for each in counts if each < best and each not in known), reverse=True):
-        enough, shared = EQUAL * min(wanted, known[best]), _SHARED if known[best] >= wanted else 1.0
+        enough, shared = EQUAL * min(wanted, known[best]), most if known[best] >= wanted else 1.0
         nearest = max(each for each in known if each < count)
         if shared * known[nearest] / nearest * count < enough or measured(count, and_back=1) < enough:
             break
@@ -494,7 +490,8 @@ def setup_for(session: Session, setup: ModelSetup) -> ModelSetup:
         assert usual is not None
         others = [each for each in values_of(session, name) if each != getattr(setup, name)]
         step = session.facts.workload.batch_size / usual
-        if not others or (name == "steps_per_execution" and step > _SHORT_STEP_SECONDS):
+        # Several steps a call are for short ones: a call takes some tenths of a millisecond.
+        if not others or (name == "steps_per_execution" and step > 0.01):
             continue
         if name in _RESTARTS and session.seconds_left() < _RESTARTS[name] * session.starting_seconds:
             session.left_out[f"{name} {others[-1]}: {_NO_TIME}"] = 1

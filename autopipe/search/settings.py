@@ -136,14 +136,13 @@ _OPTIONS: Final = {
     "seed": "--seed {}",
 }
 
-_SEEDS: Final = 2**32  # as many as NumPy and Optuna take
-
 
 def require_possible(settings: Settings) -> None:
     """Refuse an impossible seed or baseline, with a ConfigError, before a child is started."""
     seed: Any = settings.seed  # a user may write anything
-    if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) < _SEEDS:
-        raise ConfigError(f"`seed` must be a whole number from 0 to {_SEEDS - 1}, but got {shortened(seed)}.")
+    most = 2**32 - 1  # that NumPy and Optuna take
+    if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) <= most:
+        raise ConfigError(f"`seed` must be a whole number from 0 to {most}, but got {shortened(seed)}.")
     if settings.baseline is not None and not all(settings.baseline.rpartition(":")):
         raise ConfigError(
             f"`baseline` must name a function of your own, but got {shortened(settings.baseline)}.",

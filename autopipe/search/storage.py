@@ -13,7 +13,6 @@ from optuna.storages import RDBStorage
 
 from autopipe.errors import AutopipeError, TrialError
 
-_TABLES = 4  # that Optuna makes one after the other, and may be outrun at
 _PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 
 
@@ -38,8 +37,10 @@ def opened(url: str) -> Iterator[RDBStorage]:
 
 
 def _database(url: str) -> RDBStorage:
-    """Open a database. Another machine may create the same tables at the same time; that is no error."""
-    for _ in range(_TABLES):
+    """Open a database. Another machine may create the same tables at the same time; that is no error. Optuna makes four
+    one after the other, and may be outrun at each.
+    """
+    for _ in range(4):
         try:
             return RDBStorage(url)
         except Exception as error:

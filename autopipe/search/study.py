@@ -44,11 +44,7 @@ from autopipe.values import count_text
 
 # -------------------- trials with a reason
 
-_BASELINES_SHARE = 1 / 2  # of the time that is left beside the confirmation run, for baselines beyond the first
 _ENOUGH = 1.2  # times what the model takes: a loader that makes more is no better
-_RACES = 2  # of loaders: a second one if the model alone was read too low at first
-_AS_GOOD = 0.9  # of the best in a race of loaders: another kind, or another place to keep samples, is tried as well
-_WORTH_TELLING = 1.15  # times the best that needs no conversion: less is not worth a trial of one
 _RACED: Final = ("default", "quick")  # spaces in which nothing is left to try after the race
 
 
@@ -58,10 +54,10 @@ Asked: TypeAlias = tuple[PipelineConfig, AskedBy]
 
 def _baselines(session: Session, budget: Budget, devices: int) -> Iterator[Asked]:
     """Yield each baseline that can run, on as many devices as the best has unless it is the user's own; if time is
-    short only the required ones, or else the first.
+    short only the required ones, or else the first. Those beyond it have half of the time beside the confirmation run.
     """
     in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
-    began, most = session.seconds(), _BASELINES_SHARE * (session.seconds_left() - budget.proof_seconds())
+    began, most = session.seconds(), (session.seconds_left() - budget.proof_seconds()) / 2
     for number, baseline in enumerate(in_turn):
         if session.is_out_of_time:
             return
@@ -83,7 +79,8 @@ def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
 
 
 def _advice(session: Session) -> Iterator[Asked]:
-    """Yield the best configuration in each converted form that should be faster, though the user has to ask for it.
+    """Yield the best configuration in each converted form that should be 1.15 times as fast, though the user has to ask
+    for it.
 
     The result shows its cost and pay-back. Nothing is converted if the user has refused that.
     """
@@ -99,7 +96,7 @@ def _advice(session: Session) -> Iterator[Asked]:
     for form in dict.fromkeys(Kept.of(str(each)).form for each in places if Kept.of(str(each)).converts):
         config = best.config.keeping(form=form, in_memory=False)
         fits = feasible.why_not(config, session.facts.converting) is None
-        if fits and allows(config) >= _WORTH_TELLING * max(allows(best.config), best.estimate.value):
+        if fits and allows(config) >= 1.15 * max(allows(best.config), best.estimate.value):
             yield (config, AskedBy(Asker.ADVICE))
 
 
@@ -109,8 +106,6 @@ def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]
 
 
 # -------------------- the order of a search
-
-_REFUSED_IN_A_ROW = 200  # an Optuna sampler that finds nothing that can run has, to all purposes, nothing left
 
 
 def _space_text(space: Space) -> str:
@@ -235,7 +230,7 @@ class _Search:
     def _race_loaders(self) -> Stop:
         """Race loaders without the model, and try the best with it, on the fewest devices that take what it makes."""
         session, budget, race = self._session, self._budget, self._race(by_trial=False)
-        for _ in range(_RACES):
+        for _ in range(2):  # once more if the model alone was read too low at first
             one = session.ceilings[0]
             most = max([one.setup.devices, *(each for each in session.counts if isinstance(each, int))])
             race.enough = _ENOUGH * one.model_images_per_second.value * most / one.setup.devices
@@ -257,13 +252,13 @@ class _Search:
 
     def _try(self, race: Race, setup: ModelSetup, taken: float) -> None:
         """Run trials of the best of a race of loaders: of one, if it makes all that the model has `taken` alone; else
-        also of the best of another kind, or that keeps samples elsewhere, if it is nearly as fast.
+        also of the best of another kind, or that keeps samples elsewhere, if it makes 0.9 of what the best does.
         """
         session, ranked = self._session, race.ranked()
         unlike = {(each.loader.kind, each.keep): (each, rate) for each, rate in reversed(ranked)}
         first, top = ranked[0]
         for config, rate in sorted(unlike.values(), key=lambda each: (each[0].key() != first.key(), -each[1])):
-            near = top < taken and rate >= _AS_GOOD * top
+            near = top < taken and rate >= 0.9 * top
             if self._has_found() and not (near and self._budget.over() is None):
                 break
             session.run_each([(config.model_copy(update=setup._asdict()), AskedBy(Asker.RACE))])
@@ -314,7 +309,7 @@ class _Search:
             before = len(session.record.rows())
             session.run_next()
             refused = refused + 1 if len(session.record.rows()) == before else 0
-            if refused >= _REFUSED_IN_A_ROW:
+            if refused >= 200:  # to all purposes, it has nothing left
                 name = session.sampler.name
                 message = f"`{name}` finds nothing more that can run: {refused} refusals in a row."
                 return Stop(reason=Reason.EXHAUSTED, message=message)

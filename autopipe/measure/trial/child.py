@@ -20,7 +20,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import IO
@@ -32,13 +31,13 @@ from autopipe.errors import TrialError, WorkloadError, told
 from autopipe.hardware import processes
 from autopipe.hardware.processes import ProcessTree
 from autopipe.measure.trial import protocol
-from autopipe.measure.trial.forkserver import Forked, ForkServer
+from autopipe.measure.trial.forkserver import Forked, ForkServer, wait_until
 from autopipe.measure.trial.protocol import Channel
 from autopipe.workload.data import records
 from autopipe.workload.workload import Workload
 
-TAIL_BYTES = 6000
-LIMIT_BYTES = 64 << 20
+TAIL_BYTES = 6000  # of a log, that go with a failure
+LIMIT_BYTES = 64 << 20  # of a log, beyond which it is emptied
 
 
 class ChildLog:
@@ -84,7 +83,6 @@ class ChildLog:
 
 
 PREFIX = "autopipe-trial-"
-_ATTEMPTS = 3
 
 
 class Scratch:
@@ -94,7 +92,7 @@ class Scratch:
         """Make a folder in `folder` (default: the system's temporary one), and remove those of dead processes."""
         parent = Path(tempfile.gettempdir()) if folder is None else folder
         collect(parent)
-        for _ in range(_ATTEMPTS):  # another process may collect a folder between these two statements
+        for _ in range(3):  # another process may collect a folder between these two statements
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
             self._lock = _locked(self.path)
             if self._lock is not None and self.path.is_dir():
@@ -135,9 +133,7 @@ def _locked(path: Path) -> int | None:
 
 
 _RUNNER = "autopipe.measure.trial.runner"
-_EXIT_SECONDS = 1.0
-_DUMP_SECONDS = 0.5
-_POLL_SECONDS = 0.01
+_EXIT_SECONDS = 1.0  # for a process that has closed its channel, or was killed, to be gone
 
 _LOG = logging.getLogger(__name__)
 
@@ -261,9 +257,7 @@ class Child:
     def dump_stacks(self) -> None:
         before = self.log.size_bytes
         self._process.send_signal(signal.SIGUSR1)
-        give_up = time.monotonic() + _DUMP_SECONDS
-        while self.log.size_bytes == before and self.is_alive() and time.monotonic() < give_up:
-            time.sleep(_POLL_SECONDS)
+        wait_until(lambda: self.log.size_bytes > before or not self.is_alive(), 0.5)
 
     def end(self, grace_seconds: float, *, politely: bool = False) -> None:
         """End the process and everything it started, with this much time to clean up. Safe to call twice.
@@ -328,7 +322,6 @@ def _bytecode() -> dict[str, str]:
 
 # -------------------- the processes of a trial, seen from outside: their memory, and their end
 
-_KILL_SECONDS = 2.0
 _RESOURCE_TRACKER = b"multiprocessing.resource_tracker"
 
 
@@ -352,9 +345,7 @@ def kill(tree: ProcessTree) -> bool:
     """
     for patient in (True, False):
         _kill(tree.running(), patient=patient)
-        give_up = time.monotonic() + _KILL_SECONDS
-        while tree.running() and time.monotonic() < give_up:
-            time.sleep(_POLL_SECONDS)
+        wait_until(lambda: not tree.running(), 2.0)
     return not tree.running()
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, Self
 
@@ -25,11 +25,16 @@ from autopipe.hardware import processes
 from autopipe.pipeline.batching import process
 
 _SERVER: Final = "autopipe.measure.trial.forkserver"
-_ANSWER_SECONDS = 10.0  # to fork
-_POLL_SECONDS = 0.01
 _LOST = -signal.SIGKILL  # the status of a process whose server has gone: it ends as soon as it sees that
 
 # -------------------- the side of the study
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> None:
+    """Look every 10 ms until it is done, or the time is up."""
+    give_up = time.monotonic() + seconds
+    while not done() and time.monotonic() < give_up:
+        time.sleep(0.01)
 
 
 class Forked:
@@ -47,11 +52,9 @@ class Forked:
 
     def wait(self, timeout: float) -> int:
         """Return the exit status, negative for a signal. Raises `subprocess.TimeoutExpired`, as Popen does."""
-        until = time.monotonic() + timeout
-        while (status := self.poll()) is None:
-            if time.monotonic() >= until:
-                raise subprocess.TimeoutExpired(_SERVER, timeout)
-            time.sleep(_POLL_SECONDS)
+        wait_until(lambda: self.poll() is not None, timeout)
+        if (status := self.poll()) is None:
+            raise subprocess.TimeoutExpired(_SERVER, timeout)
         return status
 
     def send_signal(self, number: int) -> None:
@@ -99,7 +102,7 @@ class ForkServer:
             self._channel.settimeout(seconds)
             try:
                 process.receive(self._channel)
-                self._channel.settimeout(_ANSWER_SECONDS)
+                self._channel.settimeout(10.0)  # for a fork
                 self._is_ready = True
             except (EOFError, OSError):
                 self.close()

@@ -24,8 +24,6 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.values import JsonObject, Value
 from autopipe.workload.mode import Mode
 
-_CHUNK_BYTES = 1 << 16
-
 
 class Channel:
     """Sends messages and receives lines. Owns the socket; sending is safe from any thread, receiving from one."""
@@ -49,7 +47,7 @@ class Channel:
         if not self._selector.select(timeout_seconds):
             return []
         try:
-            chunk = self._socket.recv(_CHUNK_BYTES)
+            chunk = self._socket.recv(1 << 16)
         except ConnectionResetError:
             chunk = b""
         if not chunk:

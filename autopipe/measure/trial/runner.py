@@ -46,10 +46,6 @@ from autopipe.workload.workload import Workload
 if TYPE_CHECKING:
     from autopipe.measure.session import Session
 
-_PARENT_POLL_SECONDS = 1.0
-_ORPHAN_SECONDS = 5.0
-_PROGRESS_SECONDS = 0.2
-
 _Inbox: TypeAlias = "queue.SimpleQueue[bytes | None]"
 
 _LOG = logging.getLogger(__name__)
@@ -71,7 +67,7 @@ class _Reporter:
 
     def progress(self, images: int, images_per_second: float) -> None:
         now = time.monotonic()
-        if now - self._last_progress >= _PROGRESS_SECONDS:
+        if now - self._last_progress >= 0.2:
             self._last_progress = now
             self._channel.send(protocol.Progress(images=images, images_per_second=float(images_per_second)))
 
@@ -232,13 +228,13 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
     """Pass requests on until the parent closes or dies; then end this process, whatever it does."""
     with contextlib.suppress(EOFError):
         while os.getppid() == parent:
-            for line in channel.receive(_PARENT_POLL_SECONDS):
+            for line in channel.receive(1.0):
                 inbox.put(line)
     inbox.put(None)
     main_thread = threading.main_thread().ident
     assert main_thread is not None  # it has been started
     signal.pthread_kill(main_thread, signal.SIGTERM)
-    time.sleep(_ORPHAN_SECONDS)
+    time.sleep(5.0)  # to close its session
     _end_group()
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -249,8 +245,6 @@ def _end_group() -> None:
 
 
 # -------------------- an exception of the workload in words
-
-_MESSAGE_LIMIT = 2000
 
 _OUT_OF_MEMORY_NAMES = frozenset({"ResourceExhaustedError", "OutOfMemoryError"})  # TensorFlow's; PyTorch's and CuPy's
 _OUT_OF_MEMORY_WORDS = ("RESOURCE_EXHAUSTED", "out of memory", "Unable to allocate", "Cannot allocate memory")
@@ -312,7 +306,7 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
         verify = f"`{again.autopipe('verify', '--files', workload)}`"
     if kind is not FailureKind.BAD_DATA or phase not in (Phase.START, Phase.IMPORT):  # before any sample was read
         hint = hint or _KIND_HINTS.get(kind, "").format(verify=verify) or None
-    return TrialFailure(kind=kind, phase=phase, message=errors.cut(message, _MESSAGE_LIMIT), hint=hint)
+    return TrialFailure(kind=kind, phase=phase, message=errors.cut(message, 2000), hint=hint)
 
 
 def _told(text: str) -> str:

@@ -198,17 +198,11 @@ def _ending(status: int | None) -> str:
 
 # -------------------- requests
 
-_TICK_SECONDS = 0.25
-_MEMORY_SECONDS = 0.5  # a look at 100 processes takes a millisecond
-_MEMORY_SHARE = 0.9
 _DISCARDED = "partially cached contents of the dataset"  # TensorFlow's warning of it
-_ENDED_EARLY = 2  # epochs that a trial itself leaves before their end: that of the step that compiles, and the last one
 _NO_CACHE = (
     "TensorFlow throws away the content of a `cache()` in each epoch, because no epoch reads all that it caches. Leave "
     "samples out before it: write `take(n).cache()` in place of `cache().take(n)`."
 )
-
-_GROWTH_BYTES, _GROWTH_SHARE = 1 << 30, 1 / 8  # of the free memory; compiling many steps as one call takes a gigabyte
 
 _Answer = TypeVar("_Answer", bound=Value)
 
@@ -249,8 +243,8 @@ class TrialRunner:
     ) -> None:
         self.launch = launch
         self._deadlines = deadlines or asked()
-        if growth_bytes is None:
-            growth_bytes = max(_GROWTH_BYTES, int(_GROWTH_SHARE * machine.detect_memory().available_bytes))
+        if growth_bytes is None:  # compiling many steps as one call takes a gigabyte
+            growth_bytes = max(1 << 30, machine.detect_memory().available_bytes // 8)
         self._growth_bytes = growth_bytes
         self._memory_limit_bytes = memory_limit_bytes
         self.on_event = on_event or (lambda event: None)
@@ -295,8 +289,9 @@ class TrialRunner:
         if isinstance(answer, TrialFailure):
             return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
         assert self._child is not None  # it has answered
-        # If no epoch is known to have ended, two caches may each have been left twice.
-        left = _ENDED_EARLY * (2 if answer.epoch_restart_seconds is None else 1)
+        # A trial itself leaves two epochs before their end: that of the step that compiles, and the last one. If no
+        # epoch is known to have ended, two caches may each have been left twice.
+        left = 4 if answer.epoch_restart_seconds is None else 2
         if self._child.log.count(_DISCARDED) > left:
             self.on_event(protocol.Log(text=_NO_CACHE, of_data=True))
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
@@ -397,7 +392,7 @@ class TrialRunner:
         watch = Watch(deadlines, phase, time.monotonic(), self.until)
         try:
             free = machine.detect_memory().available_bytes  # others may have come or gone since it started
-            self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(_MEMORY_SHARE * free)
+            self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(0.9 * free)
             oom_kills = machine.oom_kills()
             child.log.mark()
             if request is not None:
@@ -416,11 +411,11 @@ class TrialRunner:
         peak_bytes, looked = 0, -math.inf
         while True:
             now = time.monotonic()
-            if now - looked >= _MEMORY_SECONDS:
+            if now - looked >= 0.5:  # a look at 100 processes takes a millisecond
                 peak_bytes, looked = max(peak_bytes, child.memory_bytes(self._limit_bytes)), now
                 child.log.cut()
             try:
-                lines = child.receive(min(_TICK_SECONDS, watch.left_seconds(now)))
+                lines = child.receive(min(0.25, watch.left_seconds(now)))
             except EOFError:
                 return dead(watch.phase, child.exit_status(), peak_bytes, machine.oom_kills() - oom_kills)
             for line in lines:

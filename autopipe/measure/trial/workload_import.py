@@ -41,8 +41,6 @@ from autopipe.pipeline.batching.datasets import has_batches, is_read_again
 from autopipe.pipeline.wrap import wrap
 from autopipe.workload.workload import Workload
 
-_FRAMES = 3
-
 
 def loaded(named: Workload | Reference | str) -> Workload:
     """Return a workload, or the one of this name, as `load_workload`."""
@@ -321,7 +319,7 @@ def _users_code(what: str) -> Iterator[None]:
             hint = "The file is imported without arguments of its own: give each a default."
         if isinstance(error, FileNotFoundError) and not Path(str(error.filename or "/")).is_absolute():
             hint += f" Relative paths that your code opens start at the working directory, {Path.cwd()}."
-        text, frames = str(error), users_lines(error, _FRAMES, or_any=True)
+        text, frames = str(error), users_lines(error, 3, or_any=True)
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
             line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
             text, frames = error.msg, [f"  {line}"]
