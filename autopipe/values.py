@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 import pydantic
@@ -76,6 +76,10 @@ class Estimate(Value):
     @property
     def has_interval(self) -> bool:
         return self.low > 0.0
+
+    def mapped(self, function: Callable[[float], float]) -> Estimate:
+        """Return an ascending function of the figure, and of both ends of its interval."""
+        return Estimate(value=function(self.value), low=function(self.low), high=function(self.high))
 
     @pydantic.model_validator(mode="after")
     def _ordered(self) -> Self:

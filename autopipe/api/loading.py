@@ -101,14 +101,15 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
     from autopipe.api import retuning
-    from autopipe.search import conclusion, searching
+    from autopipe.search import searching
+    from autopipe.search.result import nothing_measured
     from autopipe.search.settings import Settings
 
     stored = files.stored(path, workload=workload, allow_outside=allow_outside)
     settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
     done = retuning.run(stored, settings, searching.Watcher(), given=["budget_seconds"])
     if done.profile is None and done.result is not None:
-        raise conclusion.nothing_measured(done.result)
+        raise nothing_measured(done.result)
 
 
 def _is_known(path: Path, here: fingerprint.Hardware) -> bool:

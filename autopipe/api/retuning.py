@@ -35,11 +35,11 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report, tables
 from autopipe.reports.answer import Answer
 from autopipe.search import lock, searching
-from autopipe.search.conclusion import nothing_measured
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
+from autopipe.search.result import nothing_measured
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import (
     TRAINING,

@@ -16,8 +16,7 @@ from autopipe.measure.trial import workload_import
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.reports import notebook, profile_report
 from autopipe.search import searching
-from autopipe.search.conclusion import nothing_measured
-from autopipe.search.result import Result
+from autopipe.search.result import Result, nothing_measured
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, require_possible
 from autopipe.search.trials import OnEvent

@@ -40,7 +40,8 @@ def tune(
     from autopipe.cli.progress import Progress
     from autopipe.pipeline.batching import trace as traces
     from autopipe.reports import text
-    from autopipe.search import conclusion, storage
+    from autopipe.search import storage
+    from autopipe.search.result import nothing_measured
     from autopipe.workload.workload import Workload
 
     chosen = workload.untuned()
@@ -66,7 +67,7 @@ def tune(
         if unwritten is not None:
             raise unwritten
         if tuned is None or written is None:
-            raise conclusion.nothing_measured(result)
+            raise nothing_measured(result)
         study = storage.without_password(search.storage) if search.storage else str(out / "study.db")
         screen.say(f"wrote     {written[0]}, {written[1]} and the study {study}")
         output.say_next(written[0], tuned.profile, chosen.arguments, [str(written[0])])
@@ -108,7 +109,7 @@ def retune(
     from autopipe.cli import output
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
-    from autopipe.search.conclusion import nothing_measured
+    from autopipe.search.result import nothing_measured
 
     known = stored.read()
     study = known.path.with_name("study.db")

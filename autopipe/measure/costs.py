@@ -17,7 +17,7 @@ import pydantic
 
 from autopipe.measure.facts import Ceiling, Description, Facts, LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
-from autopipe.measure.stats import student_t_95
+from autopipe.measure.stats import student_t
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
 from autopipe.values import Estimate, Value
 
@@ -340,7 +340,7 @@ def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
         return Estimate(value=besides + whole, low=besides + whole, high=besides + whole)
     strays = [took - per_sample * count for took, count in zip(seconds, counts, strict=True)]
     spread = math.sqrt(sum(stray**2 for stray in strays) / (shards - 1))
-    reach = student_t_95(shards - 1) * spread / math.sqrt(shards) / (sum(counts) / shards)
+    reach = student_t(shards - 1) * spread / math.sqrt(shards) / (sum(counts) / shards)
     reach = min(whole, reach * samples / side_by_side)
     return Estimate(value=besides + whole, low=besides + whole - reach, high=besides + whole + reach)
 

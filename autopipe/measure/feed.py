@@ -36,7 +36,7 @@ from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import forms, module
-from autopipe.pipeline.storage.convert import Converted, convert
+from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Folder
 from autopipe.workload.data import source as data_source
 from autopipe.workload.mode import Mode
@@ -192,22 +192,12 @@ class Parts:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
             root = Path(self._folder.name) / "-".join(map(str, key))
             done = convert(conversion, storage, root, workers=machine.usable_cores())
-            self._written[key] = dataclasses.replace(part, converted=str(root)), cost_of(done, conversion.cut)
+            assert done.record is not None
+            names = ("samples", "workers", "seconds", "shard_samples", "shard_seconds")
+            of_all = {name: getattr(done, name) for name in names}
+            cost = ConversionCost(cut=conversion.cut, bytes=done.record.bytes, **of_all)
+            self._written[key] = dataclasses.replace(part, converted=str(root)), cost
         return self._written[key]
-
-
-def cost_of(done: Converted, cut: int) -> ConversionCost:
-    """Compute the cost of a whole conversion, whose samples are kept after `cut` ops."""
-    assert done.record is not None
-    return ConversionCost(
-        cut=cut,
-        samples=done.samples,
-        bytes=done.record.bytes,
-        workers=done.workers,
-        seconds=done.seconds,
-        shard_samples=done.shard_samples,
-        shard_seconds=done.shard_seconds,
-    )
 
 
 # -------------------- the page cache

@@ -269,10 +269,7 @@ def overall(windows: Sequence[Window], epoch_images: int | None = None, images_b
         return _together(windows)
     rest = epoch_images - sum(window.images for window in paused) / len(paused)
     seconds, steady = sum(window.seconds for window in paused) / len(paused), _together(others)
-    low, value, high = (
-        epoch_images / (seconds + rest / rate) if rate > 0 else 0.0 for rate in (steady.low, steady.value, steady.high)
-    )
-    return Estimate(value=value, low=low, high=high)
+    return steady.mapped(lambda rate: epoch_images / (seconds + rest / rate) if rate > 0 else 0.0)
 
 
 def _together(windows: Sequence[Window]) -> Estimate:

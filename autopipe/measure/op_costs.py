@@ -11,7 +11,6 @@ release the lock, which shows the load of other programs.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import threading
 import time
@@ -301,17 +300,12 @@ def with_lock(
         except BadSampleError:
             return tuple(found)
         turns = itertools.cycle([(sample, step.before, numbers[0]) for sample in kept])
-        call = functools.partial(_next, step.op.apply, turns)
-        held.append(share_of(cost, call))
+        held.append(share_of(cost, lambda apply=step.op.apply, turns=turns: apply(*next(turns))))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})
         for cost, share in zip(found, held, strict=True)
     )
-
-
-def _next(function: Callable[..., object], arguments: Iterator[tuple[object, ...]]) -> object:
-    return function(*next(arguments))
 
 
 def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tuple[OpCost, ...]:

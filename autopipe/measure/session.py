@@ -44,7 +44,6 @@ from autopipe.measure.outcome import (
     Resources,
     Verification,
     VerifyOptions,
-    Window,
 )
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -57,7 +56,7 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import estimate_bytes
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.values import Estimate, count_text
+from autopipe.values import count_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
@@ -303,20 +302,22 @@ def measurement(
         raise _too_few(loader)
     before, usage = usage.samples[0].tree.processes, usage.between(meter.began_at, ended)
     resources = _resources(usage, config.devices)
-    rate, alone = meter.overall, feed.alone
-    stable = reading.stable or reading.cut_short
-    of_loader: dict[str, Any] = {"data_wait_share": 0.0 if alone is None else max(0.0, 1 - rate.value / alone)}
+    rate, stable = meter.overall, reading.stable or reading.cut_short
+    shortfall = None if feed.alone is None else max(0.0, 1 - rate.value / feed.alone)
+    of_loader: dict[str, Any] = {"data_wait_share": shortfall or 0.0}
     if loader is not None:
         filled, share = meter.filled_at or first, feed.part.share
         fill_seconds = max(0.0, filled - first - len(loader) * loader.batch_size / reading.rate.value) / share
         fills = config.kept.in_memory or config.loader.fills_cache or loader.on_device
         if loader.fill_seconds:
             fill_seconds = loader.fill_seconds / share
+        # If steps run asynchronously, the host waits for a batch while the device still runs the step before.
+        waited = sum(each.waiting_seconds for each in reading.windows) / sum(each.seconds for each in reading.windows)
         of_loader = {
             "data_share": share,
             "epoch_restart_seconds": float(np.median(loader.restarts)) if loader.restarts else None,
             "cache_fill_seconds": fill_seconds if fills else None,
-            "data_wait_share": _data_wait_share(reading.windows, rate, alone),
+            "data_wait_share": min(waited, 1.0 if shortfall is None else shortfall),
             "conversion": feed.part.conversion,
             "hand_over_seconds": loader.hand_over_seconds,
         }
@@ -363,16 +364,6 @@ def _notes(feed: Feed, loader: TimedLoader) -> list[str]:
     if lost := loader.lost_workers():
         said.append(f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced.")
     return said
-
-
-def _data_wait_share(windows: Sequence[Window], rate: Estimate, alone: float | None) -> float:
-    """Return the share of time in which the model had no batch.
-
-    If steps run asynchronously, the host waits for a batch while the device still runs the step before. So the waiting
-    is at most the shortfall from the model's own rate.
-    """
-    share = sum(window.waiting_seconds for window in windows) / sum(window.seconds for window in windows)
-    return min(share, 1.0 if alone is None else max(0.0, 1 - rate.value / alone))
 
 
 def _ran(config: PipelineConfig, processes: int) -> Ran:

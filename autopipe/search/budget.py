@@ -30,11 +30,7 @@ def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | No
 
 
 def _scored(session: Session, point: Point) -> Estimate:
-    raw = point.estimate
-    low, value, high = (
-        session.score(point.config, point.measurements, rate) for rate in (raw.low, raw.value, raw.high)
-    )
-    return Estimate(value=value, low=low, high=high)
+    return point.estimate.mapped(lambda rate: session.score(point.config, point.measurements, rate))
 
 
 def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:

@@ -11,20 +11,18 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, geometric_mean, stdev
 
 import optuna
 
-from autopipe.errors import NothingMeasuredError, SearchInterruptedError
-from autopipe.hardware.machine import size_text
 from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
-from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t_95
+from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
-from autopipe.search.confirmation import Blocks, Confirmation, finalist
+from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
 from autopipe.search.result import (
     WORTH,
     Baseline,
@@ -42,7 +40,7 @@ from autopipe.search.result import (
 )
 from autopipe.search.session import Session
 from autopipe.search.trials import AskedBy, Point, Row
-from autopipe.values import Estimate, count_text
+from autopipe.values import Estimate
 
 # -------------------- conversions
 
@@ -270,7 +268,7 @@ def _winner(
         config=point.config.model_dump(mode="json"),
         key=point.key,
         images_per_second=rate,
-        whole_images_per_second=_mean(scored) if whole and scored else None,
+        whole_images_per_second=geometric_mean(scored.values()) if whole and scored else None,
         data_wait_share=last.data_wait_share,
         first_batch_seconds=last.first_batch_seconds,
         hand_over_seconds=last.hand_over_seconds,
@@ -301,12 +299,7 @@ def _ceiling(session: Session, best: Point, proved: Confirmation | None) -> Ceil
 
 def _scaled(rate: Estimate, value: float) -> Estimate:
     """Return a rate with this value, and an interval that is as wide."""
-    times = value / rate.value
-    return Estimate(value=value, low=min(value, times * rate.low), high=max(value, times * rate.high))
-
-
-def _mean(rates: Mapping[int, float]) -> float:
-    return math.exp(fmean(map(math.log, rates.values())))
+    return rate.mapped(lambda each: each / rate.value * value)
 
 
 # ---------------------------------------------------------------- comparisons
@@ -362,15 +355,12 @@ def _contests(session: Session, best: Point, proved: Confirmation) -> tuple[Cont
     names = session.names
     mine, found = proved.scores.get(best.key, {}), []
     for key, ran in proved.scores.items():
-        common = sorted(mine.keys() & ran.keys())
-        if key == best.key or not common:
+        if key == best.key or not (blocks := ratios(mine, ran)):
             continue
-        ratios = [mine[block] / ran[block] for block in common]
         gain = proved.against.get(key) if best.key == proved.winner else None
-        gain = gain or compare_pairs(ratios, [1.0] * len(ratios))
+        gain = gain or compare_pairs(blocks)
         config = session.points()[key].config.model_dump(mode="json")
-        contest = Contest(**dict(gain), key=key, config=config, baseline=names.get(key), blocks=tuple(ratios))
-        found.append(contest)
+        found.append(Contest(**dict(gain), key=key, config=config, baseline=names.get(key), blocks=tuple(blocks)))
     return tuple(sorted(found, key=lambda each: -each.ratio))
 
 
@@ -391,11 +381,11 @@ def _counts_what_is_paid_once(proved: Confirmation) -> bool:
 def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> float:
     """Return the ratio of two configurations' rates over that of their scores, in the blocks in which both ran."""
 
-    def part(key: str, block: int) -> float:
-        return proved.rounds[key][block] / proved.scores[key][block]
+    def parts(key: str) -> dict[int, float]:
+        return {block: proved.rounds[key][block] / score for block, score in proved.scores.get(key, {}).items()}
 
-    common = proved.scores.get(first, {}).keys() & proved.scores.get(second, {}).keys()
-    return _mean({block: part(first, block) / part(second, block) for block in common}) if common else 1.0
+    found = ratios(parts(first), parts(second))
+    return geometric_mean(found) if found else 1.0
 
 
 def _drift(session: Session, proved: Confirmation) -> float | None:
@@ -411,8 +401,8 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
         logs = [math.log(rate) for rate in proved.rounds.get(key, {}).values()]
         if isinstance(first, Measurement) and len(logs) >= FEWEST_PAIRS:
             change = fmean(logs) - math.log(first.images_per_second.value)
-            of_rounds = student_t_95(len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-            of_trials = student_t_95(pooled.freedom) * math.sqrt(2) * pooled.noise_of(key)
+            of_rounds = student_t(len(logs) - 1) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
+            of_trials = student_t(pooled.freedom) * math.sqrt(2) * pooled.noise_of(key)
             same = abs(change) <= max(of_rounds, of_trials) or not first.images_per_second.has_interval
             changes.append(0.0 if same else math.expm1(change))
     return max(changes, key=abs, default=None)
@@ -436,11 +426,10 @@ def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[
             best[change] = max(best.get(change, this), this)
     found = []
     for (setting, value), (_, key) in best.items():
-        mine, its = blocks.get(config.key(), {}), blocks.get(key, {})
-        ratios = [mine[at] / its[at] for at in sorted(mine.keys() & its.keys())]
-        gain, paired = pooled.compared(config.key(), key, len(ratios)), None
-        if len(ratios) > 1:
-            pairs = compare_pairs(ratios, [1.0] * len(ratios))
+        both = ratios(blocks.get(config.key(), {}), blocks.get(key, {}))
+        gain, paired = pooled.compared(config.key(), key, len(both)), None
+        if len(both) > 1:
+            pairs = compare_pairs(both)
             assert pairs.high is not None  # of several pairs
             paired = Estimate(value=pairs.ratio, low=pairs.low, high=pairs.high)
         effect = Effect(
@@ -529,70 +518,3 @@ def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]
         return {}
     rates = {"best": winner.images_per_second, **{each.name: each.images_per_second for each in baselines}}
     return {name: simulated.utilisation(rate.value, batch_size) for name, rate in rates.items() if rate is not None}
-
-
-# -------------------- the error of a search without a result
-
-
-def nothing_measured(result: Result) -> NothingMeasuredError:
-    """Return the error of a search without a winner: why its trials failed, or why none was run."""
-    failures = [each.failure for each in result.trials if each.failure is not None]
-    former = next((each for each in result.baselines if each.incumbent), None)
-    measured = sum(each.images_per_second is not None for each in result.trials) > len(result.over_limits)
-    if measured and former is not None and former.images_per_second is None and former.failure is None:
-        kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
-        return kind(
-            "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
-            hint="It stays; give the search more time with --budget.",
-        )
-    if result.interrupted:
-        return _interrupted(failures, len(result.over_limits))
-    if failures:
-        count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
-        last = "" if len(failures) == 1 else " of the last"
-        return NothingMeasuredError(
-            f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
-            hint=failures[-1].hint,
-        )
-    if over := result.over_limits:
-        return NothingMeasuredError(
-            f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
-            f"the least {size_text(min(each.peak_rss_bytes or 0 for each in over))} of memory.",
-            hint="Allow more with --max-memory.",
-        )
-    if result.cut:
-        budget, ran = result.budget_seconds or result.seconds, count_text(result.cut, "trial")
-        return NothingMeasuredError(
-            f"No configuration could be measured within {budget:.0f} s: {ran} had no time to begin."
-            f"{_feeds(result.ceiling)}",
-            hint="Give the search more time with --budget, or end what else runs on this machine.",
-        )
-    reasons = [reason for reason, configs in result.left_out.items() if configs]
-    said = f": {'; '.join(reasons[:3])}." if reasons else f". {result.stop.message}"
-    return NothingMeasuredError(
-        f"No configuration could be measured, because none could be tried{said}",
-        hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
-    )
-
-
-def _feeds(ceiling: Ceiling | None) -> str:
-    """Say that a loader makes five times what the model takes, if both were measured alone: then it takes less than a
-    fifth of the cores that they share.
-    """
-    made = None if ceiling is None else ceiling.loader_images_per_second
-    if ceiling is None or made is None or made.value < 5.0 * ceiling.model_images_per_second.value:
-        return ""
-    taken = f" The model alone takes {ceiling.model_images_per_second.value:,.3g} images/s"
-    return f"{taken}, and a loader alone makes {made.value:,.3g}: the model is the limit."
-
-
-def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:
-    """Return the error of a search that the user ended before a trial succeeded within the limits."""
-    message = "The search was interrupted before any configuration could be measured"
-    message += f" that keeps the limits; {over} took more than is allowed." if over else "."
-    if not failures:
-        return SearchInterruptedError(message)
-    return SearchInterruptedError(
-        f"{message} Trials that failed: {len(failures)}. The reason of the last: {failures[-1].message}",
-        hint=failures[-1].hint,
-    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import TypeAlias
@@ -29,7 +29,6 @@ from autopipe.measure.stats import (
     median,
     normal_point,
     student_t,
-    student_t_95,
 )
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import trials
@@ -60,7 +59,7 @@ class Confirmation:
     reached_share: Estimate | None = None  # of the model alone, side by side with it; None if that was not measured
 
 
-def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool) -> tuple[float, ...]:
+def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool = False) -> tuple[float, ...]:
     """Return the cost of a configuration, compared in order: devices, conversion, workers, steps of a call (callbacks
     wait for its end), memory; then baselines.
     """
@@ -96,13 +95,15 @@ def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> Comparison
 
     Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the pooled ones then.
     """
-    mine, other = blocks.get(first, {}), blocks.get(second, {})
-    common = sorted(mine.keys() & other.keys())
-    if not common:
+    found = ratios(blocks.get(first, {}), blocks.get(second, {}))
+    if not found:
         return None
-    if len(common) >= FEWEST_PAIRS:
-        return compare_pairs([mine[block] for block in common], [other[block] for block in common])
-    return pooled.compared(first, second, len(common))
+    return compare_pairs(found) if len(found) >= FEWEST_PAIRS else pooled.compared(first, second, len(found))
+
+
+def ratios(first: Mapping[int, float], second: Mapping[int, float]) -> list[float]:
+    """Return the ratio of two rates in each block that has both."""
+    return [first[block] / second[block] for block in sorted(first.keys() & second.keys())]
 
 
 def leader(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:
@@ -171,7 +172,7 @@ def _is_told_apart(blocks: Blocks, pooled: Pooled, won: str, key: str, far: floa
     if gain is None or gain.few or gain.low is None or gain.high is None:
         return False
     ahead, spread = pooled.ahead(won, key)
-    of_pairs = math.log(gain.high / gain.low) / (2.0 * student_t_95(gain.pairs - 1))  # one may vary more than all do
+    of_pairs = math.log(gain.high / gain.low) / (2.0 * student_t(gain.pairs - 1))  # one may vary more than all do
     return (gain.decided and abs(ahead) > far * max(spread, of_pairs)) or as_good(pooled, won, key)
 
 
@@ -208,18 +209,18 @@ def verdict(finalists: Sequence[Point], scores: Blocks, pooled: Pooled) -> Confi
     return Confirmation(winner=winner, against=compared, scores=scores)
 
 
-def estimate(ran: Mapping[int, float], pooled: Pooled) -> Estimate:
+def estimate(rates: Collection[float], pooled: Pooled) -> Estimate:
     """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
 
     With fewer than three blocks the interval comes from the spread of all measurements.
     """
-    logs, freedom = [math.log(rate) for rate in ran.values()], len(ran) - 1
+    logs, freedom = [math.log(rate) for rate in rates], len(rates) - 1
     mean = fmean(logs)
     if len(logs) >= FEWEST_PAIRS:
         spread = stdev(logs)
     else:
         spread, freedom = math.hypot(pooled.noise, pooled.drift), pooled.freedom
-    reach = student_t_95(freedom) * spread / math.sqrt(len(logs))
+    reach = student_t(freedom) * spread / math.sqrt(len(logs))
     return Estimate(value=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
@@ -229,13 +230,9 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
     The share is of pairs, because a disturbance of a block slows both. None if no block has both, or if the share is
     far above 1: then the model alone was disturbed in each block.
     """
-    common = sorted(ran.keys() & alone.keys())
-    if not common:
+    if not (shares := ratios(ran, alone)) or (found := estimate(shares, pooled)).value > OVERTAKEN:
         return None
-    found = estimate({block: ran[block] / alone[block] for block in common}, pooled)
-    if found.value > OVERTAKEN:
-        return None
-    return Estimate(value=min(1.0, found.value), low=min(1.0, found.low), high=min(1.0, found.high))
+    return found.mapped(lambda each: min(1.0, each))
 
 
 # -------------------- the run
@@ -401,7 +398,7 @@ def judge(session: Session, entered: Sequence[Point]) -> Confirmation | None:
     return replace(
         found,
         rounds=raw,
-        rates={key: estimate(ran, pooled) for key, ran in raw.items() if ran},
+        rates={key: estimate(ran.values(), pooled) for key, ran in raw.items() if ran},
         reached_share=share(raw[found.winner], _alone(session, points[found.winner]), pooled),
     )
 

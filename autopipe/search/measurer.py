@@ -47,22 +47,18 @@ class Measurer(Protocol):
 
     def baselines(self) -> Sequence[Baseline]:
         """Return the baselines that the winner has to beat; they are measured like any configuration."""
-        ...
 
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        """Measure the ceiling of each setup of the model; the first is the usual one."""
-        ...
+    def ceiling(self, setup: ModelSetup) -> Ceiling:
+        """Measure the model alone in its usual setup, and once the loader's ops."""
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         """Measure the model alone in one setup; None if that failed.
 
         Without `again`, a reading that a trial in this setup has made will do.
         """
-        ...
 
     def loader_alone(self, config: PipelineConfig) -> float | None:
         """Measure a loader without a model, for half a second or so, in images/s; None if it cannot run so."""
-        ...
 
     def allow(self, seconds: float | None) -> None:
         """Limit the time of the next measurements; None: no limit.
@@ -70,7 +66,6 @@ class Measurer(Protocol):
         A training ends then, with what it has. A trial that has not begun to train is cut soon after, by a failure of
         the kind `INTERRUPTED`.
         """
-        ...
 
     def measure(
         self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
@@ -79,7 +74,6 @@ class Measurer(Protocol):
         confirmation run, which is a `proof`, has a fixed length. Another trial is as short as its interval allows, and
         may end early once the upper end of that is below `must_reach` images/s.
         """
-        ...
 
 
 # -------------------- real trials
@@ -182,8 +176,8 @@ class TrialMeasurer:
 
         A trial would start its own process, but importing a workload, or a framework, may take seconds.
         """
-        foreign = (each.config.loader for each in self._baselines if each.unable is None)
-        runners = [self._runner_of(each.model_dump()["code"]) for each in foreign if each.is_foreign]
+        able = (each.config for each in self._baselines if each.unable is None)
+        runners = [self._runner_of(_code(each)) for each in able if each.loader.is_foreign]
         until = time.monotonic() + seconds
         for runner in runners:
             runner.until = until
@@ -199,7 +193,7 @@ class TrialMeasurer:
 
     def _runner_for(self, config: PipelineConfig) -> TrialRunner:
         if config.loader.is_foreign:
-            return self._runner_of(str(config.loader.model_dump()["code"]))
+            return self._runner_of(_code(config))
         # A process that keeps freed memory cannot measure a dataset as it is any more: each has its own.
         other = self._description.wrapped is not None and config.loader.keeps_freed_memory
         return self._runner_of(None) if other and self._foreign is not None else self._runner
@@ -210,15 +204,11 @@ class TrialMeasurer:
             self._runners[code] = self._foreign(code)
         return self._runners[code]
 
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        """Measure the model alone in each setup, and once the loader's ops.
-
-        A setup that cannot run is left out, unless it is the first: its trials will say why. Raises as `succeeded`.
-        """
-        usual = succeeded(self._ceiling(setups[0], model_only=False))
+    def ceiling(self, setup: ModelSetup) -> Ceiling:
+        """Measure the model alone, and the loader's ops. Raises as `succeeded`."""
+        usual = succeeded(self._ceiling(setup, model_only=False))
         self._model_rate = usual.model_images_per_second.value
-        others = [self._ceiling(setup, model_only=True) for setup in setups[1:]]
-        return [usual, *(each.with_loader_of(usual) for each in others if isinstance(each, Ceiling))]
+        return usual
 
     def loader_alone(self, config: PipelineConfig) -> float | None:
         runner = self._runner_for(config)
@@ -261,7 +251,7 @@ class TrialMeasurer:
         options = (_PROOF if proof else _SEARCH) | {name: value for name, value in asked.items() if value is not None}
         answer = self._in_turn(self._runner_for(config), config, options)
         if config.loader.is_foreign and isinstance(answer, Measurement):
-            self._rates[str(config.loader.model_dump()["code"])] = answer.images_per_second.value
+            self._rates[_code(config)] = answer.images_per_second.value
             self._free_accelerator()
         return answer
 
@@ -311,6 +301,10 @@ def narrow_enough(model_alone: Estimate) -> float:
 
 
 _IN_MEMORY = (module.CACHED, module.FIT)  # forms that keep samples there
+
+
+def _code(config: PipelineConfig) -> str:
+    return str(config.loader.model_dump()["code"])
 
 
 def _of_code(code: str) -> PipelineConfig:

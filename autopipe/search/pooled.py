@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.measure.stats import USUAL_NOISE, Comparison, median, student_t_95
+from autopipe.measure.stats import USUAL_NOISE, Comparison, median, student_t
 
 Array = NDArray[np.floating[Any]]
 
@@ -81,7 +81,7 @@ class Pooled:
     def compared(self, first: str, second: str, pairs: int) -> Comparison:
         """Return the ratio of the values of `first` and `second`, which ran in this many `pairs`."""
         ahead, spread = self.ahead(first, second)
-        reach = student_t_95(self.freedom) * spread
+        reach = student_t(self.freedom) * spread
         low, ratio, high = (math.exp(at) for at in (ahead - reach, ahead, ahead + reach))
         return Comparison(ratio=ratio, low=low, high=high, pairs=pairs)
 

@@ -11,6 +11,7 @@ and so in the table of what was measured.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,8 @@ class Race:
             self._first_of_all()
         if (other := promising()) is not None:
             self._round([other])
-        self._steps(self._reads, self._keep, self._kinds, self._workers_of_best, self._knobs_left, self._others)
+        workers = functools.partial(self._workers, few_of_others=False)
+        self._steps(self._reads, self._keep, self._kinds, workers, self._knobs_left, self._others)
 
     def _first_of_all(self) -> None:
         for each in self.usuals():
@@ -164,13 +166,10 @@ class Race:
             return None
         return None if best is None else best[0]
 
-    def _workers_of_best(self, best: PipelineConfig) -> None:
-        self._workers(best, few_of=[best.loader.kind])
-
-    def _workers(self, best: PipelineConfig, few_of: Sequence[str] | None = None) -> None:
-        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, of the kinds in `few_of`
-        (None: of all); and more of each kind, as long as they gain. Where it is not known whether reads wait, more come
-        first, and few do not run if those gain as only waiting lets them.
+    def _workers(self, best: PipelineConfig, *, few_of_others: bool = True) -> None:
+        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, of the kind of the best,
+        and of others if wanted; and more of each kind, as long as they gain. Where it is not known whether reads wait,
+        more come first, and few do not run if those gain as only waiting lets them.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
             fastest = self._fastest_of(kind)
@@ -180,7 +179,7 @@ class Race:
                 numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
                 if self.reads is None:
                     self._more_workers(kind, name, numbers)
-                if (few_of is None or kind in few_of) and not self._waits(kind, name):
+                if (few_of_others or kind == best.loader.kind) and not self._waits(kind, name):
                     wanted = (self.cores // 4, self.cores // 2, self.cores - 1, self.cores)
                     picked = {max((each for each in numbers if each <= count), default=0) for count in wanted} - {0}
                     fastest = self._fastest_of(kind)

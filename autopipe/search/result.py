@@ -1,23 +1,26 @@
 """The result of a search: one value, made at its end, kept in the artifact, and shown as text, as HTML and as JSON.
 
-Facts only: figures, configurations and enums. `autopipe.reports` makes the sentences. Configurations are kept as JSON,
+Facts only: figures, configurations and enums. `autopipe.reports` makes the sentences, but for the error of a search
+without a result, which is below. Configurations are kept as JSON,
 so that a result can be read without the package of a loader.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal
 
 import pydantic
 
+from autopipe.errors import NothingMeasuredError, SearchInterruptedError
+from autopipe.hardware.machine import size_text
 from autopipe.measure.costs import CostProfile, Kind
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import EpochTime, Resources, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.measure.stats import Comparison, Ratio
-from autopipe.values import Estimate, JsonObject, Value
+from autopipe.values import Estimate, JsonObject, Value, count_text
 from autopipe.workload.mode import Mode
 
 BLOCKS: Final = (3, 12)
@@ -312,3 +315,70 @@ class Learnt(Value):
     data_wait_share: Share
     trained_at: pydantic.AwareDatetime
     changes: tuple[Change, ...] = pydantic.Field(default=(), max_length=MOST_CHANGES)
+
+
+# -------------------- the error of a search without a result
+
+
+def nothing_measured(result: Result) -> NothingMeasuredError:
+    """Return the error of a search without a winner: why its trials failed, or why none was run."""
+    failures = [each.failure for each in result.trials if each.failure is not None]
+    former = next((each for each in result.baselines if each.incumbent), None)
+    measured = sum(each.images_per_second is not None for each in result.trials) > len(result.over_limits)
+    if measured and former is not None and former.images_per_second is None and former.failure is None:
+        kind = SearchInterruptedError if result.interrupted else NothingMeasuredError
+        return kind(
+            "The former configuration was not measured before the search ended, so nothing is proved to be faster.",
+            hint="It stays; give the search more time with --budget.",
+        )
+    if result.interrupted:
+        return _interrupted(failures, len(result.over_limits))
+    if failures:
+        count = "the one trial" if len(failures) == 1 else f"all of {len(failures)} trials"
+        last = "" if len(failures) == 1 else " of the last"
+        return NothingMeasuredError(
+            f"No configuration could be measured: {count} failed. The reason{last}: {failures[-1].message}",
+            hint=failures[-1].hint,
+        )
+    if over := result.over_limits:
+        return NothingMeasuredError(
+            f"No configuration keeps the limits: {len(over)} were measured and took more than is allowed, "
+            f"the least {size_text(min(each.peak_rss_bytes or 0 for each in over))} of memory.",
+            hint="Allow more with --max-memory.",
+        )
+    if result.cut:
+        budget, ran = result.budget_seconds or result.seconds, count_text(result.cut, "trial")
+        return NothingMeasuredError(
+            f"No configuration could be measured within {budget:.0f} s: {ran} had no time to begin."
+            f"{_feeds(result.ceiling)}",
+            hint="Give the search more time with --budget, or end what else runs on this machine.",
+        )
+    reasons = [reason for reason, configs in result.left_out.items() if configs]
+    said = f": {'; '.join(reasons[:3])}." if reasons else f". {result.stop.message}"
+    return NothingMeasuredError(
+        f"No configuration could be measured, because none could be tried{said}",
+        hint="Change what the reasons name, or allow more with another --space, --only or --max-*.",
+    )
+
+
+def _feeds(ceiling: Ceiling | None) -> str:
+    """Say that a loader makes five times what the model takes, if both were measured alone: then it takes less than a
+    fifth of the cores that they share.
+    """
+    made = None if ceiling is None else ceiling.loader_images_per_second
+    if ceiling is None or made is None or made.value < 5.0 * ceiling.model_images_per_second.value:
+        return ""
+    taken = f" The model alone takes {ceiling.model_images_per_second.value:,.3g} images/s"
+    return f"{taken}, and a loader alone makes {made.value:,.3g}: the model is the limit."
+
+
+def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:
+    """Return the error of a search that the user ended before a trial succeeded within the limits."""
+    message = "The search was interrupted before any configuration could be measured"
+    message += f" that keeps the limits; {over} took more than is allowed." if over else "."
+    if not failures:
+        return SearchInterruptedError(message)
+    return SearchInterruptedError(
+        f"{message} Trials that failed: {len(failures)}. The reason of the last: {failures[-1].message}",
+        hint=failures[-1].hint,
+    )

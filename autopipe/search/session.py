@@ -434,14 +434,14 @@ _RESTARTS = {"devices": 3.0, "finish": 4.0, "channels": 8.0}
 _NO_TIME = "there was no time to measure the model alone with it"
 
 
-def first_ceiling(session: Session) -> list[Ceiling]:
+def first_ceiling(session: Session) -> Ceiling:
     """Measure the model alone in its usual setup, or in the first that the space has, with the loader's ops."""
     known = {name: values_of(session, name) for name in ModelSetup._fields}
     usual = ModelSetup()
     others: dict[str, Any] = {
         name: values[0] for name, values in known.items() if values and getattr(usual, name) not in values
     }
-    return list(session.timed(lambda: session.measurer.ceilings([usual._replace(**others)])))
+    return session.timed(lambda: session.measurer.ceiling(usual._replace(**others)))
 
 
 def devices_for(session: Session, wanted: float) -> int:

@@ -100,11 +100,6 @@ def _advice(session: Session) -> Iterator[Asked]:
             yield (config, AskedBy(Asker.ADVICE))
 
 
-def _planned_cost(session: Session, config: PipelineConfig) -> tuple[float, ...]:
-    planned = costs.memory_bytes(config, session.facts.workload)
-    return confirmation.cost(config, cores=session.facts.cores, memory_bytes=float(planned), baseline=False)
-
-
 # -------------------- the order of a search
 
 
@@ -220,7 +215,9 @@ class _Search:
             waits=(session.facts.workers_at_once or math.inf) > session.facts.cores,
             allowed=lambda config: session.why_not(config) is None,
             measure=session.raced_by_trial if by_trial else session.loader_alone,
-            cost=lambda config: _planned_cost(session, config),
+            cost=lambda config: confirmation.cost(
+                config, cores=session.facts.cores, memory_bytes=costs.memory_bytes(config, session.facts.workload)
+            ),
             over=budget.race_over if by_trial else budget.race_of_loaders_over,
         )
         if not race.usuals():  # all that was asked for brings nothing: it is tried anyway
@@ -319,7 +316,7 @@ class _Search:
         session = self._session
         found = session.record.ceilings()
         if not found:
-            found = first_ceiling(session)
+            found = [first_ceiling(session)]
             session.record.keep_ceilings(found)
         for ceiling in found:
             session.tell(ceiling)

@@ -53,9 +53,9 @@ class Replay:
         recorded = self._table.header.baselines.items()
         return [Baseline(name=name, config=PipelineConfig.model_validate(config)) for name, config in recorded]
 
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        """Return the recorded ceilings."""
-        return self._table.header.ceilings
+    def ceiling(self, setup: ModelSetup) -> Ceiling:
+        """Return the first of the recorded ceilings."""
+        return self._table.header.ceilings[0]
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
         """Return the recorded ceiling."""

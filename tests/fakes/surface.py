@@ -121,10 +121,10 @@ class Surface:
             Baseline(name="tfdata", config=to_config({**tfdata, **host})),
         ]
 
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+    def ceiling(self, setup: ModelSetup) -> Ceiling:
         """Return the model's rate, the same in each setup, and the op costs."""
         self.now += self.ceilings_seconds
-        return [self._ceiling(setup) for setup in setups]
+        return self._ceiling(setup)
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling:
         """Return the same ceiling again, in `alone_seconds`; or at once as a trial has read it."""

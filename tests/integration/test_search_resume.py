@@ -28,7 +28,7 @@ SCRIPT = textwrap.dedent(
     folder, kill_at, wait = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:] == ["wait"]
 
     class Mortal(Surface):
-        # Dies in its n-th call: 0 is the ceilings, then one a trial.
+        # Dies in its n-th call: 0 is the ceiling, then one a trial.
         calls = 0
 
         def _call(self):
@@ -36,9 +36,9 @@ SCRIPT = textwrap.dedent(
                 os.kill(os.getpid(), signal.SIGKILL)
             self.calls += 1
 
-        def ceilings(self, setups):
+        def ceiling(self, setup):
             self._call()
-            return super().ceilings(setups)
+            return super().ceiling(setup)
 
         def before(self, config, proof):
             if wait:

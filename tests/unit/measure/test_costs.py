@@ -82,7 +82,7 @@ WAITING = COSTS.model_copy(update={"op_costs": (READ, *OPS[1:]), "reads": SLOW_R
 
 def test_costs_are_gathered_from_the_ceiling() -> None:
     surface = Surface(cores=3)
-    costs = cost_model.known(list(surface.ceilings([ModelSetup()])), surface.facts())
+    costs = cost_model.known([surface.ceiling(ModelSetup())], surface.facts())
     seconds = [op.seconds_per_image for op in costs.op_costs]
     assert seconds == [surface.read_seconds, surface.decode_seconds, surface.augment_seconds, surface.cast_seconds]
     assert costs.cores == 3

@@ -38,27 +38,25 @@ def test_paired_interval_covers_no_difference_in_95_percent_even_with_few_pairs(
     for _ in range(1000):
         drift = rng.normal(100.0, 10.0, pairs)  # shared by the pair: what pairing removes
         first, second = drift * rng.normal(1.0, 0.02, pairs), drift * rng.normal(1.0, 0.02, pairs)
-        comparison = compare_pairs(first.tolist(), second.tolist())
+        comparison = compare_pairs((first / second).tolist())
         hits += not comparison.decided
     assert hits / 1000 == pytest.approx(0.95, abs=0.025)
 
 
 def test_a_clear_gain_is_seen_through_a_drift_common_to_the_pair() -> None:
-    old = [100.0, 80.0, 60.0, 90.0, 70.0]
-    new = [rate * gain for rate, gain in zip(old, (1.09, 1.11, 1.10, 1.10, 1.10), strict=True)]
-    comparison = compare_pairs(new, old)
+    comparison = compare_pairs([1.09, 1.11, 1.10, 1.10, 1.10])
     assert comparison.faster
     assert not comparison.slower
     assert comparison.ratio == pytest.approx(1.10, abs=0.001)
-    one = compare_pairs([200.0], [100.0])  # pair decides nothing
+    one = compare_pairs([2.0])  # one pair decides nothing
     assert one.ratio == pytest.approx(2.0)
     assert not one.decided
 
 
-@pytest.mark.parametrize(("first", "second"), [([], []), ([1.0], [1.0, 2.0]), ([0.0], [1.0])])
-def test_pairs_that_are_no_pairs_of_rates_are_an_error(first: list[float], second: list[float]) -> None:
+@pytest.mark.parametrize("ratios", [[], [0.0], [1.0, -1.0]])
+def test_ratios_that_are_not_of_rates_are_an_error(ratios: list[float]) -> None:
     with pytest.raises(ValueError, match="compare_pairs"):
-        compare_pairs(first, second)
+        compare_pairs(ratios)
 
 
 @pytest.mark.parametrize(

@@ -137,5 +137,5 @@ def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chose
     record = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
     session = Session(trim(space, facts), surface, facts, asked, record, lambda event: None)
     if ceilings:
-        session.know_ceilings(surface.ceilings([ModelSetup()]))
+        session.know_ceilings([surface.ceiling(ModelSetup())])
     return session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,10 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search.budget import Budget, ceiling_stop, needed_share, no_gain_stop
-from autopipe.search.conclusion import nothing_measured
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import Sampler
-from autopipe.search.result import Reason
+from autopipe.search.result import Reason, nothing_measured
 from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, CeilingMeasured, Event
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
@@ -337,9 +336,9 @@ def test_without_a_trial_it_is_told_that_the_model_is_the_limit_if_a_loader_alon
     space: Space, made: float, says: bool
 ) -> None:
     class Heavy(Lasting):
-        def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+        def ceiling(self, setup: ModelSetup) -> Ceiling:
             rate = {"loader_images_per_second": Estimate(value=made, low=made, high=made)}
-            return [each.model_copy(update=rate) for each in super().ceilings(setups)]
+            return super().ceiling(setup).model_copy(update=rate)
 
     surface = Heavy(model_rate=4_000.0, takes=lambda surface, config, proof: 600.0)
     by_trials = dataclasses.replace(surface.facts(), accelerator=False)

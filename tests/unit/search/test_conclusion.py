@@ -20,9 +20,9 @@ from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.space import Space
 from autopipe.reports import verdict
 from autopipe.search import library
-from autopipe.search.conclusion import Searched, nothing_measured, only_change
+from autopipe.search.conclusion import Searched, only_change
 from autopipe.search.measurer import Baseline
-from autopipe.search.result import Reason, Result, Stop
+from autopipe.search.result import Reason, Result, Stop, nothing_measured
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import run, some, space_of

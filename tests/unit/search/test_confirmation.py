@@ -216,11 +216,11 @@ def test_fewer_than_three_pairs_are_said_to_be_few_and_lend_their_noise_from_the
 
 def test_the_estimate_is_the_proofs_with_its_interval() -> None:
     ran = blocks(a=[99.0, 100.0, 101.0])
-    estimate = confirmation.estimate(ran["a"], belief(ran))
+    estimate = confirmation.estimate(ran["a"].values(), belief(ran))
     assert estimate.value == pytest.approx(100.0, abs=0.01)
     assert estimate.low < 99.0
     assert estimate.high > 101.0
-    one = confirmation.estimate({0: 99.0}, belief(ran))
+    one = confirmation.estimate([99.0], belief(ran))
     assert one.low < 99.0 < one.high  # one block has no spread of its own, and yet is no certainty
 
 

@@ -200,7 +200,7 @@ def test_a_trial_is_asked_for_no_more_than_the_model_alone_shows_on_this_machine
     runner.strays = strays
     made = measurer(runner)
     made.measure(THREADS)
-    made.ceilings([ModelSetup()])
+    made.ceiling(ModelSetup())
     made.measure(THREADS)
     before, _, after = (options.get("half_width") for options in runner.asked)
     assert (before, after) == (None, pytest.approx(asked))

@@ -415,9 +415,9 @@ class Far(Surface):
 
     latency_seconds: float = 0.01
 
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
+    def ceiling(self, setup: ModelSetup) -> Ceiling:
         waiting = reads(*(count / self.latency_seconds for count in (1, 4, 16)))
-        return [each.model_copy(update={"reads": waiting}) for each in super().ceilings(setups)]
+        return super().ceiling(setup).model_copy(update={"reads": waiting})
 
 
 @pytest.mark.parametrize("machine", [Surface, Far])
