@@ -17,15 +17,15 @@ from autopipe.api.request import Target
 from autopipe.artifact import converting, pick
 from autopipe.errors import ConfigError
 from autopipe.hardware import machine
-from autopipe.measure import fingerprint, rows
+from autopipe.measure import fingerprint
 from autopipe.measure import formats as encoding
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import LoaderRate, Measurement, TrialFailure
+from autopipe.measure.outcome import FailureKind, LoaderRate, Measurement, Phase, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import trace as traces
-from autopipe.pipeline.config import PipelineConfig, Value
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
 from autopipe.pipeline.devices.simulated import NO_MODEL, SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
@@ -202,7 +202,7 @@ class _Look:
                     f"Each of `batch_sizes` must divide equally between {config.devices} devices, but got {uneven[0]}.",
                     hint=f"Use multiples of {config.devices}.",
                 )
-            return described.batch_size, rows.by_batch_size(runner, config.model_setup, described.batch_size, sizes)
+            return described.batch_size, by_batch_size(runner, config.model_setup, described.batch_size, sizes)
 
     def _without_model(self, config: PipelineConfig, described: Description) -> list[Measurement]:
         """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time
@@ -233,3 +233,36 @@ class _Look:
                 else:  # another value than the user's, such as processes for a dataset that does not pickle
                     _LOG.warning("%s: %s", each.short(), wording.failed(answer))
         return found
+
+
+def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes: Sequence[int]) -> tuple[Row, ...]:
+    """Measure the model alone at these sizes, in two rounds, of which the faster reading counts; the workload has
+    `batch_size`.
+
+    Memory is that of the first round, which goes from the smallest to the largest: a process keeps what it has taken.
+    After a size for which memory is too small, larger ones are not tried.
+    """
+    found: dict[int, Ceiling | TrialFailure] = {}
+    full: int | None = None
+    for size in sorted(set(sizes)):
+        if full is not None:
+            message = f"not tried, because a batch of {full} takes too much memory"
+            found[size] = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message=message)
+            continue
+        found[size] = answer = _alone(runner, setup, size, resources=True)
+        if isinstance(answer, TrialFailure) and answer.kind is FailureKind.OUT_OF_MEMORY:
+            full = size
+    for size, first in found.items():
+        again = _alone(runner, setup, size, again=True) if isinstance(first, Ceiling) else first
+        if isinstance(again, Ceiling) and isinstance(first, Ceiling):  # other load can only slow a model down
+            faster = max(first, again, key=lambda each: each.model_images_per_second.value)
+            found[size] = faster.model_copy(update={"resources": first.resources})
+    named = {size: f"batch {size}{' (own)' if size == batch_size else ''}" for size in found}
+    return tuple(Row.of(named[size], answer, batch_size=size) for size, answer in found.items())
+
+
+def _alone(
+    runner: TrialRunner, setup: ModelSetup, size: int, *, resources: bool = False, again: bool = False
+) -> Ceiling | TrialFailure:
+    options: JsonObject = {"model_only": True, "samples": size, "resources": resources, "again": again}
+    return runner.ceiling(setup, options)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, Unpack
 
 from autopipe.api import request
-from autopipe.artifact import artifact, codegen, drift, factory, pick, reference, schema
+from autopipe.artifact import artifact, codegen, converting, drift, factory, pick, reference, schema
 from autopipe.artifact.artifact import Stored
 from autopipe.artifact.drift import Rates, Result, Verdict
 from autopipe.errors import ArtifactError, NothingMeasuredError
@@ -227,7 +227,7 @@ def _concluded(
     if profile is None:
         return Retuned(checked=checked, result=result, kept=kept)
     _written(stored, profile)
-    converted = fingerprint.is_beside(stored.path.parent, site.described, pick.config_of(profile))
+    converted = converting.is_beside(stored.path.parent, site.described, pick.config_of(profile))
     return Retuned(checked=checked, result=result, profile=profile, kept=kept, converted=converted)
 
 

@@ -1,21 +1,23 @@
-"""Writes the samples of a workload once, in a form that is faster to read. `autopipe convert` calls it.
+"""Writes the samples of a workload once, in a form that is faster to read, and finds them. `autopipe convert` calls it.
 
 Converting reads and decodes, so the workload is imported here; its model is not built.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from autopipe.errors import ConfigError, WorkloadError, near, shortened
+from autopipe.errors import ConfigError, StorageError, WorkloadError, near, shortened
 from autopipe.hardware import machine
+from autopipe.measure.facts import Description
 from autopipe.measure.trial import protocol, workload_import
 from autopipe.pipeline import assembly
-from autopipe.pipeline.config import STORAGES
+from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import Converted, Progress, convert, estimate_bytes
 from autopipe.pipeline.storage.convert import finish as finish
@@ -110,3 +112,45 @@ def imported(named: Workload | protocol.Reference | str) -> Workload:
     if here not in sys.path:
         sys.path.insert(0, here)
     return workload_import.loaded(named)
+
+
+# -------------------- converted samples, beside the artifact of a pipeline or in the folders of the workload
+
+_BESIDE = "converted"  # in an artifact's folder
+
+
+def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
+    """Return the workload with the folder of its converted samples: `converted` beside the artifact, or its own.
+
+    The artifact's is used first; also if neither has the right set but the artifact has any, so that the error is about
+    that one.
+    """
+    beside = None if folder is None else folder / _BESIDE
+    if beside is None or not config.kept.converts or not beside.is_dir():
+        return workload
+    storage = STORAGES[config.kept.form]
+    conversion = assembly.conversion_of(workload, make_plan(workload), storage, config.kept.cut)
+    try:
+        layout.find(beside, conversion, storage)
+    except StorageError:
+        if Folder.of(workload.converted).sizes():
+            return workload
+    return dataclasses.replace(workload, converted=str(beside))
+
+
+def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
+    """Return True if the set that `config` reads lies beside an artifact, complete, of this data and these ops.
+
+    The check uses the description of a workload, which need not be imported.
+    """
+    form, cut = config.kept.form, config.kept.cut
+    cut = 0 if described.pieces else cut if isinstance(cut, int) else described.depths.get(form, 0)
+    whole = described.pieces or (described.samples, described.data_digest)
+    wanted = (form, *whole, *described.first_ops[cut : cut + 1])
+    for each in layout.with_subfolders(Folder.of(folder / _BESIDE)):
+        with contextlib.suppress(StorageError):
+            found = layout.whole_record(each)
+            its = (found.storage, found.samples, found.source_digest, found.ops_digest)
+            if its == wanted:
+                return True
+    return False

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import drift, pick, reference
+from autopipe.artifact import converting, drift, pick, reference
 from autopipe.artifact.artifact import write_joined
 from autopipe.artifact.schema import Artifact, Live, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
@@ -104,7 +104,7 @@ class Tuned:
             said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
             again = pick.retune(str(self.path or "autopipe.json"))
             warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
-        return fingerprint.looked_up(workload, self.config, self.folder)
+        return converting.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
         rates = [("measured", self.measurement.images_per_second)]

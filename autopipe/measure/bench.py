@@ -273,43 +273,6 @@ def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | f
     return {"gradient_bytes": numbers * np.dtype(np.float32).itemsize, "exchange_seconds": seconds}
 
 
-def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
-    """Time calls of a model's function for so many seconds; return calls a second, window by window, warm.
-
-    Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
-    """
-    batches = itertools.repeat(batch)
-    logs, state = _call(function, state, batches)  # which compiles if that was not done
-    wait_for_device(logs)
-    rates = []
-    began = time.perf_counter()
-    for _ in range(2):
-        logs, state = _call(function, state, batches)
-    wait_for_device(logs)
-    step_seconds = max(time.perf_counter() - began, 1e-6) / 2
-    windows = max(3, min(8, int(seconds / step_seconds)))
-    count = max(1, int(seconds / windows / step_seconds))
-    for _ in range(windows):
-        began = time.perf_counter()
-        for _ in range(count):
-            logs, state = _call(function, state, batches)
-        wait_for_device(logs)
-        rates.append(count / max(time.perf_counter() - began, 1e-9))
-    return rates
-
-
-def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
-    given = [next(batches)] if keras.backend.backend() == "torch" else batches
-    result = function(*state, given)
-    return (result[0], tuple(result[1:])) if state else (result, ())
-
-
-def copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copy a state; a step on JAX donates the arrays of the original."""
-    made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
-    return made
-
-
 ENDLESS = 10**9
 """Steps or epochs of a training that a probe or a watch ends."""
 FEWEST_EPOCHS = 2

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import enum
@@ -21,15 +20,11 @@ import numpy as np
 import pydantic
 
 from autopipe import frameworks
-from autopipe.errors import BadSampleError, StorageError
+from autopipe.errors import BadSampleError
 from autopipe.hardware import disk, machine
 from autopipe.hardware.gpu import asked, keras_backend
-from autopipe.measure.facts import Description, OpRecord, WorkloadDigest
-from autopipe.pipeline import assembly
-from autopipe.pipeline.config import STORAGES, PipelineConfig
+from autopipe.measure.facts import OpRecord, WorkloadDigest
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.storage import layout
-from autopipe.pipeline.storage.form import Folder
 from autopipe.pipeline.wrap import Step
 from autopipe.values import Value
 from autopipe.workload import digests
@@ -376,46 +371,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
 
 
-# -------------------- converted samples, beside the artifact of a pipeline or in the folders of the workload
-
-_BESIDE = "converted"  # in an artifact's folder
-
-
-def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
-    """Return the workload with the folder of its converted samples: `converted` beside the artifact, or its own.
-
-    The artifact's is used first; also if neither has the right set but the artifact has any, so that the error is about
-    that one.
-    """
-    beside = None if folder is None else folder / _BESIDE
-    if beside is None or not config.kept.converts or not beside.is_dir():
-        return workload
-    storage = STORAGES[config.kept.form]
-    conversion = assembly.conversion_of(workload, planner.make_plan(workload), storage, config.kept.cut)
-    try:
-        layout.find(beside, conversion, storage)
-    except StorageError:
-        if Folder.of(workload.converted).sizes():
-            return workload
-    return dataclasses.replace(workload, converted=str(beside))
-
-
-def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
-    """Return True if the set that `config` reads lies beside an artifact, complete, of this data and these ops.
-
-    The check uses the description of a workload, which need not be imported.
-    """
-    form, cut = config.kept.form, config.kept.cut
-    cut = 0 if described.pieces else cut if isinstance(cut, int) else described.depths.get(form, 0)
-    whole = described.pieces or (described.samples, described.data_digest)
-    wanted = (form, *whole, *described.first_ops[cut : cut + 1])
-    for each in layout.with_subfolders(Folder.of(folder / _BESIDE)):
-        with contextlib.suppress(StorageError):
-            found = layout.whole_record(each)
-            its = (found.storage, found.samples, found.source_digest, found.ops_digest)
-            if its == wanted:
-                return True
-    return False
+# -------------------- the ops of converted samples
 
 
 def first_ops(plan: Plan) -> tuple[str, ...]:

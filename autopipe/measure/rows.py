@@ -6,7 +6,6 @@ beside each other. The batch size is a part of what is trained, so nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pydantic
@@ -14,12 +13,12 @@ import pydantic
 from autopipe.measure import bottleneck
 from autopipe.measure import costs as cost_model
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig
+from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value
 
 if TYPE_CHECKING:
-    from autopipe.measure.trial.supervise import TrialRunner
+    pass
 
 
 class Form(Value):
@@ -108,36 +107,3 @@ class Row(Value):
             return None
         parts = " and ".join(f"the {each} alone" for each in low)
         return f"{parts} read less than both together: measured beside other programs, or there is hardly a difference"
-
-
-def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes: Sequence[int]) -> tuple[Row, ...]:
-    """Measure the model alone at these sizes, in two rounds, of which the faster reading counts; the workload has
-    `batch_size`.
-
-    Memory is that of the first round, which goes from the smallest to the largest: a process keeps what it has taken.
-    After a size for which memory is too small, larger ones are not tried.
-    """
-    found: dict[int, Ceiling | TrialFailure] = {}
-    full: int | None = None
-    for size in sorted(set(sizes)):
-        if full is not None:
-            message = f"not tried, because a batch of {full} takes too much memory"
-            found[size] = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message=message)
-            continue
-        found[size] = answer = _alone(runner, setup, size, resources=True)
-        if isinstance(answer, TrialFailure) and answer.kind is FailureKind.OUT_OF_MEMORY:
-            full = size
-    for size, first in found.items():
-        again = _alone(runner, setup, size, again=True) if isinstance(first, Ceiling) else first
-        if isinstance(again, Ceiling) and isinstance(first, Ceiling):  # other load can only slow a model down
-            faster = max(first, again, key=lambda each: each.model_images_per_second.value)
-            found[size] = faster.model_copy(update={"resources": first.resources})
-    named = {size: f"batch {size}{' (own)' if size == batch_size else ''}" for size in found}
-    return tuple(Row.of(named[size], answer, batch_size=size) for size, answer in found.items())
-
-
-def _alone(
-    runner: TrialRunner, setup: ModelSetup, size: int, *, resources: bool = False, again: bool = False
-) -> Ceiling | TrialFailure:
-    options: JsonObject = {"model_only": True, "samples": size, "resources": resources, "again": again}
-    return runner.ceiling(setup, options)

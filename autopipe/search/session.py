@@ -224,10 +224,10 @@ class Session:
         points = [point for point in self.points().values() if point.feasible]
         return max(points, key=lambda point: (point.value, point.key), default=None)
 
-    def worth(self) -> dict[str, float | None]:
-        """Return the value of each tried configuration, by key; None if it failed or breaks a limit."""
-        failed = {row.key: None for row in self.record.rows() if isinstance(row.outcome, TrialFailure)}
-        return {**failed, **{key: each.value if each.feasible else None for key, each in self.points().items()}}
+    def worth(self, config: PipelineConfig) -> float | None:
+        """Return the value of a configuration; None if it has not run, failed, or breaks a limit."""
+        point = self.points().get(config.key())
+        return point.value if point is not None and point.feasible else None
 
     def pooled(self) -> Pooled:
         """Return what all measurements so far tell together, in terms of the objective."""
@@ -326,8 +326,7 @@ class Session:
         """Run one trial of a race, unless it ran before; return what all measurements make, None if it failed."""
         if config.key() not in self.tried():
             self.run_config(config, AskedBy(Asker.RACE))
-        point = self.points().get(config.key())
-        return point.value if point is not None and point.feasible else None
+        return self.worth(config)
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
         """Run one trial of `config`, after those that wait."""
@@ -376,7 +375,7 @@ class Session:
             self.record.refuse(trial, reason)
             return None
         if config.key() in self.tried():
-            self.record.repeat(trial, self.worth().get(config.key()))
+            self.record.repeat(trial, self.worth(config))
             return None
         origin = AskedBy(Asker.SAMPLER, self.sampler.name)
         self.record.describe(trial, config, origin=origin)

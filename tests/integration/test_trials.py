@@ -26,11 +26,11 @@ import psutil
 import pytest
 
 import autopipe as ap
+from autopipe.api.measuring import by_batch_size
 from autopipe.hardware import machine
 from autopipe.hardware.processes import ProcessTree
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
-from autopipe.measure.rows import by_batch_size
 from autopipe.measure.trial import child
 from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.forkserver import ForkServer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import math
 import threading
 import time
@@ -370,13 +371,50 @@ class Onlooker(keras.callbacks.Callback):
             with contextlib.nullcontext() if state else unchanged(self._seen):
                 functions = [self._owners, *([function_without(self._seen, layers)] if layers else [])]
                 for function in functions:
-                    seen = bench.calls(function, bench.copied(state), batch, self._look.alone_seconds)
+                    seen = _calls(function, _copied(state), batch, self._look.alone_seconds)
                     # The median of the faster half: other load on the machine can only make a call slower.
                     rates.append(per_call * median(sorted(seen)[len(seen) // 2 :]))
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)
         return rates, ()
+
+
+def _calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
+    """Time calls of a model's function for so many seconds; return calls a second, window by window, warm.
+
+    Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
+    """
+    batches = itertools.repeat(batch)
+    logs, state = _call(function, state, batches)  # which compiles if that was not done
+    bench.wait_for_device(logs)
+    rates = []
+    began = time.perf_counter()
+    for _ in range(2):
+        logs, state = _call(function, state, batches)
+    bench.wait_for_device(logs)
+    step_seconds = max(time.perf_counter() - began, 1e-6) / 2
+    windows = max(3, min(8, int(seconds / step_seconds)))
+    count = max(1, int(seconds / windows / step_seconds))
+    for _ in range(windows):
+        began = time.perf_counter()
+        for _ in range(count):
+            logs, state = _call(function, state, batches)
+        bench.wait_for_device(logs)
+        rates.append(count / max(time.perf_counter() - began, 1e-9))
+    return rates
+
+
+def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
+    given = [next(batches)] if keras.backend.backend() == "torch" else batches
+    result = function(*state, given)
+    return (result[0], tuple(result[1:])) if state else (result, ())
+
+
+def _copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Copy a state; a step on JAX donates the arrays of the original."""
+    made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
+    return made
 
 
 _WAITS = 0.1  # of the time: with less, it is no matter how a batch comes

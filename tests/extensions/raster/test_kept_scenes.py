@@ -16,6 +16,7 @@ import tifffile
 from numpy.typing import NDArray
 
 import autopipe as ap
+from autopipe.artifact import converting
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
@@ -277,8 +278,8 @@ def test_a_set_beside_an_artifact_is_known_as_that_of_the_scenes(tmp_path: Path)
         }
     )
     config = ap.PipelineConfig(loader=LOADERS["threads"], keep="array")
-    assert fingerprint.is_beside(tmp_path, described, config)
-    assert not fingerprint.is_beside(tmp_path, described.model_copy(update={"pieces": (len(whole), "else")}), config)
+    assert converting.is_beside(tmp_path, described, config)
+    assert not converting.is_beside(tmp_path, described.model_copy(update={"pieces": (len(whole), "else")}), config)
 
 
 def test_formats_compare_packed_scenes_with_unpacked_ones(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autopipe.artifact import artifact as files
-from autopipe.artifact import factory, pick
+from autopipe.artifact import converting, factory, pick
 from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError, StorageError
 from autopipe.measure import facts, fingerprint, session
@@ -235,14 +235,14 @@ def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
 
 def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_description(tmp_path: Path) -> None:
     array, made = PipelineConfig(loader=Threads(workers=1), keep="array"), workload()
-    assert not fingerprint.is_beside(tmp_path, described(made), array)
+    assert not converting.is_beside(tmp_path, described(made), array)
     converted(made, tmp_path / "converted" / "array")
-    assert fingerprint.is_beside(tmp_path, described(made), array)
-    assert fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "array:0"}))
-    assert not fingerprint.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "none"}))
-    assert not fingerprint.is_beside(tmp_path, described(workload(times=2)), array)
+    assert converting.is_beside(tmp_path, described(made), array)
+    assert converting.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "array:0"}))
+    assert not converting.is_beside(tmp_path, described(made), array.model_copy(update={"keep": "none"}))
+    assert not converting.is_beside(tmp_path, described(workload(times=2)), array)
     scaled = dataclasses.replace(made, ops=[custom.Map(doubled)])
-    assert not fingerprint.is_beside(tmp_path, described(scaled), array)
+    assert not converting.is_beside(tmp_path, described(scaled), array)
     shard, *_ = (tmp_path / "converted" / "array").glob("x-*.npy")
     shard.write_bytes(b"")
-    assert not fingerprint.is_beside(tmp_path, described(made), array)
+    assert not converting.is_beside(tmp_path, described(made), array)
