@@ -36,7 +36,7 @@ from autopipe.reports import profile_report, tables
 from autopipe.reports.answer import Answer
 from autopipe.search import lock, searching
 from autopipe.search.lock import Queue
-from autopipe.search.measurer import Baseline, succeeded
+from autopipe.search.measurer import PROOF, Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
 from autopipe.search.result import nothing_measured
@@ -297,7 +297,6 @@ def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
 
 # -------------------- check: whether the profile still fits, by a short measurement
 
-_TRIAL: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}  # as long as those of the proof, whose noise is known
 _ALONE: JsonObject = {"model_only": True, "again": True}
 _BEHIND: Final = 0.9  # of the winner's rate: what makes less in a round does not run again
 _LONG_SECONDS: Final = 20.0
@@ -437,11 +436,13 @@ def _rounds(
 
 
 def _trial(profile: schema.Profile, config: PipelineConfig) -> JsonObject:
-    """Return the options of a trial, with what the tune measured of the loader, so that it is not measured again."""
+    """Return the options of a trial as long as the proof's, whose noise is known, with what the tune measured of the
+    loader, so that it is not measured again.
+    """
     ceiling = profile.result.ceiling
     if ceiling is None or ceiling.loader_images_per_second is None:
-        return _TRIAL
-    return {**_TRIAL, "makes_images_per_second": ceiling.made_in_time(config, profile.hardware.cores)}
+        return PROOF
+    return {**PROOF, "makes_images_per_second": ceiling.made_in_time(config, profile.hardware.cores)}
 
 
 def _round(runner: TrialRunner, config: PipelineConfig, trial: JsonObject) -> tuple[Estimate, Estimate]:

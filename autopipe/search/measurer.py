@@ -81,7 +81,7 @@ class Measurer(Protocol):
 T = TypeVar("T")
 
 _SEARCH: JsonObject = {"min_seconds": 0.8, "max_seconds": 2.0}
-_PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
+PROOF: JsonObject = {"min_seconds": 1.5, "max_seconds": 1.5}
 GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measured by then
 MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
 
@@ -248,7 +248,7 @@ class TrialMeasurer:
             "trace": self._settings.trace,
             "model_images_per_second": self._model_rate if config.loader.is_foreign else None,
         }
-        options = (_PROOF if proof else _SEARCH) | {name: value for name, value in asked.items() if value is not None}
+        options = (PROOF if proof else _SEARCH) | {name: value for name, value in asked.items() if value is not None}
         answer = self._in_turn(self._runner_for(config), config, options)
         if config.loader.is_foreign and isinstance(answer, Measurement):
             self._rates[_code(config)] = answer.images_per_second.value

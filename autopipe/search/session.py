@@ -304,15 +304,17 @@ class Session:
         if reading is None:
             return None
         known = self.ceiling(setup)
-        found = _higher(known, reading) if known is not None else reading
-        if known is None and self.ceilings:
-            found = reading.with_loader_of(self.ceilings[0])
-        if found is not known:
-            all_of_them = [found if each is known else each for each in self.ceilings]
-            all_of_them += [found] if known is None else []
-            self.record.keep_ceilings(all_of_them)
-            self.know_ceilings(all_of_them)
-            self.tell(found)
+        if known is None:
+            found = reading.with_loader_of(self.ceilings[0]) if self.ceilings else reading
+        elif reading.model_images_per_second.value > known.model_images_per_second.value:
+            names = ("model_images_per_second", "model_core_seconds_per_image", "warnings")  # what is of the model
+            found = known.model_copy(update={name: getattr(reading, name) for name in names})
+        else:
+            return reading
+        all_of_them = [found if each is known else each for each in self.ceilings] + [found] * (known is None)
+        self.record.keep_ceilings(all_of_them)
+        self.know_ceilings(all_of_them)
+        self.tell(found)
         return reading
 
     def tell(self, ceiling: Ceiling) -> None:
@@ -426,7 +428,6 @@ class Session:
 
 # -------------------- the model alone
 
-_OF_THE_MODEL = ("model_images_per_second", "model_core_seconds_per_image", "warnings")
 # The start of a process, so often, must fit into the time that is left, to try a setup that needs another one: more
 # devices, which may gain their number, and another order of channels, which gains little and may have to go back.
 _RESTARTS = {"devices": 3.0, "finish": 4.0, "channels": 8.0}
@@ -509,10 +510,3 @@ def values_of(session: Session, name: str) -> list[Value]:
     """Return the values of a setting of the model's setup that can be tried, in the space's order."""
     values = next((each.values for each in session.trimmed.space if each.name == name), ())
     return [each for each in values if next(feasible.useless(name, each, session.facts), None) is None]
-
-
-def _higher(known: Ceiling, again: Ceiling) -> Ceiling:
-    """Return a ceiling with another reading of the model in it, if that is higher."""
-    if again.model_images_per_second.value <= known.model_images_per_second.value:
-        return known
-    return known.model_copy(update={name: getattr(again, name) for name in _OF_THE_MODEL})

@@ -34,7 +34,7 @@ def test_a_profile_that_holds_one_that_drifted_and_one_gone_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setattr(retuning, "_TRIAL", {"min_seconds": 0.5, "max_seconds": 1.0})
+    monkeypatch.setattr(retuning, "PROOF", {"min_seconds": 0.5, "max_seconds": 1.0})
     (tmp_path / "train.py").write_text(TRAIN)
 
     with (
