@@ -27,7 +27,7 @@ from autopipe import frameworks
 from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.hardware import machine
-from autopipe.measure import epochs, randomness
+from autopipe.measure import epochs, randomness, tfdata
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
@@ -206,9 +206,9 @@ def _is_users_hook(data: Any) -> bool:
 
 def autotuned(iterator: Any) -> str | None:
     """Say what AUTOTUNE has chosen so far for an iterator of tf.data; None if it chooses nothing."""
-    nodes = epochs.nodes_of(iterator).values()
+    nodes = tfdata.nodes_of(iterator).values()
     chosen = [
-        f"{_AUTOTUNED[parameter.name].format(epochs.plain_name(node), int(parameter.value))}"
+        f"{_AUTOTUNED[parameter.name].format(tfdata.plain_name(node), int(parameter.value))}"
         for node in nodes
         for parameter in node.parameters
         if parameter.tunable and parameter.name in _AUTOTUNED

@@ -40,7 +40,7 @@ from autopipe.extensions.diagnose.steps import (
     steady,
 )
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome
+from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome, tfdata
 from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice
@@ -465,8 +465,8 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, wai
     said = [*doubts(seen), *dropped(asked_of(source), seen), *of_data.shared(source)]
     found: list[str | None] = []
     if reader is not None:
-        calls = epochs.one_for_each(reader, max(step.images for step in seen)) if waits else None
-        found = [epochs.thrown_away(reader), epochs.one_by_one(reader), calls]
+        calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
+        found = [tfdata.thrown_away(reader), tfdata.one_by_one(reader), calls]
     said += [f"{each}." for each in found if each is not None]
     if frameworks.splits_anew(source):
         said.append(

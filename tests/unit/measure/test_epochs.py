@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import DataWarning
-from autopipe.measure import epochs
+from autopipe.measure import epochs, tfdata
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
@@ -587,7 +587,7 @@ def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
         iterator = iter(dataset())
         for _ in range(100):
             next(iterator)
-        return epochs.thrown_away(iterator)
+        return tfdata.thrown_away(iterator)
 
     if share is None:  # where the machine stands still, a step that costs nothing takes long
         assert None in (said() for _ in range(5))
@@ -620,7 +620,7 @@ def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Ca
         iterator = iter(dataset())
         for _ in range(100):
             next(iterator)
-        return epochs.one_by_one(iterator) is not None
+        return tfdata.one_by_one(iterator) is not None
 
     assert is_told() if said else False in (is_told() for _ in range(5))  # a machine may stand still
 
@@ -640,8 +640,8 @@ def test_a_map_of_many_small_elements_is_told_to_take_batches(
 ) -> None:
     times = {"Root": (3, 9_000), name: (elements, 384_000 * microseconds), "Shuffle": (9_000, 20_000_000)}
     nodes = [types.SimpleNamespace(name=name, num_elements=n, processing_time=t) for name, (n, t) in times.items()]
-    monkeypatch.setattr(epochs, "nodes_of", lambda _: dict(enumerate(nodes)))
-    told = epochs.one_for_each(None, 128)
+    monkeypatch.setattr(tfdata, "nodes_of", lambda _: dict(enumerate(nodes)))
+    told = tfdata.one_for_each(None, 128)
     assert (f"takes {microseconds} us for each element" in str(told)) == said
 
 
@@ -661,5 +661,5 @@ def test_a_pipeline_that_may_not_tune_itself_tells_nothing() -> None:
     iterator = iter(files().map(decoded).filter(lambda x, number: number % 4 == 0).with_options(options))
     for _ in range(100):
         next(iterator)
-    assert epochs.thrown_away(iterator) is None
-    assert epochs.thrown_away(iter([1])) is None
+    assert tfdata.thrown_away(iterator) is None
+    assert tfdata.thrown_away(iter([1])) is None
