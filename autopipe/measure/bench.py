@@ -401,7 +401,9 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
 
 
 class FirstSteps:
-    """Forwards a report without its phases, and logs once if steps take long. Made when the steps begin."""
+    """Forwards a report without its phases, and logs once if the first step takes 10 s, or two others 2 s each. Made
+    when the steps begin.
+    """
 
     def __init__(self, report: Report, together: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         """Forward to `report`; the first step compiles, and of those that run `together` the second may."""

@@ -221,7 +221,7 @@ def _chain(plan: Plan) -> tuple[Link, ...]:
 
 def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
     """Return the costs with those of the native library's ops scaled to its own processor time for all of them, as it
-    is measured of those before the first op that Python does sample by sample.
+    is measured of those before the first op that Python does sample by sample, in batches of 32 or a few more.
     """
     chain = _chain(plan)
     count = chain[0].programs.count if chain and not chain[0].alone else 0
@@ -275,7 +275,7 @@ def with_lock(
     indices: Sequence[int],
     alive: Callable[[], object] = lambda: None,
 ) -> tuple[OpCost, ...]:
-    """Return the costs with the share of each under Python's lock, found by running it in several threads.
+    """Return the costs with the share of each under Python's lock, by running it on four samples in several threads.
 
     Ops of the native library hold none. `alive` is called between ops, each of which may take seconds for a sample.
     """

@@ -280,7 +280,7 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
     if is_indexed(dataset):
         indices = itertools.cycle([0] if same else range(len(dataset.dataset)))
         asked = copy.copy(dataset)
-        changed = {"batch_sampler": [list(itertools.islice(indices, 8)) for _ in range(batches)]}
+        changed = {"batch_sampler": [list(itertools.islice(indices, 8)) for _ in range(batches)]}  # of eight samples
         # Not by `setattr`, which torch refuses. `_iterator` holds workers that persist.
         vars(asked).update(changed, _iterator=None, **({"num_workers": 0, "timeout": 0} if here else {}))
     else:
@@ -377,7 +377,7 @@ class OtherSeeds:
     def change(self, is_other: bool) -> None:
         """Give other seeds from now on, and let generators continue elsewhere; or give those that are asked for."""
         if is_other and not self._is_other:
-            for generator in self._made:
+            for generator in self._made:  # bytes that it leaves out, to go on elsewhere
                 (generator.randbytes if hasattr(generator, "randbytes") else generator.bytes)(4000)
             del self._made[2:]
         self._is_other = is_other

@@ -6,7 +6,7 @@ beside each other. The batch size is a part of what is trained, so nothing here 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
 
@@ -16,9 +16,6 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value
-
-if TYPE_CHECKING:
-    pass
 
 
 class Form(Value):

@@ -163,7 +163,7 @@ class Session:
         bench, size = self._bench(config.devices, config.channels), self._workload.batch_size
         whole = [len(self._workload.data) // size, math.ceil(len(validation) / size)]
         share = wanted.seconds / (1 + FEWEST_EPOCHS) * wanted.images_per_second / (sum(whole) * size)
-        steps = [min(count, max(16, round(share * count))) for count in whole]
+        steps = [min(count, max(16, round(share * count))) for count in whole]  # fewer have no pace
         report.phase(Phase.MEASURE)
         watch = EpochWatch(wanted.seconds, report)
         if self._foreign is not None:
