@@ -278,7 +278,7 @@ class LiveTuner:
         return self.config.kept.in_memory and self._ended < self._filled_after
 
     def _goes_on(self) -> Steps[None]:
-        """Add a window of the running configuration, to the last five."""
+        """Add a window of the running configuration; the last six are kept."""
         window = yield from self._window()
         self._windows = [*self._windows, window][-6:]
 

@@ -1,8 +1,8 @@
 """The result of a search: one value, made at its end, kept in the artifact, and shown as text, as HTML and as JSON.
 
 Facts only: figures, configurations and enums. `autopipe.reports` makes the sentences, but for the error of a search
-without a result, which is below. Configurations are kept as JSON,
-so that a result can be read without the package of a loader.
+without a result, at the end. Configurations are kept as JSON, so that a result can be read without the package of a
+loader.
 """
 
 from __future__ import annotations

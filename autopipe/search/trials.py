@@ -29,7 +29,7 @@ def merged(measurements: Sequence[Measurement]) -> Estimate:
         return measurements[0].images_per_second
     value = median([each.images_per_second.value for each in measurements])
     windows = estimate([window.images / window.seconds for each in measurements for window in each.windows])
-    return windows.mapped(lambda rate: value * rate / windows.value)
+    return windows.mapped(lambda rate: rate / windows.value * value)
 
 
 def score(images_per_second: float, one_time_seconds: float, images: int) -> float:
