@@ -59,6 +59,8 @@ def main() -> None:
         candidates = feasible.candidates(space, facts)
         measurer = TrialMeasurer(runner, described, settings)
         setups = {each.model_setup for each in candidates.values()}
+        first, *others = sorted(setups, key=lambda each: each != ModelSetup())
+        usual, alone = measurer.ceiling(first), [measurer.model_alone(each) for each in others]
         header = table.Header(
             name=chosen.table.name.partition(".")[0],
             hardware=f"{found.cpu.cores} cores ({found.cpu.model})",
@@ -71,7 +73,7 @@ def main() -> None:
             prefix_bytes=described.fixed_bytes,
             compact_bytes=described.compact_bytes,
             finished_bytes=described.finished_bytes,
-            ceilings=list(measurer.ceilings(sorted(setups, key=lambda setup: setup != ModelSetup()))),
+            ceilings=[usual, *(each.with_loader_of(usual) for each in alone if each is not None)],
             busy_cores=os.getloadavg()[0],
             baselines={each.name: each.config.model_dump(mode="json") for each in measurer.baselines()},
         )

@@ -286,10 +286,11 @@ def with_lock(
     if not read:
         return tuple(found)
 
-    def share_of(cost: OpCost, call: Callable[[], object]) -> float:
-        return 0.0 if cost.native else held_share(call, cost.wall_seconds_per_image)
+    def share_of(cost: OpCost, function: Callable[..., object], arguments: Sequence[tuple[object, ...]]) -> float:
+        turns = itertools.cycle(arguments)
+        return 0.0 if cost.native else held_share(lambda: function(*next(turns)), cost.wall_seconds_per_image)
 
-    held = [share_of(found[0], lambda: workload.data.read(read[0][0]))]
+    held = [share_of(found[0], workload.data.read, [(read[0][0],)])]
     largest = max([1, *(step.after.bytes for step in steps)])
     kept = [sample for _, sample in read[: max(1, int(2**28 // largest))]]  # 256 MiB between two ops
     for step, cost in zip(steps, found[1:], strict=True):
@@ -299,8 +300,7 @@ def with_lock(
             after = [step.op.apply(sample, step.before, random) for sample, random in zip(kept, numbers, strict=True)]
         except BadSampleError:
             return tuple(found)
-        turns = itertools.cycle([(sample, step.before, numbers[0]) for sample in kept])
-        held.append(share_of(cost, lambda apply=step.op.apply, turns=turns: apply(*next(turns))))
+        held.append(share_of(cost, step.op.apply, [(sample, step.before, numbers[0]) for sample in kept]))
         kept = after
     return tuple(
         cost.model_copy(update={"lock_seconds_per_image": share * cost.seconds_per_image})

@@ -371,7 +371,7 @@ class Onlooker(keras.callbacks.Callback):
             with contextlib.nullcontext() if state else unchanged(self._seen):
                 functions = [self._owners, *([function_without(self._seen, layers)] if layers else [])]
                 for function in functions:
-                    seen = _calls(function, _copied(state), batch, self._look.alone_seconds)
+                    seen = calls(function, _copied(state), batch, self._look.alone_seconds)
                     # The median of the faster half: other load on the machine can only make a call slower.
                     rates.append(per_call * median(sorted(seen)[len(seen) // 2 :]))
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
@@ -380,7 +380,7 @@ class Onlooker(keras.callbacks.Callback):
         return rates, ()
 
 
-def _calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
+def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
     """Time calls of a model's function for so many seconds; return calls a second, window by window, warm.
 
     Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.

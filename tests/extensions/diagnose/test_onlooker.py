@@ -22,11 +22,10 @@ from autopipe import native
 from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import data, run
 from autopipe.extensions.diagnose import steps as steps_
-from autopipe.extensions.diagnose.run import Onlooker
+from autopipe.extensions.diagnose.run import Onlooker, calls
 from autopipe.extensions.diagnose.steps import Epochs, Look, Step, grows
 from autopipe.extensions.diagnose.watched import Watched, rows
 from autopipe.hardware.processes import Sample, TreeReading, Usage
-from autopipe.measure.bench import calls
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.commands import ROOT, python
 from tests.fakes.loader import ArrayLoader

@@ -56,7 +56,7 @@ def run_one(record: Record, space: Space, excess: float = -1.0) -> Measurement:
 
 
 def test_a_trial_and_the_ceilings_are_read_back_as_they_were_written(space: Space, url: str) -> None:
-    record, ceilings = opened(url), list(Surface().ceilings([ModelSetup()]))
+    record, ceilings = opened(url), [Surface().ceiling(ModelSetup())]
     record.keep_ceilings(ceilings)
     outcome = run_one(record, space)
     (row,) = opened(url).rows()
@@ -101,7 +101,7 @@ def test_a_study_of_something_else_is_refused_with_both_sides_unless_it_begins_a
 
 
 def test_a_study_of_something_else_that_holds_no_trial_begins_anew(space: Space, url: str) -> None:
-    opened(url, workload="a model that could not be built").keep_ceilings(list(Surface().ceilings([ModelSetup()])))
+    opened(url, workload="a model that could not be built").keep_ceilings([Surface().ceiling(ModelSetup())])
     mended = opened(url, workload="mended")
     assert mended.ceilings() == []
     run_one(mended, space)
@@ -280,7 +280,7 @@ def test_another_space_is_refused(space: Space, url: str) -> None:
 
 # ---------------------------------------------------------------- Ctrl-C
 
-Moment = Literal["baselines", "ceilings", "first trial", "second trial", "third trial", "proof", "late in the proof"]
+Moment = Literal["baselines", "ceiling", "first trial", "second trial", "third trial", "proof", "late in the proof"]
 NOTHING = "Interrupted before anything to use was measured."
 SO_FAR = "Interrupted: this is the best so far."
 BLOCKS_RUN = 5
@@ -299,9 +299,9 @@ class Impatient(Surface):
         self._press_if("baselines")
         return super().baselines()
 
-    def ceilings(self, setups: Sequence[ModelSetup]) -> Sequence[Ceiling]:
-        self._press_if("ceilings")
-        return super().ceilings(setups)
+    def ceiling(self, setup: ModelSetup) -> Ceiling:
+        self._press_if("ceiling")
+        return super().ceiling(setup)
 
     def before(self, config: PipelineConfig, proof: bool) -> None:
         proving = sum(done for _, done in self.measured)
@@ -319,7 +319,7 @@ class Impatient(Surface):
     ("moment", "said"),
     [
         ("baselines", NOTHING),
-        ("ceilings", NOTHING),
+        ("ceiling", NOTHING),
         ("first trial", NOTHING),
         ("second trial", SO_FAR),
         ("third trial", SO_FAR),
