@@ -211,6 +211,11 @@ def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) ->
     return [*lines[:-1], lines[-1] + _held_paths(shown[-1][1])] if own else lines
 
 
+def raised(call: str, error: BaseException, text: str | None = None) -> str:
+    """Say that a call, written as code, raised an error, and at which line of the user's; `text` is as of `told`."""
+    return f"`{call}` raised {told(error, text)}" + "".join(f" ({line.strip()})" for line in users_lines(error))
+
+
 _PATHS, _LONGEST_PATH = 2, 300  # that are shown of a function
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import operator
+import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import keras
@@ -16,6 +19,8 @@ import pytest
 
 import autopipe as ap
 from autopipe.errors import LoaderError, WorkloadError
+from autopipe.pipeline.batching.datasets import batch_at
+from autopipe.pipeline.batching.torch_batches import TorchBatches
 from tests.fakes.commands import python, succeeded
 
 pytestmark = pytest.mark.usefixtures("forked_nurseries")
@@ -125,6 +130,39 @@ def test_a_batch_that_cannot_be_made_is_named_whatever_its_form() -> None:
 
     with pytest.raises(WorkloadError, match="mine"), ap.live(Broken()) as batches:
         list(batches)
+
+
+class Samples:
+    """The samples of a `DataLoader`, one of which cannot be read."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index == 7:
+            raise ValueError("odd")
+        return index
+
+
+@pytest.mark.parametrize(
+    ("collate", "said"),
+    [
+        (list, r"`Samples\[7\]` raised ValueError: odd \(.*\)\. It is a sample of the DataLoader\."),
+        (operator.itemgetter(2), r"`DataLoader\[0\]` raised IndexError: .*there are 2 batches"),
+    ],
+)
+def test_a_data_loader_that_cannot_make_a_batch_is_named_with_the_sample(
+    monkeypatch: pytest.MonkeyPatch, collate: Any, said: str
+) -> None:
+    torch = SimpleNamespace(empty=lambda *_, **__: SimpleNamespace(random_=lambda **_: None), int64=None)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    drawn = {"batch_sampler": [[0, 1], [7, 2]], "generator": None}
+    loader = SimpleNamespace(dataset=Samples(), collate_fn=collate, worker_init_fn=None, **drawn)
+    batches = TorchBatches(loader)
+    batches.on_epoch_begin()
+    with pytest.raises(WorkloadError, match=said):
+        [batch_at(batches, index, 2) for index in (0, 1)]
+    assert len(pickle.loads(pickle.dumps(batches))) == 2
 
 
 @pytest.mark.parametrize("threads", [True, False])

@@ -189,13 +189,16 @@ class _Watch:
         """Read a batch for a framework, perhaps in a thread or process of its own, and say which one cannot be used.
         All that is left of an error there may be its text.
         """
+        from autopipe.errors import raised
+
         name = f"{type(data).__name__}[{arguments[0]!r}]" if arguments else ""
         try:
             batch = function(data, *arguments)
         except Exception as error:
             if name and not self._raised:  # what raises next, may be a dataset that reads this one
                 self._raised = True
-                self._write({"status": "raised", "message": f"`{name}` raised {_told(error)}"})
+                said = raised(name, error, (str(error).splitlines() or [""])[0])
+                self._write({"status": "raised", "message": f"{said}."})
             raise
         if name and not self._raised and _is_empty(batch):
             self._raised = True
@@ -516,13 +519,6 @@ def _batches(data: Any) -> float:
         return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)
     found = getattr(data, "num_batches", math.nan)
     return math.inf if found is None else found
-
-
-def _told(error: Exception) -> str:
-    from autopipe.errors import told, users_lines
-
-    said = (str(error).splitlines() or [""])[0]
-    return "".join([told(error, said), *(f" ({line.strip()})" for line in users_lines(error)), "."])
 
 
 def _is_empty(batch: Any) -> bool:

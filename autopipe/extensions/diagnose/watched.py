@@ -316,7 +316,7 @@ def sentence(watched: Watched) -> str:
 
 def _sentence(watched: Watched, verdict: Verdict) -> str:
     gain = watched.possible_gain or 1.0
-    up_to = f"up to {gain:.1f}x" if gain < 10 else f"up to {gain:.0f}x" if gain < 100 else "more than 100x"
+    up_to = f"up to {gain:.1f}x" if gain < 10 else f"up to {gain:.0f}x" if gain < 100 else _BEYOND
     tune = "`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`"
     if watched.loop is not None:
         tune = _READ_AHEAD.get(watched.data or "", "a loader that reads ahead (`ap.live`, `ap.wrap`)")
@@ -353,6 +353,7 @@ def _only_waits(watched: Watched) -> bool:
 
 
 _MOST = 0.5
+_BEYOND = "at best 100x or more, if data cost no time"
 _LOCKED = 60.0  # percent of a core; threads that take turns in Python's lock use one
 _FEWER_CALLS = "Fewer callbacks, or steps_per_execution=8 in model.compile, is"  # on torch, Keras refuses it
 _WAITING_LINES = (

@@ -463,9 +463,7 @@ def batch_at(dataset: Any, index: int, length: int) -> Any:
             raise
         if isinstance(error, errors.AutopipeError | MemoryError):
             raise
-        call = f"{type(dataset).__name__}[{index}]"
-        said = f"`{call}` raised {told(error)}"
-        said += "".join(f" ({line.strip()})" for line in errors.users_lines(error))
+        said = errors.raised(f"{type(dataset).__name__}[{index}]", error)
         hint = "Call it by hand to see the whole traceback."
         if isinstance(error, IndexError):
             said += f"; `__len__` says that there are {length} batches"

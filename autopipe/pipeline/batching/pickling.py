@@ -17,24 +17,34 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import cloudpickle
 import numpy as np
 
 from autopipe.errors import AutopipeError, LoaderError, shortened, told, worker_failure
 from autopipe.pipeline.loader import Made
-from autopipe.workload.op import Op
+from autopipe.workload.op import Op, Step
+from autopipe.workload.sample import Source
 
 _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
-def pickled(made: Any, loader: str) -> bytes:
+class Work(Protocol):
+    """What a recipe and a conversion have in common."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def steps(self) -> tuple[Step, ...]: ...
+
+
+def pickled(work: Work, loader: str) -> bytes:
     """Return a recipe or a conversion pickled, with the search path of its modules, for the workers of `loader`. Raise
     LoaderError if a part of it does not pickle.
     """
     try:
-        body = _by_value(_parts_of(made), lambda: cloudpickle.dumps(made))
+        body = _by_value(_parts_of(work), lambda: cloudpickle.dumps(work))
     except Exception as error:
         raise LoaderError(
             f"`{loader}` must pickle the data and the ops for its workers, but that failed: {told(error)}",
@@ -82,10 +92,10 @@ class RemoteTraceback(Exception):
     """Shows the traceback of another process as the cause of the error raised here."""
 
 
-def _parts_of(made: Any) -> list[Any]:
+def _parts_of(work: Work) -> list[Any]:
     """Return the class of the source, those of the ops, and mapped functions."""
-    things: list[Any] = [type(made.source)]
-    for step in made.steps:
+    things: list[Any] = [type(work.source)]
+    for step in work.steps:
         op: Any = step.op
         while isinstance(op, Op):  # one that acts on some parts of a sample holds another
             things += [type(op), getattr(op, "function", None)]

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autopipe.errors import DataWarning, WorkloadError
+from autopipe.errors import AutopipeError, DataWarning, WorkloadError, raised
 
 
 def is_loader(dataset: Any) -> bool:
@@ -108,5 +108,16 @@ class TorchBatches:
         if not self._is_batched:
             return self._collate(self.of_samples[indices])
         at_once: Callable[[Any], Any] | None = getattr(self.of_samples, "__getitems__", None)
-        samples = map(self.of_samples.__getitem__, indices) if at_once is None else at_once(indices)
-        return self._collate(list(samples))
+        return self._collate([*map(self._sample, indices)] if at_once is None else list(at_once(indices)))
+
+    def _sample(self, index: Any) -> Any:
+        try:
+            return self.of_samples[index]
+        except (AutopipeError, MemoryError):
+            raise
+        except Exception as error:
+            said = raised(f"{type(self.of_samples).__name__}[{index}]", error)
+            raise WorkloadError(f"{said}. It is a sample of the DataLoader.") from error
+
+
+TorchBatches.__name__ = "DataLoader"  # in messages, which name a dataset by its class

@@ -123,6 +123,7 @@ SEEN: dict[str, tuple[Watched, Verdict]] = {
         watched(alone_images_per_second=700.0, compiling_seconds=8.0, shapes=40),
         Verdict.COMPILING,
     ),
+    "nothing but waits": (watched(waiting_seconds=9.99, alone_images_per_second=1e6), Verdict.DATA),
     "others take the cores": (beside(20.0, 170.0), Verdict.OTHERS),
     "others take few": (beside(180.0, 10.0), Verdict.DATA),
     "others leave enough": (beside(5.0, 60.0), Verdict.DATA),
