@@ -34,7 +34,7 @@ from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
 from autopipe.workload.ops import progressive
-from autopipe.workload.ops.decode import image_size
+from autopipe.workload.ops.headers import image_size
 from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 

@@ -8,13 +8,11 @@ that OpenCV passes over and gives the same pixels. Whatever that does not know, 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import struct
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
 
 import cv2
 import numpy as np
@@ -24,27 +22,33 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
+from autopipe.workload.ops import headers
+from autopipe.workload.ops.headers import (
+    BITS,
+    JPEG,
+    UPRIGHT,
+    Size,
+    bits_of,
+    image_size,
+    orientation_of,
+    require_end,
+    require_size,
+    upright,
+)
 from autopipe.workload.ops.pixels import check_choice, check_whole
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 
-Size: TypeAlias = tuple[int, int]  # height, width
-
 MAX_PIXELS = 2**28
-UPRIGHT = 1  # the orientation of an image whose pixels are stored as a viewer shows them
 _FLAGS = {  # by channels; None is a mask, whose colours come as BGR
     3: cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION,
     1: cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION,
     None: cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION,
 }
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
-_JPEG, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
 _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
-
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_BITS = 8
-_DEPTHS: Final = {"uint8": _BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
+_DEPTHS: Final = {"uint8": BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
 _INSTEAD: Final = {
@@ -149,7 +153,7 @@ class Decode(Op):
         if spec.x.kind is not FieldKind.ENCODED:
             return ()
         is_turned = self.orientation is None and orientation_of(sample[0]) != UPRIGHT
-        return (*[_TURNED] * is_turned, *[_DEEP] * (not self.is_deep and bits_of(sample[0]) > _BITS))
+        return (*[_TURNED] * is_turned, *[_DEEP] * (not self.is_deep and bits_of(sample[0]) > BITS))
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         if field.kind is not FieldKind.ENCODED:
@@ -167,10 +171,7 @@ class Decode(Op):
 
     @staticmethod
     def is_progressive(data: bytes) -> bool:
-        """Return True for a progressive JPEG, which takes 1.5 to 3 times as long to decode as a baseline one."""
-        with contextlib.suppress(struct.error, IndexError):
-            return data[:2] == _JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
-        return False
+        return headers.is_progressive(data)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
@@ -299,7 +300,7 @@ def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> tuple[Size, st
     """
     if not isinstance(data, bytes | memoryview):
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
-    if data[:2] != _JPEG:
+    if data[:2] != JPEG:
         return None
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data, strict=False)
@@ -387,206 +388,3 @@ def _plain_reduced_tensorflow(part: str, least: tuple[int, int], channels: int) 
         "]",
         f"{part} = tf.switch_case(tf.reduce_sum(tf.cast(halvings, tf.int32)), decoded)",
     ]
-
-
-# -------------------- facts from headers and markers: size, orientation, and whether the end is missing
-
-
-_APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
-_PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS = 256, 257, 258
-_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
-_TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
-
-
-def image_size(data: bytes) -> Size | None:
-    """Return (height, width) of an encoded image; None for an unknown format or a damaged header."""
-    for signature, reader in _READERS:
-        if data.startswith(signature):
-            try:
-                return reader(data)
-            except (struct.error, IndexError, KeyError):
-                return None
-    return None
-
-
-def require_size(size: Size | None, max_pixels: int) -> None:
-    """Raise BadSampleError for an image whose header claims more than `max_pixels`; a size of None passes."""
-    height, width = size or (0, 0)
-    if height * width > max_pixels:
-        raise BadSampleError(
-            f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
-            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
-        )
-
-
-def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the marker of each segment of a JPEG, and the place of its length; fill bytes are skipped."""
-    at = 2
-    while data[at] == 0xFF:
-        while data[at + 1] == 0xFF:
-            at += 1
-        yield data[at + 1], at + 2
-        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
-
-
-def _size_at(layout: str, place: int) -> Callable[[bytes], Size]:
-    """Return the reader of a format whose headers have width and height at a fixed place."""
-
-    def read(data: bytes) -> Size:
-        width, height = struct.unpack_from(layout, data, place)
-        return height, width
-
-    return read
-
-
-def _bmp(data: bytes) -> Size:
-    (header_bytes,) = struct.unpack_from("<I", data, 14)
-    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
-    return abs(height), abs(width)  # a negative height says that the rows come from the top
-
-
-def _webp(data: bytes) -> Size | None:
-    kind = data[12:16]
-    if kind == b"VP8X":
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-    elif kind == b"VP8L":
-        (bits,) = struct.unpack_from("<I", data, 21)
-        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-    elif kind == b"VP8 ":
-        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
-    else:
-        return None
-    return height, width
-
-
-def _tiff(data: bytes) -> Size:
-    return _tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH)
-
-
-def bits_of(data: bytes) -> int:
-    """Return the bits of a value in the pixels of a PNG or TIFF file; 8 of any other, and if the header is damaged."""
-    with contextlib.suppress(struct.error, IndexError, KeyError):
-        if data[:8] == _SIGNATURE:
-            return data[24]
-        if data[:4] in _TIFF:
-            return _tag_of(data, _TIFF_BITS)
-    return _BITS
-
-
-def _tag_of(data: bytes, wanted: int) -> int:
-    """Return the first value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
-    order = "<" if data[:2] == b"II" else ">"
-    is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
-    (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
-    (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
-    first, length = start + (8 if is_big else 2), 20 if is_big else 12
-    for entry in range(first, first + min(count, 4096) * length, length):
-        tag, kind = struct.unpack_from(order + "HH", data, entry)
-        if tag == wanted:
-            at, place = entry + (12 if is_big else 8), "Q" if is_big else "I"
-            (values,) = struct.unpack_from(order + place, data, entry + 4)
-            if wanted == _TIFF_BITS and values * struct.calcsize(_TIFF_TYPES[kind]) > struct.calcsize(place):
-                (at,) = struct.unpack_from(order + place, data, at)  # one for each channel, elsewhere in the file
-            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, at)[0]
-            return value
-    raise KeyError(wanted)
-
-
-def _jpeg(data: bytes) -> Size | None:
-    frame = _frame(data)
-    if frame is None:
-        return None
-    height, width = struct.unpack_from(">HH", data, frame[1] + 3)
-    return height, width
-
-
-def _frame(data: bytes) -> tuple[int, int] | None:
-    """Return the marker of a JPEG's frame, and the place of its length."""
-    return next((each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES), None)
-
-
-_READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
-    (_JPEG, _jpeg),
-    (_SIGNATURE, _size_at(">II", 16)),
-    (b"RIFF", _webp),
-    (b"BM", _bmp),
-    *((signature, _tiff) for signature in _TIFF),
-    (b"GIF8", _size_at("<HH", 6)),
-)
-
-
-def require_end(data: bytes) -> None:
-    """Raise BadSampleError if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey, silently."""
-    has_end = True
-    if data[:2] == _JPEG:
-        has_end = data[-2:] == b"\xff\xd9" or _has_end_after_scan(bytes(data))
-    elif data[:8] == _SIGNATURE:
-        has_end = data[-8:-4] == b"IEND" or bytes(data).rfind(b"IEND") >= 0
-    if not has_end:
-        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
-
-
-def _has_end_after_scan(data: bytes) -> bool:
-    """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
-    with contextlib.suppress(IndexError, struct.error):
-        for marker, at in jpeg_segments(data):
-            if marker == _SCAN:
-                return data.find(b"\xff\xd9", at) >= 0
-    return False
-
-
-def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
-    if orientation == UPRIGHT:
-        return pixels
-    if orientation >= 5:
-        pixels = pixels.swapaxes(0, 1)
-    rows = -1 if orientation in (3, 4, 7, 8) else 1
-    columns = -1 if orientation in (2, 3, 6, 7) else 1
-    return np.ascontiguousarray(pixels[::rows, ::columns])
-
-
-def orientation_of(data: bytes) -> int:
-    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright.
-
-    The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
-    """
-    try:
-        exif = _exif(data)
-        found = UPRIGHT if exif is None else _tag_of(exif, 0x0112)
-    except (struct.error, IndexError, KeyError):
-        return UPRIGHT
-    return found if 1 <= found <= 8 else UPRIGHT
-
-
-def _exif(data: bytes) -> bytes | None:
-    """Return the EXIF block, which is a little TIFF file."""
-    if data[:2] == _JPEG:
-        return _of_jpeg(data)
-    if data[:8] == _SIGNATURE:
-        return _chunk(data, 8, ">I4s", b"eXIf")
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return _chunk(data, 12, "<4sI", b"EXIF")
-    return None
-
-
-def _of_jpeg(data: bytes) -> bytes | None:
-    for marker, at in jpeg_segments(data):
-        if marker == _SCAN:
-            break
-        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
-            return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
-    return None
-
-
-def _chunk(data: bytes, at: int, layout: str, wanted: bytes) -> bytes | None:
-    is_png = layout[0] == ">"
-    while at + 8 <= len(data):
-        first, second = struct.unpack_from(layout, data, at)
-        length, name = (first, second) if is_png else (second, first)
-        if name == wanted:
-            return bytes(data[at + 8 : at + 8 + length]).removeprefix(b"Exif\0\0")
-        at += 8 + length + (4 if is_png else length % 2)  # a checksum; or a byte that makes it even
-    return None

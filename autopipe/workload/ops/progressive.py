@@ -10,7 +10,7 @@ import pydantic
 from autopipe.errors import BadSampleError, DataError
 from autopipe.values import Value
 from autopipe.workload.data.paths import PathList, is_url, shown, spread, walk
-from autopipe.workload.ops.decode import Decode
+from autopipe.workload.ops.headers import is_progressive
 
 _LOOKED_AT = 512  # files
 
@@ -45,5 +45,5 @@ def look(files: int, read: Callable[[int], bytes]) -> Progressive:
         except BadSampleError:
             continue
         looked_at += 1
-        progressive += Decode.is_progressive(data)
+        progressive += is_progressive(data)
     return Progressive(files=files, looked_at=looked_at, progressive=progressive)

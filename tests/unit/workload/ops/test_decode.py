@@ -15,7 +15,8 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, PlainCodeError
 from autopipe.workload.digests import ops_digest
 from autopipe.workload.op import Op, Step
-from autopipe.workload.ops.decode import decode, image_size, reduced
+from autopipe.workload.ops.decode import decode, reduced
+from autopipe.workload.ops.headers import image_size
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 

@@ -25,7 +25,8 @@ from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadErro
 from autopipe.reports import tables
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops import progressive
-from autopipe.workload.ops.decode import Decode, decode, image_size, orientation_of
+from autopipe.workload.ops.decode import Decode, decode
+from autopipe.workload.ops.headers import image_size, orientation_of
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec

@@ -1,0 +1,228 @@
+"""What the header and markers of an encoded image tell: its size, bits and orientation, and whether its end is missing.
+
+No pixel is decoded here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import BadSampleError
+
+Size: TypeAlias = tuple[int, int]  # height, width
+
+UPRIGHT = 1  # the orientation of an image whose pixels are stored as a viewer shows them
+BITS = 8  # of a value, unless the file says otherwise
+JPEG, _JPEG_END = b"\xff\xd8", b"\xff\xd9"
+_PNG = b"\x89PNG\r\n\x1a\n"
+_APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
+_PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
+_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS = 256, 257, 258
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
+_TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
+
+
+def image_size(data: bytes) -> Size | None:
+    """Return (height, width) of an encoded image; None for an unknown format or a damaged header."""
+    for signature, reader in _READERS:
+        if data.startswith(signature):
+            try:
+                return reader(data)
+            except (struct.error, IndexError, KeyError):
+                return None
+    return None
+
+
+def require_size(size: Size | None, max_pixels: int) -> None:
+    """Raise BadSampleError for an image whose header claims more than `max_pixels`; a size of None passes."""
+    height, width = size or (0, 0)
+    if height * width > max_pixels:
+        raise BadSampleError(
+            f"an image must have at most {max_pixels:,} pixels, but its header says {width} x {height}.",
+            hint="Replace or remove the file; in a workload's file, Decode(max_pixels=...) sets another limit.",
+        )
+
+
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the marker of each segment of a JPEG, and the place of its length; fill bytes are skipped."""
+    at = 2
+    while data[at] == 0xFF:
+        while data[at + 1] == 0xFF:
+            at += 1
+        yield data[at + 1], at + 2
+        at += 2 + struct.unpack_from(">H", data, at + 2)[0]
+
+
+def _size_at(layout: str, place: int) -> Callable[[bytes], Size]:
+    """Return the reader of a format whose headers have width and height at a fixed place."""
+
+    def read(data: bytes) -> Size:
+        width, height = struct.unpack_from(layout, data, place)
+        return height, width
+
+    return read
+
+
+def _bmp(data: bytes) -> Size:
+    (header_bytes,) = struct.unpack_from("<I", data, 14)
+    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
+    return abs(height), abs(width)  # a negative height says that the rows come from the top
+
+
+def _webp(data: bytes) -> Size | None:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+    elif kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
+    else:
+        return None
+    return height, width
+
+
+def _tiff(data: bytes) -> Size:
+    return _tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH)
+
+
+def bits_of(data: bytes) -> int:
+    """Return the bits of a value in the pixels of a PNG or TIFF file; 8 of any other, and if the header is damaged."""
+    with contextlib.suppress(struct.error, IndexError, KeyError):
+        if data[:8] == _PNG:
+            return data[24]
+        if data[:4] in _TIFF:
+            return _tag_of(data, _TIFF_BITS)
+    return BITS
+
+
+def _tag_of(data: bytes, wanted: int) -> int:
+    """Return the first value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
+    order = "<" if data[:2] == b"II" else ">"
+    is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
+    (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
+    (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
+    first, length = start + (8 if is_big else 2), 20 if is_big else 12
+    for entry in range(first, first + min(count, 4096) * length, length):
+        tag, kind = struct.unpack_from(order + "HH", data, entry)
+        if tag == wanted:
+            at, place = entry + (12 if is_big else 8), "Q" if is_big else "I"
+            (values,) = struct.unpack_from(order + place, data, entry + 4)
+            if wanted == _TIFF_BITS and values * struct.calcsize(_TIFF_TYPES[kind]) > struct.calcsize(place):
+                (at,) = struct.unpack_from(order + place, data, at)  # one for each channel, elsewhere in the file
+            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, at)[0]
+            return value
+    raise KeyError(wanted)
+
+
+def _jpeg(data: bytes) -> Size | None:
+    frame = _frame(data)
+    if frame is None:
+        return None
+    height, width = struct.unpack_from(">HH", data, frame[1] + 3)
+    return height, width
+
+
+def _frame(data: bytes) -> tuple[int, int] | None:
+    """Return the marker of a JPEG's frame, and the place of its length."""
+    return next((each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES), None)
+
+
+_READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
+    (JPEG, _jpeg),
+    (_PNG, _size_at(">II", 16)),
+    (b"RIFF", _webp),
+    (b"BM", _bmp),
+    *((signature, _tiff) for signature in _TIFF),
+    (b"GIF8", _size_at("<HH", 6)),
+)
+
+
+def is_progressive(data: bytes) -> bool:
+    """Return True for a progressive JPEG, which takes 1.5 to 3 times as long to decode as a baseline one."""
+    with contextlib.suppress(struct.error, IndexError):
+        return data[:2] == JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
+    return False
+
+
+def require_end(data: bytes) -> None:
+    """Raise BadSampleError if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey, silently."""
+    has_end = True
+    if data[:2] == JPEG:
+        has_end = data[-2:] == _JPEG_END or _has_end_after_scan(bytes(data))
+    elif data[:8] == _PNG:
+        has_end = data[-8:-4] == b"IEND" or bytes(data).rfind(b"IEND") >= 0
+    if not has_end:
+        raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
+
+
+def _has_end_after_scan(data: bytes) -> bool:
+    """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
+    with contextlib.suppress(IndexError, struct.error):
+        for marker, at in jpeg_segments(data):
+            if marker == _SCAN:
+                return data.find(_JPEG_END, at) >= 0
+    return False
+
+
+def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """Return the pixels as a viewer shows them: a copy, unless they are upright."""
+    if orientation == UPRIGHT:
+        return pixels
+    if orientation >= 5:
+        pixels = pixels.swapaxes(0, 1)
+    rows = -1 if orientation in (3, 4, 7, 8) else 1
+    columns = -1 if orientation in (2, 3, 6, 7) else 1
+    return np.ascontiguousarray(pixels[::rows, ::columns])
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright.
+
+    The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
+    """
+    try:
+        exif = _exif(data)
+        found = UPRIGHT if exif is None else _tag_of(exif, 0x0112)
+    except (struct.error, IndexError, KeyError):
+        return UPRIGHT
+    return found if 1 <= found <= 8 else UPRIGHT
+
+
+def _exif(data: bytes) -> bytes | None:
+    """Return the EXIF block, which is a little TIFF file."""
+    if data[:2] == JPEG:
+        return _of_jpeg(data)
+    if data[:8] == _PNG:
+        return _chunk(data, 8, ">I4s", b"eXIf")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return _chunk(data, 12, "<4sI", b"EXIF")
+    return None
+
+
+def _of_jpeg(data: bytes) -> bytes | None:
+    for marker, at in jpeg_segments(data):
+        if marker == _SCAN:
+            break
+        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+            return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
+    return None
+
+
+def _chunk(data: bytes, at: int, layout: str, wanted: bytes) -> bytes | None:
+    is_png = layout[0] == ">"
+    while at + 8 <= len(data):
+        first, second = struct.unpack_from(layout, data, at)
+        length, name = (first, second) if is_png else (second, first)
+        if name == wanted:
+            return bytes(data[at + 8 : at + 8 + length]).removeprefix(b"Exif\0\0")
+        at += 8 + length + (4 if is_png else length % 2)  # a checksum; or a byte that makes it even
+    return None
