@@ -68,9 +68,7 @@ AS_TUNED: Final = _AsTuned()
 """The default that a signature shows of an option which is taken from a tune."""
 
 
-def refusing_unknown(
-    usual: Callable[[str], object],
-) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
+def refusing_unknown(usual: Callable[[str], object]) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
     """Decorate a function that takes the options of a search: it refuses unknown keywords, and names the known. Its
     signature has each option with its type, and with the default that `usual` returns for its name.
     """

@@ -57,11 +57,7 @@ def build_loader(
 
 
 def build_trainer(
-    workload: Workload,
-    config: PipelineConfig | None = None,
-    *,
-    shard: tuple[int, int] = (0, 1),
-    tune: Tune = None,
+    workload: Workload, config: PipelineConfig | None = None, *, shard: tuple[int, int] = (0, 1), tune: Tune = None
 ) -> Trainer:
     """Return a trainer: the workload's model, fed by `config`.
 

@@ -25,10 +25,7 @@ from autopipe.workload.workload import Workload
 
 @request.refusing_unknown(request.usual)
 def tune(
-    workload: Workload | str,
-    *,
-    on_event: OnEvent | None = None,
-    **search: Unpack[request.Search],
+    workload: Workload | str, *, on_event: OnEvent | None = None, **search: Unpack[request.Search]
 ) -> factory.Tuned:
     """Search for the fastest way to feed a workload on this machine, and return it with its evidence.
 

@@ -219,12 +219,7 @@ def is_generated(artifact: Path) -> bool:
 
 
 def workload_of(
-    artifact: Artifact,
-    file: Path,
-    *,
-    pin: Pin | None = None,
-    allow_outside: bool = False,
-    below: Path | None = None,
+    artifact: Artifact, file: Path, *, pin: Pin | None = None, allow_outside: bool = False, below: Path | None = None
 ) -> Workload | protocol.Reference:
     """Return the workload that an artifact names, or the name by which it may be imported.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from autopipe import again
 from autopipe.cli import options, screen
@@ -16,7 +17,7 @@ from autopipe.pipeline.eject import NAMES
 
 def check(
     stored: options.ArtifactOptions = options.ARTIFACT,
-    quick: Annotated[bool, typer.Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Compare fingerprints only, and measure nothing.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Check whether a tuned configuration still fits.
@@ -41,9 +42,7 @@ def check(
 
 def show(
     artifact: options.Artifact = None,
-    html: Annotated[
-        bool, typer.Option("--html", help="Also write its report as a page, report.html, and open it.")
-    ] = False,
+    html: Annotated[bool, Option("--html", help="Also write its report as a page, report.html, and open it.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show the profiles in an artifact, and the one for this machine.
@@ -66,9 +65,9 @@ def show(
 def report(
     artifact: options.Artifact = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The file to write; by default report.html beside the artifact.")
+        Path | None, Option(metavar="FILE", help="The file to write; by default report.html beside the artifact.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON, and write nothing.")] = False,
 ) -> None:
     """Write the result of a tune as an HTML page.
 
@@ -97,11 +96,11 @@ def _write_report(file: Path, out: Path | None = None) -> Path:
 def eject(
     stored: options.ArtifactOptions = options.ARTIFACT,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The file to write; stdout by default.")
+        Path | None, Option("--out", "-o", metavar="FILE", help="The file to write; stdout by default.")
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="|".join(NAMES),
             help="Write the untuned workload in this usual form, which a tune takes as a baseline. It may be named as "
             "train.py:workload in the artifact's place.",
@@ -127,9 +126,9 @@ def eject(
 
 def merge(
     artifacts: Annotated[
-        list[Path], typer.Argument(metavar="A.json B.json ...", help="Artifacts of one workload, or their folders.")
+        list[Path], Argument(metavar="A.json B.json ...", help="Artifacts of one workload, or their folders.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The artifact to write, or its folder.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The artifact to write, or its folder.")],
 ) -> None:
     """Join the artifacts of several machines into one.
 
@@ -147,7 +146,7 @@ def repoint(
     artifact: options.Artifact = None,
     workload: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="train.py:workload",
             help="Where it is now: FILE.py:NAME or package.module:NAME; of a tune with --images, the folder.",
         ),

@@ -7,6 +7,7 @@ import shlex
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from autopipe import again
 from autopipe.cli import options, screen
@@ -15,10 +16,10 @@ from autopipe.cli.options import Exit
 
 def convert(
     workload: options.WorkloadOptions = options.WORKLOAD,
-    to: Annotated[str | None, typer.Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
+    to: Annotated[str | None, Option(metavar="FORM", help="The form: array, the default, or tfrecord.")] = None,
     cut: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=0,
             metavar="N",
             help="Keep samples after N of the first, deterministic ops; by default after as many as possible.",
@@ -26,29 +27,27 @@ def convert(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="DIR", help="The folder or URL to write to; by default converted/FORM, where loaders look for it."
         ),
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             metavar="N",
             help="Threads, or tasks of a cluster; by default one thread a core, or 32 if reads wait for a network.",
         ),
     ] = None,
     shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
+        str | None, Option(metavar="I/N", help="Write one part only, 0/N to N-1/N, for a job array.")
     ] = None,
     by: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME=ADDRESS", help="Have the cluster at an address write, by the extension of that name."
-        ),
+        Option(metavar="NAME=ADDRESS", help="Have the cluster at an address write, by the extension of that name."),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Then check the files, and compare samples with the source.")
+        bool, Option("--verify", help="Then check the files, and compare samples with the source.")
     ] = False,
 ) -> None:
     """Write the samples of a workload in a form that reads faster.
@@ -84,19 +83,14 @@ def verify(
     workload: options.WorkloadOptions = options.WORKLOAD,
     samples: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s."
-        ),
+        Option(metavar="N", min=1, help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s."),
     ] = None,
-    space: Annotated[
-        str, typer.Option(metavar="NAME", help="The search space whose loaders are compared.")
-    ] = "default",
+    space: Annotated[str, Option(metavar="NAME", help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
-        bool,
-        typer.Option("--files", help="Read and decode every sample, and list those that are damaged; run no loader."),
+        bool, Option("--files", help="Read and decode every sample, and list those that are damaged; run no loader.")
     ] = False,
     workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --files: threads; one a core by default.")
+        int | None, Option(metavar="N", min=1, help="With --files: threads; one a core by default.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

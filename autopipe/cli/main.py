@@ -22,19 +22,13 @@ from types import FrameType
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer import Option
 from typer.core import TyperGroup
 
 from autopipe import _version, registry
 from autopipe.cli import artifacts, data, measure, options, tune
 from autopipe.cli.options import Exit
-from autopipe.errors import (
-    AutopipeError,
-    ConfigError,
-    NothingMeasuredError,
-    OpError,
-    SearchInterruptedError,
-    near,
-)
+from autopipe.errors import AutopipeError, ConfigError, NothingMeasuredError, OpError, SearchInterruptedError, near
 
 # The headings of `--help`, and below each the core's commands, the most used first. Commands of extensions follow them,
 # below the heading that their module has as `GROUP`. What is below no heading works, but is not listed.
@@ -99,7 +93,7 @@ def _show_version(wanted: bool) -> None:
 def _common(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Measures how to feed your model from images, and writes the fastest pipeline as code to import."""

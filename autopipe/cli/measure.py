@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from autopipe.cli import options, screen
 from autopipe.cli.options import Exit
 from autopipe.workload.mode import Mode
 
-Time = Annotated[str, typer.Option(metavar="5s", help="Measure at most this long.")]
+Time = Annotated[str, Option(metavar="5s", help="Measure at most this long.")]
 
 
 def measure(
@@ -19,17 +20,17 @@ def measure(
     images: options.ImagesOptions = options.IMAGES,
     setting: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set", metavar="KEY=VALUE", help="Change a setting: loader.workers=4, keep=memory, wrapped.prefetch=2."
         ),
     ] = None,
     batch_sizes: Annotated[
-        str | None, typer.Option(metavar="16,32,64", help="Measure the model alone at these batch sizes, a row each.")
+        str | None, Option(metavar="16,32,64", help="Measure the model alone at these batch sizes, a row each.")
     ] = None,
-    mode: Annotated[Mode | None, typer.Option(help="What the model does; by default trains, or as tuned.")] = None,
+    mode: Annotated[Mode | None, Option(help="What the model does; by default trains, or as tuned.")] = None,
     time: Time = "5s",
     formats: Annotated[
-        bool, typer.Option("--formats", help="Also encode some images anew in memory, and time decoding each format.")
+        bool, Option("--formats", help="Also encode some images anew in memory, and time decoding each format.")
     ] = False,
     simulate_step: options.SimulateStep = None,
     virtual_devices: options.VirtualDevices = 0,
@@ -71,12 +72,10 @@ def compare(workloads: options.Workloads = None, time: Time = "5s", as_json: opt
 
 def doctor(
     data: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Also look at the images of a folder: how many are progressive JPEG."),
+        str | None, Option(metavar="DIR", help="Also look at the images of a folder: how many are progressive JPEG.")
     ] = None,
     script: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Import a script first, and name what of it takes cores away."),
+        Path | None, Option(metavar="FILE", help="Import a script first, and name what of it takes cores away.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

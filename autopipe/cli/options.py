@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
+from typer import Argument, Option
 
 from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.workload.mode import Mode
@@ -47,12 +48,11 @@ class Exit(enum.IntEnum):
 # --------------------------------------------------------------- every command
 
 Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Say more: every trial, what was left out and why, where options come from."),
+    bool, Option("--verbose", "-v", help="Say more: every trial, what was left out and why, where options come from.")
 ]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
-    typer.Option(help="Show log messages from this level on; debug also shows where an error was raised."),
+    Option(help="Show log messages from this level on; debug also shows where an error was raised."),
 ]
 _COMMON = {
     "context": (typer.Context, inspect.Parameter.empty),
@@ -195,7 +195,7 @@ _MODEL = "mobilenet_v2"
 
 
 _NAMES = "FILE.py:NAME or package.module:NAME; a folder of images; or an artifact or its folder, by default tuned/."
-Workloads = Annotated[list[str] | None, typer.Argument(metavar="train.py:workload ...", help=_NAMES)]
+Workloads = Annotated[list[str] | None, Argument(metavar="train.py:workload ...", help=_NAMES)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -204,22 +204,20 @@ class ImagesOptions:
 
     images: Annotated[
         str | None,
-        typer.Option(
-            metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."
-        ),
+        Option(metavar="DIR", help="Without code: a folder, or its URL, with one folder of images for each class."),
     ] = None
     model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NAME", help=f"With --images: a model of keras.applications, random weights; {_MODEL} by default."
         ),
     ] = None
     image_size: Annotated[
         int | None,
-        typer.Option(metavar="N", min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
+        Option(metavar="N", min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
     ] = None
     batch_size: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --images: images a batch; 32 by default.")
+        int | None, Option(metavar="N", min=1, help="With --images: images a batch; 32 by default.")
     ] = None
 
     def targets(self, workloads: list[str] | None) -> list[Target]:
@@ -272,7 +270,7 @@ class ImagesOptions:
 class WorkloadOptions(ImagesOptions):
     """The options that name a workload."""
 
-    workload: Annotated[str | None, typer.Argument(metavar="train.py:workload", help=_NAMES)] = None
+    workload: Annotated[str | None, Argument(metavar="train.py:workload", help=_NAMES)] = None
 
     def target(self) -> Target:
         return self._target(self.workload)
@@ -305,7 +303,7 @@ WORKLOAD, IMAGES = WorkloadOptions(), ImagesOptions()
 
 Artifact = Annotated[
     Path | None,
-    typer.Argument(metavar="tuned/", help="The artifact, or its folder; by default tuned/, or else ./autopipe.json."),
+    Argument(metavar="tuned/", help="The artifact, or its folder; by default tuned/, or else ./autopipe.json."),
 ]
 
 
@@ -322,12 +320,10 @@ class ArtifactOptions:
 
     artifact: Artifact = None
     workload: Annotated[
-        str | None,
-        typer.Option(metavar="train.py:workload", help="The workload, if not the one that the artifact names."),
+        str | None, Option(metavar="train.py:workload", help="The workload, if not the one that the artifact names.")
     ] = None
     allow_outside: Annotated[
-        bool,
-        typer.Option("--allow-outside", help="Trust every file, module and function that the artifact names."),
+        bool, Option("--allow-outside", help="Trust every file, module and function that the artifact names.")
     ] = False
 
     @property
@@ -356,10 +352,10 @@ ARTIFACT = ArtifactOptions()
 
 # --------------------------------------------------------------- a search
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 SimulateStep = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="15ms",
         hidden=True,
         help="Simulate an accelerator in place of the model, by its time a step: 15ms, or 224ms/400 for 400 images.",
@@ -367,7 +363,7 @@ SimulateStep = Annotated[
 ]
 VirtualDevices = Annotated[
     int,
-    typer.Option(
+    Option(
         min=0,
         hidden=True,
         envvar="AUTOPIPE_VIRTUAL_DEVICES",
@@ -375,12 +371,11 @@ VirtualDevices = Annotated[
     ),
 ]
 PageCache = Annotated[
-    Literal["warm", "cold", "auto"],
-    typer.Option(hidden=True, help="Whether trials read files from memory or from disk."),
+    Literal["warm", "cold", "auto"], Option(hidden=True, help="Whether trials read files from memory or from disk.")
 ]
 Trace = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         metavar="FILE.json",
         hidden=True,
         help="Write a trace of the work over time, for ui.perfetto.dev or chrome://tracing.",
@@ -395,40 +390,35 @@ class SearchOptions:
     """
 
     budget: Annotated[
-        str, typer.Option(metavar="2m", help="Take at most this long, confirmation run included: 90s, 3m, 1h.")
+        str, Option(metavar="2m", help="Take at most this long, confirmation run included: 90s, 3m, 1h.")
     ] = "2m"
     baseline: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="FILE.py:function",
             help="Compare with your own pipeline: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
         ),
     ] = None
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Spread one-time costs over this many epochs.")
-    ] = None
-    only: Annotated[list[str] | None, typer.Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = (
+    epochs: Annotated[int | None, Option(metavar="N", min=1, help="Spread one-time costs over this many epochs.")] = (
         None
     )
+    only: Annotated[list[str] | None, Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = None
     mode: Annotated[
-        Mode, typer.Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
+        Mode, Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
     ] = Mode.TRAIN
     space: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="A shipped search space, such as default, quick or exhaustive, or a file."),
+        str, Option(metavar="NAME", help="A shipped search space, such as default, quick or exhaustive, or a file.")
     ] = "default"
     trials: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Run at most this many trials before the confirmation run.")
+        int, Option(metavar="N", min=1, help="Run at most this many trials before the confirmation run.")
     ] = 30
-    max_memory: Annotated[
-        str | None, typer.Option(metavar="8G", help="The most memory that the training may take.")
-    ] = None
+    max_memory: Annotated[str | None, Option(metavar="8G", help="The most memory that the training may take.")] = None
     max_workers: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The most workers that the loader may have.")
+        int | None, Option(metavar="N", min=1, help="The most workers that the loader may have.")
     ] = None
     convert: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--convert/--no-convert",
             hidden=True,
             help="Try other storage forms. By default they can win if --epochs is given, and else are only advised.",
@@ -439,16 +429,15 @@ class SearchOptions:
     page_cache: PageCache = "auto"
     storage: Annotated[
         str | None,
-        typer.Option(
+        Option(
             hidden=True,
             envvar="AUTOPIPE_STORAGE",
             help="An Optuna storage URL instead of study.db beside the artifact.",
         ),
     ] = None
-    seed: Annotated[int, typer.Option(hidden=True, help="The seed of everything random in the search.")] = 0
+    seed: Annotated[int, Option(hidden=True, help="The seed of everything random in the search.")] = 0
     fresh: Annotated[
-        bool,
-        typer.Option("--fresh", hidden=True, help="Begin a new study instead of continuing an interrupted one."),
+        bool, Option("--fresh", hidden=True, help="Begin a new study instead of continuing an interrupted one.")
     ] = False
 
     def settings(self, study: Path, context: typer.Context) -> Settings:

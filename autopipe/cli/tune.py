@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from autopipe import again
 from autopipe.cli import options, screen
@@ -25,7 +26,7 @@ def tune(
     context: typer.Context,
     workload: options.WorkloadOptions = options.WORKLOAD,
     search: options.SearchOptions = options.SEARCH,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder to write to.")] = Path("tuned"),
+    out: Annotated[Path, Option(metavar="DIR", help="The folder to write to.")] = Path("tuned"),
     trace: options.Trace = None,
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
@@ -79,20 +80,15 @@ def retune(
     context: typer.Context,
     stored: options.ArtifactOptions = options.ARTIFACT,
     if_stale: Annotated[
-        bool, typer.Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
+        bool, Option("--if-stale", help="Do nothing if the profile fits this machine and workload.")
     ] = False,
     if_drifted: Annotated[
-        bool,
-        typer.Option(
-            "--if-drifted", help="Measure for some 20 s, and do nothing if the pipeline is as fast as it was."
-        ),
+        bool, Option("--if-drifted", help="Measure for some 20 s, and do nothing if the pipeline is as fast as it was.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it would search, and why.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say whether it would search, and why.")] = False,
     exit_code: Annotated[
         bool,
-        typer.Option(
-            "--exit-code", help="Exit with 6 if the configuration was kept, with 7 if there was nothing to do."
-        ),
+        Option("--exit-code", help="Exit with 6 if the configuration was kept, with 7 if there was nothing to do."),
     ] = False,
     search: options.SearchOptions = _SHORTER,
     as_json: options.AsJson = False,

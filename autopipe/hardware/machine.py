@@ -59,10 +59,7 @@ def _parsed(line: str) -> Mount | None:
     if not separator or len(fields) < 5 or len(tail) < 3:
         return None
     return Mount(
-        kind=tail[0],
-        inner=_unescaped(fields[3]),
-        point=_unescaped(fields[4]),
-        options=tuple(tail[2].split(",")),
+        kind=tail[0], inner=_unescaped(fields[3]), point=_unescaped(fields[4]), options=tuple(tail[2].split(","))
     )
 
 
@@ -242,10 +239,7 @@ class _Files(NamedTuple):
 
 
 _UNIFIED = _Files(
-    ("memory.max", "memory.high"),
-    "memory.current",
-    ("inactive_file", "active_file", "file_mapped"),
-    "memory.events",
+    ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file", "file_mapped"), "memory.events"
 )
 _LEGACY = _Files(
     ("memory.limit_in_bytes",),
@@ -333,12 +327,7 @@ def _entries(path: Path) -> dict[str, int]:
 
 # Four distributions bring one and the same module `cv2`. With two of them, the one installed last has overwritten files
 # of the other, and removing either leaves a broken one.
-_OPENCV = (
-    "opencv-python",
-    "opencv-python-headless",
-    "opencv-contrib-python",
-    "opencv-contrib-python-headless",
-)
+_OPENCV = ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless")
 _DISTRIBUTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "autopipe": ("autopipe-tuner",),
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly"),

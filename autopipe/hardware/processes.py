@@ -431,11 +431,7 @@ class Sampler:
     """
 
     def __init__(
-        self,
-        *,
-        period_seconds: float = 0.25,
-        nvml: Nvml | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, *, period_seconds: float = 0.25, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._tree = ProcessTree(os.getpid())
         self._period, self._spare = period_seconds, machine.spare_cores()

@@ -32,11 +32,7 @@ if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.workload.ops.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
-_STYLES = {
-    drift.Verdict.FITS: "bold green",
-    drift.Verdict.STALE: "bold yellow",
-    drift.Verdict.DRIFTED: "bold red",
-}
+_STYLES = {drift.Verdict.FITS: "bold green", drift.Verdict.STALE: "bold yellow", drift.Verdict.DRIFTED: "bold red"}
 
 
 # ---------------------------------------------------------------- doctor

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 GROUP = "Look closer"
 CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -13,21 +14,20 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 
 def diagnose(
-    script: Annotated[Path, typer.Argument(metavar="train.py", help="Your training script, as it is.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What the script takes.")] = None,
-    time: Annotated[str, typer.Option(metavar="10s", help="How much training to look at.")] = "10s",
+    script: Annotated[Path, Argument(metavar="train.py", help="Your training script, as it is.")],
+    arguments: Annotated[list[str] | None, Argument(help="What the script takes.")] = None,
+    time: Annotated[str, Option(metavar="10s", help="How much training to look at.")] = "10s",
     steps: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="How many steps to look at, instead of --time.")
+        int | None, Option(metavar="N", min=1, help="How many steps to look at, instead of --time.")
     ] = None,
     callbacks: Annotated[
-        bool, typer.Option("--callbacks", help="Run the script's callbacks that may write files, too.")
+        bool, Option("--callbacks", help="Run the script's callbacks that may write files, too.")
     ] = False,
     keep_running: Annotated[
-        bool, typer.Option("--keep-running", help="Let the script go on to its end, and look at every fit.")
+        bool, Option("--keep-running", help="Let the script go on to its end, and look at every fit.")
     ] = False,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON, one object a fit; what the script prints goes to stderr."),
+        bool, Option("--json", help="Print JSON, one object a fit; what the script prints goes to stderr.")
     ] = False,
 ) -> None:
     """Run a training script and tell whether it waits for data.

@@ -266,9 +266,7 @@ def parts(watched: Watched) -> list[RenderableType]:
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
     step = watched.seconds / watched.steps
-    found = [
-        ("a step", f"{_time(step)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}"),
-    ]
+    found = [("a step", f"{_time(step)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}")]
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
     if watched.begins_anew and watched.verdict is not Verdict.PAUSES and not watched.loop:

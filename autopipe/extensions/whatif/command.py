@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from autopipe.cli import options, screen
 
@@ -18,25 +18,23 @@ GROUP = "Look closer"
 
 def whatif(
     artifact: options.Artifact = None,
-    cores: Annotated[float | None, typer.Option(metavar="N", min=0.1, max=1_000_000, help="Usable cores.")] = None,
-    step: Annotated[str | None, typer.Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
-    devices: Annotated[int | None, typer.Option(metavar="N", min=1, help="Devices that share a batch.")] = None,
+    cores: Annotated[float | None, Option(metavar="N", min=0.1, max=1_000_000, help="Usable cores.")] = None,
+    step: Annotated[str | None, Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
+    devices: Annotated[int | None, Option(metavar="N", min=1, help="Devices that share a batch.")] = None,
     interconnect: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="12GB/s",
             help="What lies between devices: 12GB/s, 25Gbit/s, or one of pcie3, pcie4, nvlink-a100, nvlink-h100, "
             "10gbe, 25gbe, 100gbe. By default as measured, or else pcie3.",
         ),
     ] = None,
     read_latency: Annotated[
-        str | None, typer.Option(metavar="20ms", help="What one read takes with no other beside it.")
+        str | None, Option(metavar="20ms", help="What one read takes with no other beside it.")
     ] = None,
-    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Samples a batch.")] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="64G", help="Usable memory, which may hold all samples.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    batch: Annotated[int | None, Option(metavar="N", min=1, help="Samples a batch.")] = None,
+    memory: Annotated[str | None, Option(metavar="64G", help="Usable memory, which may hold all samples.")] = None,
+    as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Predict the rate on another machine.
 
