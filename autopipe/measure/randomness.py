@@ -33,7 +33,8 @@ from autopipe import frameworks
 from autopipe.errors import LoaderError
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, flat, forks, has_index
+from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, forks, has_index
+from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
 

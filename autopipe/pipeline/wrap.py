@@ -36,7 +36,7 @@ from autopipe.errors import (
 )
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching import datasets, pickling, torch_batches
+from autopipe.pipeline.batching import datasets, likeness, pickling, torch_batches
 from autopipe.pipeline.batching.datasets import Feeder
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
@@ -207,7 +207,7 @@ class Step:
     def backend(self) -> str | None:
         """The backend of Keras that runs what the function computes: "torch", if it gets tensors of torch."""
         packages = set[str]()
-        datasets.in_containers(packages.add, self.outline)
+        likeness.in_containers(packages.add, self.outline)
         return "torch" if packages == {"torch"} else None
 
     def __repr__(self) -> str:
@@ -220,7 +220,7 @@ class Step:
     def shaped(self, batch: Sequence[Any]) -> Any:
         """Return such a batch as the dataset gives it, and the function takes it."""
         parts = (part for slot in batch if slot is not None for part in leaves(slot))
-        return datasets.rebuilt(self.outline, parts)
+        return likeness.rebuilt(self.outline, parts)
 
 
 def for_loop(loader: Loader, workload: Workload) -> Loader:
@@ -305,7 +305,7 @@ class WrappedData:
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
         self._add_knobs(dataset.dataset)
-        doubts = [] if in_loop else [datasets.race_of_workers(dataset.dataset), datasets.like_one_image(self._batch)]
+        doubts = [] if in_loop else [datasets.race_of_workers(dataset.dataset), likeness.like_one_image(self._batch)]
         for warning in doubts:
             if warning is not None:
                 warnings.warn(warning, DataWarning, stacklevel=3)
@@ -560,7 +560,7 @@ def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
     began = time.monotonic()
     passes = (dataset.begin("arrays"), dataset.begin("arrays"))
     for count, (one, other) in enumerate(itertools.zip_longest(*passes), start=1):
-        if one is None or other is None or datasets.bytes_of(one) != datasets.bytes_of(other):
+        if one is None or other is None or likeness.bytes_of(one) != likeness.bytes_of(other):
             return "two passes over the dataset differ, because it shuffles or draws random numbers"
         seconds = time.monotonic() - began
         if count >= _FIRST_BATCHES and seconds / count * max(count, data.steps) > _LOOK_SECONDS:

@@ -27,8 +27,9 @@ import pydantic
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
 from autopipe.pipeline.batching import stream
-from autopipe.pipeline.batching.datasets import Feeder, flat, forks
+from autopipe.pipeline.batching.datasets import Feeder, forks
 from autopipe.pipeline.batching.indexed import Indexed
+from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
 from autopipe.pipeline.batching.streaming import StreamingLoader
 from autopipe.pipeline.config import LoaderConfig, Value
