@@ -27,6 +27,7 @@ from autopipe.measure.trial import protocol
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.space import of_wrapped
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import Value
@@ -57,7 +58,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
         configs = _one_of_each_kind(list(found.values()))
     else:
         kinds = [kind for kind in wrap.kinds_of_workers() if described.against("loader", kind) is None]
-        ours = wrap.space({}, searching.bounds(facts)).only("loader", kinds) if wrapped.with_workers and kinds else None
+        ours = of_wrapped({}, searching.bounds(facts)).only("loader", kinds) if wrapped.with_workers and kinds else None
         found = {} if ours is None else candidates(ours, facts)
         configs = [*_of_a_wrapped_dataset(described, wrapped), *_one_of_each_kind(list(found.values()))]
     return succeeded(runner.verify(configs, {"samples": samples, "random": True}))

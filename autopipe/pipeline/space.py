@@ -9,14 +9,15 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, near, shortened
-from autopipe.pipeline.config import Kept, Params, Value, near_parameter, parameter_types
+from autopipe.pipeline import wrap
+from autopipe.pipeline.config import ARGUMENTS, LOADERS, Kept, Params, Value, near_parameter, parameter_types
 
 _MOST: Final = 1024  # of anything that a loader counts
 
@@ -290,3 +291,36 @@ def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], name
         expected = str(problem.get("ctx", {}).get("expected", "")).replace("'", "")
         guess = near(str(value), expected.replace(" or ", ", ").split(", ") if expected else names)
         raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None
+
+
+def of_wrapped(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] | None = None) -> Space:
+    """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
+
+    With the `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only
+    the parameters of the function count.
+    """
+    kinds = [] if bounds is None else wrap.kinds_of_workers()
+    written: dict[str, Any] = {"loader": ["wrapped", *kinds]}
+    for kind in kinds:
+        for name, values in LOADERS[kind].spaces[wrap.OF_DATASETS].items():
+            each = values if isinstance(values, Mapping) else {"choices": values}
+            written[f"{kind}.{name}"] = {**each, "when": {"loader": kind}}
+    specs = {name: ParameterSpec.model_validate(each) for name, each in written.items()}
+    loader, *others = resolve(SpaceSpec(schema_version=1, parameters=specs), bounds or {})
+
+    owners = {"wrapped": ("wrapped",), ARGUMENTS: tuple(kinds)}
+    knobs = (
+        Parameter(name=f"{owner}.{name}", values=tuple(values), when=(("loader", loaders),))
+        for owner, loaders in owners.items()
+        for name, values in parameters.items()
+        if owner != ARGUMENTS or (kinds and name not in (*wrap.KNOBS, *LOADERS["wrapped"].model_fields))
+    )
+    return Space(
+        (
+            loader,
+            *knobs,
+            *others,
+            Parameter(name="finish", values=("host",)),
+            Parameter(name="device_prefetch", values=(0, 2)),
+        )
+    )

@@ -2,10 +2,10 @@
 
 A wrapped dataset is a workload whose data are its function (`WrappedData`) and whose op list is empty. The function's
 parameters, and Keras's own knobs of a `PyDataset`, are the knobs of a loader (`loaders.wrapped`); their values in
-`wrap` make the search space (`space`), in the place of a file. If `dataset[i]` is a batch, workers of ours make the
-batches as well. Caches, storages, finish and channels do not apply; `device_prefetch` does. The baseline is the dataset
-with its own settings (`as_it_is`). Autopipe cannot share such a dataset out, or make one without an index repeat its
-batches or resume exactly in mid-epoch. `batching.datasets` and `batching.indexed` read it.
+`wrap` make the search space (`space.of_wrapped`), in the place of a file. If `dataset[i]` is a batch, workers of ours
+make the batches as well. Caches, storages, finish and channels do not apply; `device_prefetch` does. The baseline is
+the dataset with its own settings (`as_it_is`). Autopipe cannot share such a dataset out, or make one without an index
+repeat its batches or resume exactly in mid-epoch. `batching.datasets` and `batching.indexed` read it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,17 @@ from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import datasets, likeness, pickling, torch_batches
 from autopipe.pipeline.batching.datasets import Feeder
 from autopipe.pipeline.batching.indexed import Indexed
-from autopipe.pipeline.config import ARGUMENTS, CACHE_SHARE, LOADERS, PipelineConfig, Value
+from autopipe.pipeline.config import CACHE_SHARE, LOADERS, PipelineConfig, Value
 from autopipe.workload.sample import label, leaves, paths_of
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
     from autopipe.pipeline.loader import Loader
-    from autopipe.pipeline.space import Space
 
 OF_DATASETS: Final = "wrapped"
 """The name of the space of wrapped datasets, in `LoaderConfig.spaces` of loaders whose workers make `dataset[i]`."""
 _COUNT_SECONDS = 20.0
 _SILENT_SECONDS = 1.0  # of counting, before the user is told
-_DEVICE_PREFETCH: Final = (0, 2)
 _LOOK_SECONDS: Final = 10.0  # for two passes over a dataset, to see whether its batches are always the same
 _FIRST_BATCHES: Final = 8  # whose time says how long a pass takes
 _OTHERS_SHARE: Final = 0.1  # of the processor time of a batch, from which on the threads of libraries matter
@@ -159,41 +157,6 @@ def as_it_is(workload: Workload) -> PipelineConfig | None:
 def has_hooks(workload: Workload) -> bool:
     """Return True for a wrapped dataset that its epochs change, so that one object of it has to make a whole epoch."""
     return isinstance(workload.data, WrappedData) and workload.data.has_hooks
-
-
-def space(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] | None = None) -> Space:
-    """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
-
-    With the `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only
-    the parameters of the function count.
-    """
-    from autopipe.pipeline.space import Parameter, ParameterSpec, Space, SpaceSpec, resolve  # not for a training
-
-    kinds = [] if bounds is None else kinds_of_workers()
-    written: dict[str, Any] = {"loader": ["wrapped", *kinds]}
-    for kind in kinds:
-        for name, values in LOADERS[kind].spaces[OF_DATASETS].items():
-            each = values if isinstance(values, Mapping) else {"choices": values}
-            written[f"{kind}.{name}"] = {**each, "when": {"loader": kind}}
-    specs = {name: ParameterSpec.model_validate(each) for name, each in written.items()}
-    loader, *others = resolve(SpaceSpec(schema_version=1, parameters=specs), bounds or {})
-
-    owners = {"wrapped": ("wrapped",), ARGUMENTS: tuple(kinds)}
-    knobs = (
-        Parameter(name=f"{owner}.{name}", values=tuple(values), when=(("loader", loaders),))
-        for owner, loaders in owners.items()
-        for name, values in parameters.items()
-        if owner != ARGUMENTS or (kinds and name not in (*KNOBS, *LOADERS["wrapped"].model_fields))
-    )
-    return Space(
-        (
-            loader,
-            *knobs,
-            *others,
-            Parameter(name="finish", values=("host",)),
-            Parameter(name="device_prefetch", values=_DEVICE_PREFETCH),
-        )
-    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

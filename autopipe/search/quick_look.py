@@ -21,7 +21,7 @@ from autopipe.measure.facts import Description, Facts, Impossible, OpCost, ReadC
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import Kept, PipelineConfig
-from autopipe.pipeline.space import Space
+from autopipe.pipeline.space import Space, of_wrapped
 from autopipe.search import feasible, library
 from autopipe.search.race import Measure, Race
 from autopipe.workload.data import source as data_source
@@ -148,7 +148,7 @@ class OfDataset:
     ) -> Race:
         """Return a race of these loaders, in place of `now`, of which all else stays."""
         cores = machine.usable_cores()
-        space = wrap.space({}, {"cores": cores}).only("loader", self.kinds)
+        space = of_wrapped({}, {"cores": cores}).only("loader", self.kinds)
         return Race(
             space=Space(tuple(each for each in space if each.name in _MAY_CHANGE or "." in each.name)),
             cores=cores,

@@ -31,9 +31,8 @@ from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.pipeline import wrap
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
-from autopipe.pipeline.space import Space, places
+from autopipe.pipeline.space import Space, of_wrapped, places
 from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.library import OnMachine
@@ -209,7 +208,7 @@ def _searched(
     if described.wrapped is None:
         space = site.space(bounds(facts))
     else:
-        space = wrap.space(described.wrapped.choices, bounds(facts) if described.wrapped.with_workers else None)
+        space = of_wrapped(described.wrapped.choices, bounds(facts) if described.wrapped.with_workers else None)
     foreign = functools.partial(foreign_runner, runner)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
     elsewhere = _elsewhere(space, completed.limits)

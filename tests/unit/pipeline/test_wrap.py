@@ -34,6 +34,7 @@ from autopipe.pipeline.batching import stream
 from autopipe.pipeline.batching.datasets import copied
 from autopipe.pipeline.config import STORAGES, from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Wrapped
+from autopipe.pipeline.space import of_wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
@@ -118,7 +119,7 @@ def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
 
 
 def test_the_space_holds_every_combination() -> None:
-    space = wrap.space(choices(TENSORS))
+    space = of_wrapped(choices(TENSORS))
     configs = [to_config(params) for params in space.grid()]
     assert len(configs) == 2 * 3 * 2
     assert all(config.loader.kind == "wrapped" and config.finish == "host" for config in configs)
@@ -754,7 +755,7 @@ def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers()
     assert as_it_is(workload).loader == Wrapped.model_validate(knobs)
     assert choices(workload)["use_multiprocessing"] == (False, True)
     assert {1, 8} <= set(choices(workload)["workers"])
-    configs = [to_config(params) for params in wrap.space(choices(workload), {"cores": 2}).grid()]
+    configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 2}).grid()]
     counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
     assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 24, "processes": 24}
     assert as_it_is(workload).key() in {config.key() for config in configs}
@@ -765,7 +766,7 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
         return Items(3, lambda index: (X[4 * index :][:4] + add, Y[4 * index :][:4]), workers=workers)
 
     workload = wrap.wrap(make, model=None, parameters={"add": [0, 5], "workers": [1, 2]}, shuffle=False)
-    configs = [to_config(params) for params in wrap.space(choices(workload), {"cores": 1}).grid()]
+    configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 1}).grid()]
     kinds = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
     assert kinds == {"wrapped": 4, "threads": 2 * 24, "processes": 2 * 24}
     assert {to_config(from_config(each)).key() for each in configs} == {each.key() for each in configs}
@@ -869,7 +870,7 @@ def from_grain(calls: int = 1) -> Any:
 def test_without_parameters_what_is_there_can_still_be_measured() -> None:
     workload = wrap.wrap(make_tensors, model=None)
     assert as_it_is(workload).loader == Wrapped()
-    assert [params["device_prefetch"] for params in wrap.space(choices(workload)).grid()] == [0, 2]
+    assert [params["device_prefetch"] for params in of_wrapped(choices(workload)).grid()] == [0, 2]
 
 
 def seven(calls: int = 1) -> Any:

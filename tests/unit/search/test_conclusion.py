@@ -14,10 +14,9 @@ from autopipe.errors import SearchInterruptedError
 from autopipe.hardware.machine import size_text
 from autopipe.measure.facts import Facts, Limits, WrappedDataset
 from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig, from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.space import Space
+from autopipe.pipeline.space import Space, of_wrapped
 from autopipe.reports import verdict
 from autopipe.search import library
 from autopipe.search.conclusion import Searched, only_change
@@ -172,7 +171,7 @@ class Wrapping(Surface):
 def test_a_dataset_stays_as_it_is_unless_settings_around_it_gain_something(
     gain: float, seed: int, blocks: tuple[int, int]
 ) -> None:
-    space = wrap.space({"freed_memory": ("returned", "kept")}).only("device_prefetch", [AS_IT_IS.device_prefetch])
+    space = of_wrapped({"freed_memory": ("returned", "kept")}).only("device_prefetch", [AS_IT_IS.device_prefetch])
     surface = Wrapping(gain=gain, seed=seed, model_rate=60_000.0, noise=0.01)
     ended = run(space, surface, budget_seconds=None, blocks=blocks)
     assert ended.best_config == (AROUND if gain > 1.1 else AS_IT_IS)

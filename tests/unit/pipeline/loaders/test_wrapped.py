@@ -24,6 +24,7 @@ from autopipe.measure.bench import Bench
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
+from autopipe.pipeline.space import of_wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import feasible
 from autopipe.workload.ops.planner import make_plan
@@ -235,7 +236,7 @@ def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this
     workload = wrapped(shuffled)
     described = session.describe(workload, make_plan(workload), build_model())
     assert described.wrapped is not None
-    space = wrap.space(described.wrapped.choices)
+    space = of_wrapped(described.wrapped.choices)
     found = feasible.candidates(space, facts(impossible=described.impossible, accelerator=False))
     loaders = [config.loader for config in found.values()]
     assert wrap.as_it_is(workload) == to_config(next(space.grid()))
