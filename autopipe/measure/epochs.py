@@ -15,6 +15,7 @@ import dis
 import functools
 import inspect
 import itertools
+import math
 import sys
 import time
 import types
@@ -41,6 +42,7 @@ _SAME: Final = 0.5  # of the samples of an epoch came in the one before, if rand
 ANOTHER_Y: Final = 0.01
 """The share of samples from which on another y, or samples that are in both of two parts, are no chance."""
 _SECONDS: Final = 10.0
+MANY_ORDERS: Final = 100  # of whole batches, one of which chance hardly gives again
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 MIXED: Final = 0.75  # of the targets that a batch would hold by chance
 _BY_DRAW: Final = ("FilterDataset", "DirectedInterleaveDataset")  # random numbers choose their samples
@@ -244,6 +246,10 @@ def same_targets(epochs: Sequence[Epoch]) -> str | None:
     targets, *others = [[y for _, y in itertools.chain(*epoch)] for epoch in epochs]
     usual = max(collections.Counter(targets).values(), default=0)
     if len(targets) - usual < UNLIKE or any(each != targets for each in others):
+        return None
+    batches = collections.Counter(tuple(y for _, y in batch) for batch in epochs[0])
+    orders = math.factorial(batches.total()) / math.prod(map(math.factorial, batches.values()))  # which y tells apart
+    if orders ** len(others) < MANY_ORDERS:
         return None
     return f"y comes in the same order in each of {len(epochs)} epochs: the samples are not shuffled"
 

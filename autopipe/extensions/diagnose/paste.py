@@ -100,9 +100,20 @@ def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int 
             "model": model,
             "parameters": tuple(name for name in names if name in _PARAMETERS),
             "trains_when_imported": any(call in ast.walk(node) for node in file.runs),
-            "in_loop": any(isinstance(node, ast.For | ast.While) and call in ast.walk(node) for node in ast.walk(tree)),
+            "in_loop": _goes_on_in_a_loop(tree, call),
             "above": next((node.lineno for node in file.plain if call in ast.walk(node)), None),
         }
+    )
+
+
+def _goes_on_in_a_loop(tree: ast.Module, call: ast.Call) -> bool:
+    """Return True if a loop calls `fit` of one model, and does not make another model each time, as for each fold."""
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While) and call in ast.walk(node)]
+    fit = call.func
+    assert isinstance(fit, ast.Attribute)
+    made = {name for loop in loops for node in ast.walk(loop) for name, _ in _assigned(node)}
+    return bool(loops) and not any(
+        isinstance(node, ast.Call) or (isinstance(node, ast.Name) and node.id in made) for node in ast.walk(fit.value)
     )
 
 

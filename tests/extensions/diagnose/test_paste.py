@@ -84,6 +84,24 @@ def test_a_file_that_tells_nothing_gets_code_to_complete(text: str, tmp_path: Pa
     assert gone.data is None
 
 
+@pytest.mark.parametrize(
+    ("script", "goes_on"),
+    [
+        ("for _ in range(3):\n    model.fit(data)", True),
+        ("while True:\n    if go_on():\n        self.model.fit(data)", True),
+        ("for fold in folds:\n    model = build_model()\n    model.fit(fold)", False),
+        ("for fold in folds:\n    build_model().fit(fold)", False),
+        ("model.fit(data)", False),
+    ],
+)
+def test_a_loop_that_makes_each_model_anew_trains_none_again_and_again(
+    script: str, goes_on: bool, tmp_path: Path
+) -> None:
+    (file := tmp_path / "train.py").write_text(script)
+    line = len(script.splitlines())
+    assert read(str(file), line, kind=None, has_index=True, steps=None).in_loop == goes_on
+
+
 def test_a_generator_is_made_anew(tmp_path: Path) -> None:
     (file := tmp_path / "train.py").write_text(f"{TOP}data = make_dataset()\nbuild_model().fit(data)")
     line = len(file.read_text().splitlines())

@@ -187,6 +187,11 @@ def test_epochs_in_one_order_are_told(changes: bool, words: str) -> None:
     assert words in said
 
 
+def test_batches_that_y_does_not_tell_apart_have_no_order() -> None:
+    rng = np.random.default_rng(0)
+    assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y % 2) for _ in range(3)]) == []
+
+
 @pytest.mark.parametrize(("classes", "is_told"), [(4, True), (64, False)])
 def test_data_that_are_sorted_by_y_are_told(classes: int, is_told: bool) -> None:
     batches = [np.random.default_rng(seed).permutation(8) for seed in range(3)]
