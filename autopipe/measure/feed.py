@@ -17,6 +17,7 @@ import importlib.util
 import math
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any, Final, Literal
 
 import keras
 
-from autopipe.errors import DataError, WorkloadError, shortened, told
+from autopipe.errors import DataError, DataWarning, WorkloadError, shortened, told
 from autopipe.hardware import disk, machine
 from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe
@@ -36,6 +37,7 @@ from autopipe.pipeline.batching.trace import Trace
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.eject import forms, module
+from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.convert import convert
 from autopipe.pipeline.storage.form import Folder
 from autopipe.workload.data import source as data_source
@@ -188,6 +190,15 @@ class Parts:
         conversion = assembly.conversion_of(part, self._plan, storage, config.kept.cut)
         key = (storage.name, conversion.cut, len(part.data))
         if key not in self._written:
+            own = Folder.of(self._workload.converted) / assembly.set_name(storage.name, config.kept.cut)
+            whole = assembly.conversion_of(self._workload, self._plan, storage, config.kept.cut)
+            if layout.is_of_another(own, whole, storage):
+                warnings.warn(
+                    f"`{own}` is of other data or ops, so a training with keep={config.keep!r} stops. Here samples are "
+                    "converted for the trial alone. Remove the folder, and run `autopipe convert` again.",
+                    DataWarning,
+                    stacklevel=2,
+                )
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
             root = Path(self._folder.name) / "-".join(map(str, key))

@@ -573,7 +573,7 @@ def main() -> None:
     seen = {
         watch.patch: ["keras"],
         watch.see_images: ["cv2", "PIL.Image"],
-        watch.see_reads: ["h5py", "numpy", "rasterio", "zarr"],
+        watch.see_reads: ["h5py", "numpy", "rasterio", "tifffile", "zarr"],
         watch.see_maps: ["tensorflow"],
         watch.see_filters: ["grain"],
     }

@@ -52,8 +52,10 @@ _STREAM = (
 )
 _WHOLE = (
     "has read {count} files {times} times, `{name}` with its {megabytes:.0f} MB, each time as a whole. If a sample is "
-    'a part of one, np.load(..., mmap_mode="r") reads no more than that; else keep the arrays, if memory has room.'
+    "a part of one, {parts}; else keep the arrays, if memory has room."
 )
+_MAPPED = 'np.load(..., mmap_mode="r") reads no more than that'
+_BY_WINDOW = "rasterio's read(window=...), or ap.Windows, unpacks only the blocks that it needs"
 _AGAIN = {_STREAM: 2, _WHOLE: 4}  # times that each of a line's files is read, from which on it is told of
 
 
@@ -71,12 +73,14 @@ class Unpacked:
         self._told_of = set[Any]()  # lines of those
 
     def look_at(self, module: Any) -> None:
-        """Count the reads of this module: of h5py, NumPy, rasterio or Zarr; with those of NumPy gzip's."""
+        """Count the reads of this module: of h5py, NumPy, rasterio, tifffile or Zarr; with those of NumPy gzip's."""
         match module.__name__:
             case "h5py":
                 self._look_at(module.Dataset, "__getitem__", self._chunks)
             case "rasterio":
                 self._look_at(module.io.DatasetReader, "read", self._blocks)
+            case "tifffile":
+                self._look_at(module, "imread", functools.partial(self._loaded, parts=_BY_WINDOW))
             case "zarr":
                 self._look_at(module.Array, "__getitem__", self._inner)
             case _:
@@ -136,7 +140,9 @@ class Unpacked:
         return self._of_chunks(_CHUNKS, place, array, data.shape, data.chunks, chunk, index, {}, 0, found.nbytes)
 
     def _blocks(self, place: Any, found: Any, data: Any, *_: Any, window: Any = None, **__: Any) -> str | None:
-        if window is None or not data.compression:
+        if window is None:
+            return self._loaded(place, found, data.name, parts=_BY_WINDOW)
+        if not data.compression:
             return None
         index = window.toslices() if hasattr(window, "toslices") else tuple(slice(*side) for side in window)
         high, wide = data.block_shapes[0]
@@ -182,12 +188,12 @@ class Unpacked:
             return None
         return _MEMBER.format(name=name, megabytes=found.nbytes / 1e6)
 
-    def _loaded(self, place: Any, found: Any, file: Any, *_: Any, **__: Any) -> str | None:
+    def _loaded(self, place: Any, found: Any, file: Any, *_: Any, parts: str = _MAPPED, **__: Any) -> str | None:
         if type(found) is not np.ndarray or found.nbytes < _LEAST_BYTES:  # a map of the file reads parts of it
             return None
-        return self._again(_WHOLE, place, os.fspath(file), found.nbytes)  # an open file has no path
+        return self._again(_WHOLE, place, os.fspath(file), found.nbytes, parts)  # an open file has no path
 
-    def _again(self, said: str, place: Any, name: str, size: int) -> str | None:
+    def _again(self, said: str, place: Any, name: str, size: int, parts: str = "") -> str | None:
         """Count a file that is read as a whole, and tell of a line that reads the same ones again and again, once."""
         files = self._files.setdefault(place, {})
         files[name] = files.get(name, 0) + 1
@@ -195,7 +201,7 @@ class Unpacked:
         if times < max(_READS, _AGAIN[said] * count) or place in self._told_of:
             return None
         self._told_of.add(place)
-        return said.format(count=count, times=times, name=Path(name).name, megabytes=size / 1e6)
+        return said.format(count=count, times=times, name=Path(name).name, megabytes=size / 1e6, parts=parts)
 
     def _added(self, key: Any, unpacked: int, used: int) -> tuple[int, int] | None:
         """Add a read; return the sums of bytes when there were enough reads, once."""

@@ -38,6 +38,8 @@ ENDINGS: Final = (".npy", ".npz", *nifti.ENDINGS, *TIFF, ".zarr")
 _ZARR_FILES: Final = ("zarr.json", ".zarray", ".zgroup")
 _MOST_TILE_BYTES: Final = 1 << 31
 _GDAL_NODATA: Final = 42113  # the number of GDAL's own tag
+_PIXEL_SCALE, _TIE_POINT, _GEO_KEYS = 33550, 33922, 34735  # tags of GeoTIFF
+_CRS_KEYS: Final = (2048, 3072)  # geographic, projected
 _PATIENCE_SECONDS: Final = 1.0  # with a request for a tile, which may never be answered: the next reader asks anew
 _STAYS_DAMAGED: Final = (BadSampleError, ValueError, EOFError, zlib.error, BadGzipFile, zipfile.BadZipFile)
 _Value = TypeVar("_Value")
@@ -137,6 +139,7 @@ class Raster(abc.ABC):
         nodata: the value of pixels without data as the file declares it; None if it does not.
         tile: what is unpacked as a whole, with the axes of `shape`; at the far edges it may be less. None if pixels lie
             in the file as they are.
+        grid: where a GeoTIFF lies: the number of its CRS, its left and upper edge, and the size of a pixel; else None.
         scaling: slope and intercept that make pixels of the numbers in the file; None if they are the pixels.
         is_whole: whether it is packed as a whole, so that each part of it costs as much as all.
     """
@@ -145,6 +148,7 @@ class Raster(abc.ABC):
     dtype: np.dtype[Any]
     tile: tuple[int, ...] | None = None
     nodata: float | None = None
+    grid: tuple[int, float, float, float] | None = None
     scaling: tuple[float, float] | None = None
     is_whole = False
 
@@ -434,6 +438,14 @@ def _declared(page: Any) -> float | None:
         return None
 
 
+def _grid(page: Any) -> tuple[int, float, float, float] | None:
+    scale, tie, keys = (list(page.tags.valueof(tag) or ()) for tag in (_PIXEL_SCALE, _TIE_POINT, _GEO_KEYS))
+    crs = [keys[at + 3] for at in range(0, len(keys) - 3, 4) if keys[at] in _CRS_KEYS and keys[at + 1] == 0]
+    if not crs or len(scale) < 2 or len(tie) < 5:
+        return None
+    return crs[-1], tie[3] - tie[0] * scale[0], tie[4] + tie[1] * scale[1], scale[0]
+
+
 def _tiff(path: str, file: Ranges, axes: int) -> Raster:
     tifffile, stream = extra_module("raster", "tifffile"), Stream(file)
     try:
@@ -470,7 +482,7 @@ def _first_image(path: str, file: Ranges, opened: Any, axes: int) -> Raster:
         made = _Plain(path, file, start, array, Layout(axes, first.axes == "SYX"))
     else:
         made = _Tiff(path, file, pages, axes)
-    made.nodata = _declared(first)
+    made.nodata, made.grid = _declared(first), _grid(first)
     return made
 
 
@@ -556,7 +568,7 @@ def _of_file(path: str, file: Ranges, layout: Layout) -> Raster:
         raise DataError(f"A Zarr array must be on a disk, but got `{path}`.", hint="Copy it to a disk.")
     raise DataError(
         f"`{path}` must be a raster, by its ending {', '.join(ENDINGS)}.",
-        hint="Convert it, say by `gdal_translate -of COG`.",
+        hint="Convert scenes by `gdal_translate -of COG`, scans by dcm2niix or SimpleITK. ap.ImagePairs reads PNG.",
     )
 
 

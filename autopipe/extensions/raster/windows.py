@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -17,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, shortened, told
+from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, shortened, told
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.files import scenes_of
 from autopipe.extensions.raster.rasters import Kept, Raster
@@ -35,6 +36,7 @@ Parts: TypeAlias = Part | dict[str, Part]
 _TILE_BYTES: Final = 64 << 20  # of unpacked tiles that a process keeps
 _WHOLE_BYTES: Final = 512 << 20  # of files that are packed as a whole
 _AXES: Final = ("slices", "rows", "columns")
+_IN_FRONT: Final = " If it lies as (bands, height, width), say bands_first=True."
 _MOST_OPEN: Final = 64  # rasters that a process keeps open
 _HINTS: Final = {
     "bands": "Choose `bands` that all have.",
@@ -150,7 +152,7 @@ class Windows:
         """Look at every raster's header, and count the windows."""
         self._parts: list[_Alike] = []
         self._is_whole = False  # whether a file is packed as a whole
-        sizes = np.empty((len(scenes), len(self._size)), np.int64)
+        sizes, elsewhere = np.empty((len(scenes), len(self._size)), np.int64), list[tuple[Raster, Raster]]()
         each_in_turn: Any = map if self.remote is None else remote.at_once
         rasters_of = each_in_turn(lambda paths: [self._opened(path) for path in paths], scenes)
         for number, found in enumerate(rasters_of):
@@ -165,10 +167,20 @@ class Windows:
             if any(has < wanted for has, wanted in zip(whole, self._size, strict=True) if wanted is not None):
                 raise DataError(
                     f"A window must fit in its scene, but size={self._size}, and `{found[0].path}` has {_by(whole)}.",
-                    hint="Take smaller windows, or leave the scene out.",
+                    hint=f"Take smaller windows, or leave it out.{_IN_FRONT * (found[0].shape[-1] > min(whole))}",
                 )
             self._require_alike(found)
+            elsewhere += [(found[0], raster) for raster in found if _lie_apart(found[0].grid, raster.grid)]
             self._is_whole |= any(raster.is_whole for raster in found)
+        if elsewhere:
+            first, other = elsewhere[0]
+            warnings.warn(
+                f"Parts of a scene are taken pixel on pixel, but {len(elsewhere)} lie elsewhere by their georeference: "
+                f"(EPSG, left, top, pixel) is {other.grid} in `{other.path}`, but {first.grid} in `{first.path}`. "
+                "Bring them to one grid, say by `gdalwarp -t_srs ... -te ... -ts ...`.",
+                DataWarning,
+                stacklevel=4,
+            )
         self._sizes = self._whole = sizes
         self._count()
         flat = (FieldKind.IMAGE, FieldKind.MASK) if len(self._size) == 2 or self._flat is not None else None
@@ -261,9 +273,10 @@ class Windows:
         except AutopipeError as error:
             # A server that fails is not the sample's fault, which else would be skipped.
             kind = DataError if is_url(path) and not isinstance(error, BadSampleError) else BadSampleError
-            raise kind(f"{error.message} It was read for {_named(place)}.", hint=error.hint) from error
+            said = error.message.rstrip(".")
+            raise kind(f"{said}. It was read for the {_named(place)}.", hint=error.hint) from error
         except Exception as error:  # libraries raise many errors for damaged files
-            raise BadSampleError(f"{_named(place)} of `{shown(path)}` cannot be read: {told(error)}") from error
+            raise BadSampleError(f"The {_named(place)} of `{shown(path)}` cannot be read: {told(error)}") from error
         if self._nodata[number] is not None and raster.nodata is not None:
             found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
         found = found if self._flat is None else found.squeeze(self._flat)
@@ -509,6 +522,12 @@ def _listed(paths: Sequence[str]) -> PathList:
 def _named(place: Sequence[slice]) -> str:
     axes = zip(_AXES[-len(place) :], place, strict=True)
     return f"window of {', '.join(f'{name} {each.start} to {each.stop}' for name, each in axes)}"
+
+
+def _lie_apart(one: tuple[float, ...] | None, other: tuple[float, ...] | None) -> bool:
+    """Return True if two grids have other CRSs, or corners more than a pixel apart."""
+    far = one and other and (one[0] != other[0] or max(abs(one[1] - other[1]), abs(one[2] - other[2])) > one[3])
+    return bool(far)
 
 
 def _by(sizes: Iterable[int]) -> str:

@@ -41,8 +41,13 @@ _ELSEWHERE: Final = {
 """Arguments of Keras's `fit` that a trainer has in another form, and which that is."""
 
 
-def _checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def _checked(data: tuple[Any, ...], epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the epochs and the other arguments for Keras's `fit`; raise ModelError if one cannot be."""
+    if len(data) > 1 or not all(isinstance(each, numbers.Integral) for each in data):
+        raise ModelError(
+            f"A trainer has its data already, but `fit` got {shortened(data[0])}.",
+            hint="Write fit(epochs=3). Other data need a trainer of their own; validation=... takes samples.",
+        )
     for name, hint in _ELSEWHERE.items():
         if name in arguments:
             raise ModelError(
@@ -60,7 +65,7 @@ def _checked(epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any
         for name, least in (("steps_per_epoch", 1), ("initial_epoch", 0))
         if arguments.get(name) is not None
     }
-    return _whole_number("epochs", epochs, least=0), {**arguments, **counts}
+    return _whole_number("epochs", data[0] if data else epochs, least=0), {**arguments, **counts}
 
 
 def _whole_number(name: str, value: Any, least: int) -> int:
@@ -154,8 +159,8 @@ class Trainer:
 
     def fit(
         self,
+        *data: Any,
         epochs: int = 1,
-        *,
         validation: Any = None,
         callbacks: Iterable[Any] | keras.callbacks.Callback | None = None,
         tune: Literal["live"] | None = None,
@@ -168,6 +173,7 @@ class Trainer:
         continued with the next batch, also within an epoch.
 
         Args:
+            data: none, as the loader has them; a number is `epochs`.
             epochs: as in Keras: the epoch to stop before, counted from `initial_epoch` or 0.
             validation: samples, a loader, or anything that Keras takes as `validation_data`. Samples are taken in order
                 and without chance: a random crop is one at the centre, a random flip none. Arrays are cut into batches
@@ -184,7 +190,7 @@ class Trainer:
             ConfigError: `tune` is neither "live" nor None.
             AutopipeError: an error of the loader, unchanged.
         """
-        epochs, arguments = _checked(epochs, keras_fit_arguments)
+        epochs, arguments = _checked(data, epochs, keras_fit_arguments)
         self._tune_itself(self.tune if tune is None else tune)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes

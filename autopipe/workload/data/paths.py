@@ -176,7 +176,7 @@ def _script() -> tuple[str | None, int]:
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
-OTHER_SUFFIXES = (b".avif", b".gif", b".heic", b".heif", b".jfif", b".jp2", b".jpe", b".jxl", b".pgm", b".ppm")
+OTHER_SUFFIXES = (b".avif", b".dcm", b".gif", b".heic", b".heif", b".jfif", b".jp2", b".jpe", b".jxl", b".pgm", b".ppm")
 """Of images, too, which are left out; Keras takes GIF files."""
 
 

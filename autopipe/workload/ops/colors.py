@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import cv2
@@ -16,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import ConfigError
+from autopipe.errors import ConfigError, DataWarning
 from autopipe.workload.op import Step
 from autopipe.workload.ops import pixels
 from autopipe.workload.ops.pixels import ImageOp, Range
 from autopipe.workload.plain_code import Library, Variable, drawn_tensorflow, parts
-from autopipe.workload.sample import Field, FieldKind
+from autopipe.workload.sample import Field, FieldKind, Sample, SampleSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +44,22 @@ class RandomBrightness(ImageOp):
         pixels.check_number(self, "delta", above=True)
         if self.factor is not None:
             pixels.checked_range(self, "factor")
+
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind in "uf"]
+        if self.factor is not None or not images or (dtype := images[0].dtype) == np.uint8:
+            return
+        top = max(float(np.max(each, where=np.isfinite(each), initial=0)) for each in images)
+        most = self.delta * pixels.largest(dtype)
+        if most > top > 0 or most < top / 100:
+            effect = "it can make them all black" if most > top else "it hardly changes them"
+            warnings.warn(
+                f"`RandomBrightness({self.delta})` adds or subtracts up to {most:,g} in images of {dtype}, and the "
+                f"largest value of those that were looked at is {top:,g}: {effect}. Scale them to 0 to 1 before it, "
+                f"ap.Rescale(1 / {top:g}) say, or multiply: ap.RandomBrightness(factor=(0.8, 1.2)).",
+                DataWarning,
+                stacklevel=3,
+            )
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         gain, shift = (np.float32(number) for number in self._change(random[0]))

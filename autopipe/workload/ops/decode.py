@@ -28,8 +28,10 @@ from autopipe.workload.ops.headers import (
     JPEG,
     UPRIGHT,
     Size,
+    bands_of,
     bits_of,
     image_size,
+    leaves_out,
     orientation_of,
     require_end,
     require_size,
@@ -49,11 +51,17 @@ _FLAGS = {  # by channels; None is a mask, whose colours come as BGR
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
 _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
 _DEPTHS: Final = {"uint8": BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
+_ALL_BANDS: Final = (
+    "ap.Windows(images, masks, size=(None, None)) reads files with all bands; for targets that are no masks, have "
+    "read(i) of a source of your own return (tifffile.imread(path), target): docs/workload.md."
+)
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
+_FIRST: Final = "are TIFF files with further pages, or bands beside colours (alpha, infrared), which are dropped"
 _INSTEAD: Final = {
     _TURNED: 'Say which is meant in a workload\'s file: ap.Decode(orientation="exif") or "ignore".',
     _DEEP: 'To keep all of them, ask for them: ap.Decode(dtype="uint16"), or "float32" of files with floats.',
+    _FIRST: f"To take all of them: {_ALL_BANDS}",
 }
 
 
@@ -71,8 +79,8 @@ class Decode(Op):
             as OpenCV, PIL and TensorFlow do. A file that is cut short is refused in any case.
         max_pixels: the largest image, as height times width; its header is looked at before it is decoded.
         orientation: "exif" to rotate images and masks as their EXIF tags say, "ignore" to leave them as they are
-            stored. None ignores the tags, too, and warns if one of the first samples has one. If one of them has more
-            than 8 bits a value, that is warned of, too; `autopipe verify --files` counts both in all files.
+            stored. None ignores the tags, too, and warns if one of the first samples has one. Bits, bands and pages
+            that are dropped are warned of, too; `autopipe verify --files` counts all of these in all files.
         reduce: decode a large JPEG to a half, a quarter or an eighth of its height and width, whichever is the smallest
             that is not below this (height, width); True takes that of the resize that follows. libjpeg leaves out
             details that a smaller image does not need, so that it takes a part of the time, and smooths pixels that
@@ -150,10 +158,14 @@ class Decode(Op):
             )
 
     def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
-        if spec.x.kind is not FieldKind.ENCODED:
-            return ()
-        is_turned = self.orientation is None and orientation_of(sample[0]) != UPRIGHT
-        return (*[_TURNED] * is_turned, *[_DEEP] * (not self.is_deep and bits_of(sample[0]) > BITS))
+        kinds = (field and field.kind for field in (spec.x, spec.y))
+        encoded = [part for part, kind in zip(sample, kinds, strict=True) if kind is FieldKind.ENCODED]
+        said = [_FIRST] * any(map(leaves_out, encoded))
+        if spec.x.kind is FieldKind.ENCODED:
+            x = sample[0]
+            said += [_TURNED] * (self.orientation is None and orientation_of(x) != UPRIGHT)
+            said += [_DEEP] * (not self.is_deep and bits_of(x) > BITS)
+        return tuple(said)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         if field.kind is not FieldKind.ENCODED:
@@ -169,9 +181,7 @@ class Decode(Op):
         whole = (channels, self.max_pixels, *least, self.orientation == "exif", value_bytes)
         return (native.Instruction("DECODE", whole, is_wide=value_bytes != 1),)
 
-    @staticmethod
-    def is_progressive(data: bytes) -> bool:
-        return headers.is_progressive(data)
+    is_progressive = staticmethod(headers.is_progressive)
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
@@ -350,6 +360,8 @@ def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
         raise BadSampleError(f"OpenCV cannot decode the image: {str(error).strip()}") from None
+    if pixels is None and (bands := bands_of(data)) > 4:
+        raise BadSampleError(f"the TIFF file has {bands} bands, and `Decode` takes at most 4.", hint=_ALL_BANDS)
     if pixels is None:
         raise BadSampleError(f"OpenCV cannot decode the image ({len(data)} bytes that start with {bytes(data[:8])!r}).")
     require_size((pixels.shape[0], pixels.shape[1]), max_pixels)  # of a format whose header is not known here

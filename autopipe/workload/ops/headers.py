@@ -1,4 +1,4 @@
-"""What the header and markers of an encoded image tell: its size, bits and orientation, and whether its end is missing.
+"""What the header and markers of an encoded image tell: its size, bits, bands, pages, orientation and end.
 
 No pixel is decoded here.
 """
@@ -24,7 +24,10 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _APP1, _SCAN = 0xE1, 0xDA  # markers of a JPEG: of EXIF, and of the start of entropy-coded data, without FF D9
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that start a frame
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
-_TIFF_WIDTH, _TIFF_HEIGHT, _TIFF_BITS = 256, 257, 258
+_TIFF_KIND, _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_BANDS = 254, 258, 262, 277
+_TIFF_SIDES = _TIFF_HEIGHT, _TIFF_WIDTH = 257, 256
+_INKS, _NOT_PAGES = 5, 1 | 4  # values of tags: of CMYK, of which colours are made; of smaller copies and masks
+_MOST_PAGES = 8  # that are looked at
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
 
@@ -33,10 +36,8 @@ def image_size(data: bytes) -> Size | None:
     """Return (height, width) of an encoded image; None for an unknown format or a damaged header."""
     for signature, reader in _READERS:
         if data.startswith(signature):
-            try:
+            with contextlib.suppress(struct.error, IndexError, KeyError):
                 return reader(data)
-            except (struct.error, IndexError, KeyError):
-                return None
     return None
 
 
@@ -96,21 +97,47 @@ def _tiff(data: bytes) -> Size:
 
 def bits_of(data: bytes) -> int:
     """Return the bits of a value in the pixels of a PNG or TIFF file; 8 of any other, and if the header is damaged."""
+    if data[:4] in _TIFF:
+        return _tag_or(BITS, data, _TIFF_BITS)
+    return data[24] if data[:8] == _PNG and len(data) > 24 else BITS
+
+
+def bands_of(data: bytes) -> int:
+    """Return the bands of a TIFF file's first image; 0 of any other, and if the header is damaged."""
+    return _tag_or(0, data, _TIFF_BANDS) if data[:4] in _TIFF else 0
+
+
+def leaves_out(data: bytes) -> bool:
+    """Return True for a TIFF file of bands beside colours, or of more pages of one size, which OpenCV drops."""
+    if data[:4] not in _TIFF:
+        return False
+    if bands_of(data) not in (0, 1, 3) and _tag_or(0, data, _TIFF_PHOTOMETRIC) != _INKS:
+        return True
+    for page in range(1, _MOST_PAGES):
+        of_page, of_first = (tuple(_tag_or(0, data, tag, at) for tag in _TIFF_SIDES) for at in (page, 0))
+        if of_page == of_first != (0, 0) and not _tag_or(0, data, _TIFF_KIND, page) & _NOT_PAGES:
+            return True
+    return False
+
+
+def _tag_or(otherwise: int, data: bytes, wanted: int, page: int = 0) -> int:
     with contextlib.suppress(struct.error, IndexError, KeyError):
-        if data[:8] == _PNG:
-            return data[24]
-        if data[:4] in _TIFF:
-            return _tag_of(data, _TIFF_BITS)
-    return BITS
+        return _tag_of(data, wanted, page)
+    return otherwise
 
 
-def _tag_of(data: bytes, wanted: int) -> int:
+def _tag_of(data: bytes, wanted: int, page: int = 0) -> int:
     """Return the first value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
     order = "<" if data[:2] == b"II" else ">"
     is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
     (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
-    (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
-    first, length = start + (8 if is_big else 2), 20 if is_big else 12
+    for number in range(page + 1):
+        (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
+        first, length = start + (8 if is_big else 2), 20 if is_big else 12
+        if number < page:
+            (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, first + count * length)
+            if not start:
+                raise KeyError(wanted)
     for entry in range(first, first + min(count, 4096) * length, length):
         tag, kind = struct.unpack_from(order + "HH", data, entry)
         if tag == wanted:
@@ -189,12 +216,10 @@ def orientation_of(data: bytes) -> int:
 
     The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
     """
-    try:
-        exif = _exif(data)
-        found = UPRIGHT if exif is None else _tag_of(exif, 0x0112)
-    except (struct.error, IndexError, KeyError):
-        return UPRIGHT
-    return found if 1 <= found <= 8 else UPRIGHT
+    with contextlib.suppress(struct.error, IndexError, KeyError):
+        if (exif := _exif(data)) is not None and 1 <= (found := _tag_of(exif, 0x0112)) <= 8:
+            return found
+    return UPRIGHT
 
 
 def _exif(data: bytes) -> bytes | None:

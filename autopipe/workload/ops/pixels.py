@@ -32,7 +32,7 @@ def largest(dtype: np.dtype[Any]) -> float:
     if dtype.kind != "f":
         raise OpError(
             f"an op on colours needs images of unsigned whole numbers or floating point, but got {dtype}.",
-            hint='Put ap.Cast("uint8") before it.',
+            hint="Scale them to 0 to 1 before it, by the largest value that they can have: ap.Rescale(1 / 10000), say.",
         )
     return 1.0
 

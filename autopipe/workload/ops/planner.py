@@ -90,7 +90,9 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
     place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
         return said_anew(error, f"{place}: {error.message}", error.hint)
-    return OpError(f"{place} raised {told(error)}")
+    is_ours = type(error).__module__ == "cv2" and type(op).__module__.startswith("autopipe.") and op.name != "Map"
+    hint = 'Is it of a dtype that OpenCV does not know? ap.Cast("float32") before it makes floats.' if is_ours else None
+    return OpError(f"{place} raised {told(error)}", hint=hint)
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:

@@ -68,6 +68,14 @@ class _ValueOp(Op):
         size = field.dtype.itemsize, table[0].size
         return (native.Instruction("LINEAR", size, table=table, is_wide=field.dtype != np.uint8),)
 
+    def check(self, sample: Sample, spec: SampleSpec) -> None:
+        for each in map(np.shape, self.terms(NUMPY)):
+            if each and isinstance(sample[0], np.ndarray) and each != sample[0].shape[-1:]:
+                raise OpError(
+                    f"`{self.name}` has numbers for {each[0]} channels, but an image has the shape {sample[0].shape}.",
+                    hint="Give one number for each channel, or one for all.",
+                )
+
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         if not isinstance(x, np.ndarray | np.generic):

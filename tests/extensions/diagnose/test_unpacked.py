@@ -133,6 +133,26 @@ def test_npy_files_that_are_read_again_and_again_are_told_of(
     assert ["2 files" in message and "mmap_mode" in message for message in told] == [True] * is_told
 
 
+@pytest.mark.parametrize("files", [2, 8])
+@pytest.mark.parametrize("library", ["tifffile", "rasterio"])
+def test_rasters_that_are_read_as_a_whole_again_and_again_are_told_of(
+    library: str, files: int, told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = pytest.importorskip(library)
+    owner, name = (module, "imread") if library == "tifffile" else (module.io.DatasetReader, "read")
+    monkeypatch.setattr(owner, name, getattr(owner, name))
+    Unpacked(lambda message, line: told.append(message)).look_at(module)
+    warnings.filterwarnings("ignore", message="Dataset has no geotransform")
+    for at in range(files):
+        cv2.imwrite(str(tmp_path / f"{at}.tif"), np.zeros((1024, 1024), np.uint16))
+    for at in range(24):
+        path = tmp_path / f"{at % files}.tif"
+        assert (module.imread(path) if library == "tifffile" else module.open(path).read(1)).shape == (1024, 1024)
+    assert ["2 files" in each and "2 MB" in each and "read(window=...)" in each for each in told] == [True] * (
+        files < 8
+    )
+
+
 def test_windows_of_a_zarr_array_are_told_of_if_its_chunks_are_much_larger(told: list[str], tmp_path: Path) -> None:
     for name, side in (("large", 256), ("fitting", 16)):
         scene = zarr.create_array(tmp_path / f"{name}.zarr", data=np.ones((SIZE, SIZE), "u2"), chunks=(side, side))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 import multiprocessing
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataError, MissingExtraError, PlainCodeError, WorkloadError
+from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError, PlainCodeError, WorkloadError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import session
@@ -410,6 +411,30 @@ def test_bands_that_a_file_lacks_are_named_and_those_that_all_have_are_taken(tmp
     with pytest.raises(DataError, match=r"from 1 to 1 in `.*b\.tif`, but got 2"):
         Windows(tmp_path, size=32, bands=(2,))
     assert len(Windows(tmp_path, size=32, bands=(1,))) == 2 * 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("crs", "left", "said"),
+    [
+        (32633, 500.0, None),
+        (32633, 505.0, None),
+        (32633, 560.0, r"\(32633, 560.0, 90.0, 10.0\) in `.*y.tif`"),
+        (32632, 500.0, "32632"),
+    ],
+)
+def test_a_mask_that_lies_elsewhere_by_its_georeference_is_told(
+    crs: int, left: float, said: str | None, tmp_path: Path
+) -> None:
+    for name, number, edge in (("x", 32633, 500.0), ("y", crs, left)):
+        tags = [
+            (33550, "d", 3, (10.0, 10.0, 0.0), True),
+            (33922, "d", 6, (0.0, 0.0, 0.0, edge, 90.0, 0.0), True),
+            (34735, "H", 8, (1, 1, 0, 1, 3072, 0, 1, number), True),
+        ]
+        tifffile.imwrite(tmp_path / f"{name}.tif", SCENE[..., 0], extratags=tags, compression="zlib")
+    with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
+        Windows(tmp_path / "x.tif", tmp_path / "y.tif", size=24)
+    Windows(tmp_path / "x.tif", saved(tmp_path / "y.npy", SCENE[..., 0]), size=24)  # which does not say where it lies
 
 
 def test_a_part_of_another_size_or_without_a_scene_is_named(tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataError
+from autopipe.errors import BadSampleError, DataError, DataWarning
 from autopipe.hardware import disk
 from autopipe.measure import op_costs
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.feed import PageCache, Parts
 from autopipe.measure.op_costs import read_costs
-from autopipe.pipeline.config import LoaderConfig
+from autopipe.pipeline import assembly
+from autopipe.pipeline.config import STORAGES, LoaderConfig
+from autopipe.pipeline.storage.convert import convert
 from autopipe.values import Estimate
 from autopipe.workload.data.source import Subset
 from autopipe.workload.ops.planner import make_plan
@@ -158,6 +160,19 @@ def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_e
     parts.close()
     assert not folder.exists()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_set_of_other_data_is_told_of_and_one_of_these_is_not(tmp_path: Path) -> None:
+    config, storage = ap.PipelineConfig(loader=THREADS, keep="array"), STORAGES["array"]
+    for rows in (100, 101):
+        data = ap.Arrays(np.zeros((rows, 4, 4, 3), np.uint8), np.arange(rows))
+        workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10, converted=str(tmp_path))
+        plan = make_plan(workload)
+        if rows == 100:
+            convert(assembly.conversion_of(workload, plan, storage), storage, tmp_path / "array", workers=1)
+        said = pytest.warns(DataWarning, match="array` is of other data or ops, so a training with keep='array' stops")
+        with contextlib.closing(Parts(workload, plan)) as parts, said if rows > 100 else contextlib.nullcontext():
+            parts.part_for(config, makes=lambda: 100.0, trains=1e6)
 
 
 def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:

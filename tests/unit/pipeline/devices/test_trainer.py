@@ -492,6 +492,14 @@ def test_what_fit_cannot_take_is_named_with_its_value(given: dict[str, Any], sai
     assert re.search(said, f"{told.value.message} {told.value.hint}")
 
 
+@pytest.mark.parametrize("more", [{}, {"epochs": 3}])
+def test_data_are_the_loaders_own_and_a_number_is_epochs(more: dict[str, Any]) -> None:
+    with ap.Trainer(classifier(), loader()) as trainer:
+        with pytest.raises(ModelError, match="has its data already, but `fit` got array"):
+            trainer.fit(X, **more)
+        assert trainer.fit(1, verbose=0).epoch == [0]
+
+
 def test_callbacks_are_taken_in_any_form_that_keras_takes() -> None:
     stopping = keras.callbacks.EarlyStopping()
     for form in ([stopping], stopping, keras.callbacks.CallbackList([stopping])):

@@ -264,6 +264,39 @@ def test_files_of_more_than_eight_bits_are_told_of_and_counted(
     assert list(found.lost.values()) == [1] * is_deep
 
 
+GREY = np.full((8, 8), 300, np.uint16)
+
+
+@pytest.mark.parametrize(
+    ("pages", "is_told"),
+    [([GREY], 0), ([np.dstack([GREY] * 3)], 0), ([GREY, GREY], 2), ([np.dstack([GREY] * 4)], 2), ([GREY, GREY[:4]], 0)],
+    ids=["grey", "colours", "pages", "four bands", "a smaller copy"],
+)
+def test_pages_and_bands_that_are_dropped_are_told_of_also_of_masks(
+    pages: list[Any], is_told: int, tmp_path: Path
+) -> None:
+    for folder in "xy":
+        (tmp_path / folder).mkdir()
+        for number in range(2):
+            (tmp_path / folder / f"{number}.tif").write_bytes(cv2.imencodemulti(".tif", pages)[1].tobytes())
+    ops = [Decode(1, dtype="uint16")]
+    workload = Workload(data=ap.ImagePairs(tmp_path / "x", tmp_path / "y"), ops=ops, batch_size=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        make_plan(workload)
+    assert [f"{is_told} of 2 images" in str(each.message) for each in told] == [True] * bool(is_told)
+    assert list(verify_files(workload, workers=1).lost.values()) == [is_told] * bool(is_told)
+
+
+def test_a_file_of_more_bands_than_opencv_reads_is_told_of_with_what_reads_it(tmp_path: Path) -> None:
+    content = cv2.imencode(".tif", GREY)[1].tobytes()
+    bands = struct.pack("<HHIH", 277, 3, 1, 1)
+    assert content.count(bands) == 1
+    with pytest.raises(BadSampleError, match="has 13 bands, and `Decode` takes at most 4") as caught:
+        decode(content.replace(bands, bands[:-2] + b"\x0d\0"), 3)
+    assert "ap.Windows" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize("extension", [".png", ".tif"])
 def test_all_bits_that_are_asked_for_are_kept_without_a_word_and_a_file_of_fewer_is_named(
     extension: str, tmp_path: Path

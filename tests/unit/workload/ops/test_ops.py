@@ -350,6 +350,24 @@ def test_pixels_of_no_class_and_numbers_of_classes_are_as_meant(y: NDArray[Any])
     plan(mask(0, 255), ap.Map(lambda y: y // 255, on="mask"), ap.OneHot(2))  # the numbers are those that reach the op
 
 
+@pytest.mark.parametrize(
+    ("dtype", "top", "said"),
+    [
+        ("uint16", 4095, "up to 13,107 in images of uint16.*is 4,095: it can make them all black"),
+        ("float32", 10000, "up to 0.2 in images of float32.*is 10,000: it hardly changes them"),
+        ("uint16", 60000, None),
+        ("float32", 3, None),
+        ("uint8", 9, None),
+    ],
+)
+def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: int, said: str | None) -> None:
+    x = np.full((4, 8, 8, 3), top, dtype)
+    workload = ap.Workload(data=ap.Arrays(x, np.arange(4)), ops=[ap.RandomBrightness(0.2)], batch_size=2)
+    with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
+        make_plan(workload)
+    make_plan(dataclasses.replace(workload, ops=[ap.RandomBrightness(factor=(0.8, 1.2))]))
+
+
 # ---------------------------------------------------------------- levels: bytes are to the bit what 32-bit floats give
 
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
@@ -375,6 +393,17 @@ def test_normalised_channels_are_to_the_bit_what_each_is_alone() -> None:
     for channel, mean in enumerate((1.5, 20, 0.3)):
         alone = ap.Normalize(mean, 7.7).apply((PIXELS[..., channel], None), OF_BYTES, np.empty(0))[0]
         np.testing.assert_array_equal(made[..., channel], alone)
+
+
+def test_a_dtype_that_opencv_does_not_know_is_told_with_what_to_put_before() -> None:
+    with pytest.raises(OpError, match=r"Resize on sample 0 .*raised cv2\.error") as caught:
+        make_plan(ap.Workload(data=ap.Arrays(IMAGES.astype("int32"), None), ops=[ap.Resize(3, 3)], batch_size=2))
+    assert 'ap.Cast("float32") before it' in str(caught.value.hint)
+
+
+def test_numbers_for_another_count_of_channels_are_named() -> None:
+    with pytest.raises(OpError, match=r"`Normalize` has numbers for 2 channels, but an image has the shape \(.*3\)"):
+        plan(np.arange(4), ap.Normalize((1.5, 20), 7.7))
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
