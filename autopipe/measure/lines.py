@@ -232,7 +232,7 @@ _READERS: Final = (  # read data for Keras, and call the user's code
 _PACKAGES: Final = "-packages/"
 _FORKS: Final = "/multiprocessing/popen_fork.py"
 _OF_DATASETS: Final = ("__getitem__", "__getitems__", "__next__", "__iter__")  # that readers call
-_WATCHERS: Final = (f"{_OWN}/frameworks.py", f"{_OWN}/extensions/diagnose/")  # stand between a reader and what it calls
+_WATCHERS: Final = (f"{_OWN}/frameworks/", f"{_OWN}/extensions/diagnose/")  # stand between a reader and what it calls
 
 
 @functools.cache

@@ -29,8 +29,8 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from autopipe import frameworks
 from autopipe.errors import LoaderError
+from autopipe.frameworks import tfdata
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, forks, has_index
@@ -208,7 +208,7 @@ class Look:
                 raise LoaderError(
                     "The function gives other samples each time that it is called, a random part of them."
                 )
-            with frameworks.other_seeds():
+            with tfdata.other_seeds():
                 dataset = self._made()
         elif by_index:  # in this process: the seeds in workers are out of reach, as are the states that they begin with
             dataset = _asked(source, _ENOUGH, here=True)

@@ -18,6 +18,7 @@ from keras.src.trainers.data_adapters import data_adapter, py_dataset_adapter
 
 from autopipe import frameworks
 from autopipe.errors import FrameworkError, FrameworkWarning
+from autopipe.frameworks import tfdata
 from autopipe.hardware.gpu import BACKENDS
 from tests.fakes.commands import ROOT, python, succeeded
 from tests.unit.pipeline.devices.models import classifier
@@ -97,19 +98,19 @@ def test_a_py_dataset_is_read_epoch_by_epoch() -> None:
 def test_texts_that_a_dataset_is_made_from_are_found_behind_its_transformations() -> None:
     named = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2])).shuffle(2).map(lambda text, number: text)
     both = tf.data.Dataset.zip((named.batch(2), tf.data.Dataset.range(2))).prefetch(1)
-    assert [list(each) for each in frameworks.texts(both)] == [[b"a", b"b"]]
-    assert [list(frameworks.texts(each)) for each in (tf.data.Dataset.range(2), None, X)] == [[], [], []]
+    assert [list(each) for each in tfdata.texts(both)] == [[b"a", b"b"]]
+    assert [list(tfdata.texts(each)) for each in (tf.data.Dataset.range(2), None, X)] == [[], [], []]
 
 
 def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
     paths = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2]))
-    assert frameworks.shuffle_buffer(paths.shuffle(2).map(lambda path, number: path)) is None
-    assert frameworks.shuffle_buffer(paths.map(lambda path, number: path).shuffle(3)) == (2, None)  # all there are
-    assert frameworks.shuffle_buffer(paths.cache().repeat().shuffle(2)) is None
-    assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5)) == (5, 5 * X[0].nbytes)
-    assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5).cache().batch(2)) is None
+    assert tfdata.shuffle_buffer(paths.shuffle(2).map(lambda path, number: path)) is None
+    assert tfdata.shuffle_buffer(paths.map(lambda path, number: path).shuffle(3)) == (2, None)  # all there are
+    assert tfdata.shuffle_buffer(paths.cache().repeat().shuffle(2)) is None
+    assert tfdata.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5)) == (5, 5 * X[0].nbytes)
+    assert tfdata.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(5).cache().batch(2)) is None
     every = len(X)
-    assert frameworks.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(9 * every)) == (every, X.nbytes)
+    assert tfdata.shuffle_buffer(tf.data.Dataset.from_tensor_slices(X).shuffle(9 * every)) == (every, X.nbytes)
 
 
 def test_layers_are_found_in_layers() -> None:
@@ -235,7 +236,7 @@ def test_what_is_gone_is_told_with_the_versions_that_work(
 
 def test_a_module_that_is_gone_is_told_likewise() -> None:
     with pytest.raises(FrameworkError, match=r"has no keras\.src\.nowhere"):
-        frameworks._imported("keras", "src.nowhere", "Thing")
+        frameworks.imported("keras", "src.nowhere", "Thing")
 
 
 def test_a_version_that_was_not_tested_is_warned_of_once(monkeypatch: pytest.MonkeyPatch, fresh: None) -> None:
@@ -250,9 +251,9 @@ def test_nothing_private_is_used_elsewhere() -> None:
         r"keras\.src|jax\._src|tensorflow\.python|[.\"](_flatten_layers|_symbolic_build|_compile_config|_compile_loss"
         r"|_initial_epoch|_async_train|_distribute_strategy|_training_metadata_path|_current_epoch)\b"
     )
-    package = Path(frameworks.__file__).parent
+    package = Path(frameworks.__file__).parents[1]
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if private.search(path.read_text())}
-    assert found == {"frameworks.py"}
+    assert found == {f"frameworks/{name}.py" for name in ("__init__", "hooks", "tfdata")}
 
 
 def test_all_that_a_training_step_changes_is_held_by_the_model() -> None:
@@ -298,7 +299,7 @@ def test_random_ops_get_other_seeds_and_orders_keep_theirs() -> None:
 
     before = numbers(), order()
     assert (numbers(), order()) == before
-    with frameworks.other_seeds():
+    with tfdata.other_seeds():
         assert order() == before[1]
         assert all(not set(other) & set(each) for other, each in zip(numbers(), before[0], strict=True))
     assert (numbers(), order()) == before
@@ -322,7 +323,7 @@ def test_ops_that_are_traced_give_constant_numbers_and_those_that_run_at_once_do
     def different() -> int:
         return len({x.tobytes() for x in tf.data.Dataset.range(6).map(drawn).as_numpy_iterator()})
 
-    with frameworks.constant_numbers():
+    with tfdata.constant_numbers():
         assert different() == 1
         assert len({float(tf.random.uniform(())) for _ in range(6)}) == 6
         order = tf.data.Dataset.range(20).shuffle(20)
@@ -334,10 +335,10 @@ def test_a_dataset_tells_what_it_is_made_from_and_whether_it_is_a_part_that_chan
     for usual, anew in ((True, True), (None, True), (False, False)):
         shuffled = tf.data.Dataset.range(8).shuffle(8, reshuffle_each_iteration=usual)
         made = tf.data.Dataset.zip((shuffled.take(4), tf.data.Dataset.range(4)))
-        assert dict(frameworks.dataset_ops(made))[shuffled] == ("TakeDataset", "ZipDataset")
-        assert frameworks.splits_anew(made) is anew
-        assert not frameworks.splits_anew(shuffled.repeat().take(8))
-    assert not frameworks.splits_anew(Sequence())
+        assert dict(tfdata.dataset_ops(made))[shuffled] == ("TakeDataset", "ZipDataset")
+        assert tfdata.splits_anew(made) is anew
+        assert not tfdata.splits_anew(shuffled.repeat().take(8))
+    assert not tfdata.splits_anew(Sequence())
 
 
 def _flipped(x: Any) -> Any:
@@ -363,10 +364,8 @@ def _flipped(x: Any) -> Any:
     ],
 )
 def test_a_cache_of_lists_of_random_changes_or_of_an_order_is_seen(change: Any, kinds: list[str]) -> None:
-    assert (
-        list(frameworks.cached(change(tf.data.Dataset.from_tensor_slices(np.zeros((4, 6, 6, 3), np.float32))))) == kinds
-    )
-    assert not list(frameworks.cached(Sequence()))
+    assert list(tfdata.cached(change(tf.data.Dataset.from_tensor_slices(np.zeros((4, 6, 6, 3), np.float32))))) == kinds
+    assert not list(tfdata.cached(Sequence()))
 
 
 @pytest.mark.parametrize(
@@ -391,7 +390,7 @@ def test_a_cache_that_is_thrown_away_is_seen_and_makes_its_samples_again(change:
     changed = change(data)
     for _ in range(2):
         list(changed)
-    assert frameworks.loses_cache(changed) is lost
+    assert tfdata.loses_cache(changed) is lost
     assert (len(made) > len(set(made))) is lost
 
 
@@ -410,5 +409,5 @@ def test_parts_that_are_zipped_and_were_shuffled_each_on_its_own_are_seen(first:
     x = tf.data.Dataset.range(9)
     y = x.map(lambda value: tf.cast(value, tf.float32))
     zipped = tf.data.Dataset.zip((first(x), second(y))).batch(2)
-    assert frameworks.zips_apart(zipped) is apart
-    assert not frameworks.zips_apart(tf.data.Dataset.zip((x, y)).shuffle(9))
+    assert tfdata.zips_apart(zipped) is apart
+    assert not tfdata.zips_apart(tf.data.Dataset.zip((x, y)).shuffle(9))

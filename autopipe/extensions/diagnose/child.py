@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from autopipe import frameworks
+from autopipe.frameworks import hooks
 from autopipe.hardware import processes
 
 if TYPE_CHECKING:  # nothing is imported that the script has not asked for
@@ -540,7 +540,7 @@ def _end_here() -> NoReturn:
 
 def _show(error: Exception) -> None:
     """Print the traceback that the script has when nobody watches it."""
-    own = (str(Path(frameworks.__file__).parent), "<frozen runpy>", "<string>")
+    own = (str(Path(__file__).parents[2]), "<frozen runpy>", "<string>")
     every = [traceback.TracebackException.from_exception(error)]
     for each in every:
         frames = [frame for frame in each.stack if not frame.filename.startswith(own)]
@@ -579,8 +579,8 @@ def main() -> None:
     }
     for see, modules in seen.items():
         for module in modules:
-            frameworks.after_import(module, see)
-    frameworks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
+            hooks.after_import(module, see)
+    hooks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
     sys.argv = [script, *arguments]
     try:
         _run(Path(script))

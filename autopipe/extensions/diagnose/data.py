@@ -23,9 +23,9 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
-from autopipe import frameworks
 from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose.steps import Epochs
+from autopipe.frameworks import tfdata
 from autopipe.hardware import machine
 from autopipe.measure import epochs, randomness, tfdata
 from autopipe.pipeline.batching import pickling, stream
@@ -172,7 +172,7 @@ def begins_anew(
     goes_on = once == _ONE_ITERATOR and int(getattr(data, "cardinality", int)()) == -1  # it has no end
     if goes_on or not hasattr(data, "element_spec"):
         return None
-    if (buffer := frameworks.shuffle_buffer(data)) is None:
+    if (buffer := tfdata.shuffle_buffer(data)) is None:
         return f"a new iterator is begun. {once}"
     count, size = buffer
     held = "" if size is None else f", {machine.size_text(size)},"
@@ -225,7 +225,7 @@ _BEGAN = time.time()
 
 def cached_before(data: Any) -> Iterator[str]:
     """Say that a `cache` of tf.data reads a file that was written before this process had looked at any data, if so."""
-    for each, _ in frameworks.dataset_ops(data):
+    for each, _ in tfdata.dataset_ops(data):
         file: Any = getattr(each, "_filename", None)
         name = os.fsdecode(file.numpy()) if hasattr(file, "numpy") else ""
         with contextlib.suppress(OSError):
@@ -398,7 +398,7 @@ def mispaired(data: Any) -> Iterator[str]:
     as texts, or one is of masks.
     """
     own = inspect.getgeneratorlocals(data) if inspect.isgenerator(data) else getattr(data, "__dict__", {})
-    lists = [*frameworks.texts(data), *(each for each in own.values() if isinstance(each, list | tuple | np.ndarray))]
+    lists = [*tfdata.texts(data), *(each for each in own.values() if isinstance(each, list | tuple | np.ndarray))]
     for pair in itertools.combinations(_named(lists), 2):
         one, other = ([tuple(map(int, _NUMBERS.findall(Path(path).stem))) for path in each] for each in pair)
         is_pair = len({_MASKS.search(each[0]) is None for each in pair}) == 2 or all(x == sorted(x) for x in pair)
@@ -442,7 +442,7 @@ def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
     """Yield the lists and vectors in a training's data that may be of files, or of tuples with a file."""
     if isinstance(data, Source):
         yield data_source.files(data)
-    yield from frameworks.texts(data)
+    yield from tfdata.texts(data)
     for _ in range(_DEPTH):
         for value in _held(data):
             columns = [value[name] for name in value.columns] if hasattr(value, "columns") else [value]

@@ -33,6 +33,7 @@ from autopipe.extensions.diagnose.steps import (
     shape_of,
     steady,
 )
+from autopipe.frameworks import tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
@@ -56,7 +57,7 @@ class Loop:
         self._workers = of_loader(data, "num_workers")
         self._of_grain = of_loader(of_loader(data, "data_loader", data), "multiprocessing_options")
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
-        shuffles = hasattr(of, "element_spec") and frameworks.shuffle_buffer(of) is not None
+        shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
         index = of_loader(data, "index_sampler")  # of batches, by a sampler

@@ -39,6 +39,7 @@ from autopipe.extensions.diagnose.steps import (
     shape_of,
     steady,
 )
+from autopipe.frameworks import tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome, tfdata
 from autopipe.measure.lines import Lines, LineWatch
@@ -318,7 +319,7 @@ class Onlooker(keras.callbacks.Callback):
         step_seconds = figures["seconds"] / len(seen)
         waits = figures["waiting_seconds"] + figures["between_seconds"] > _WAITS * figures["seconds"]
         source, trainer, self._source, self._trainer = self._source, self._trainer, None, None
-        keeps = epochs.caches(source) and {"lists", "endless"}.isdisjoint(frameworks.cached(source))  # what is decoded
+        keeps = epochs.caches(source) and {"lists", "endless"}.isdisjoint(tfdata.cached(source))  # what is decoded
         reader = self._reader if hasattr(source, "element_spec") and trainer is None else None
         images, folder = of_data.image_files(source) or (None, None)
         found = watched.Watched(
@@ -468,16 +469,16 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, wai
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
         found = [tfdata.thrown_away(reader), tfdata.one_by_one(reader), calls]
     said += [f"{each}." for each in found if each is not None]
-    if frameworks.splits_anew(source):
+    if tfdata.splits_anew(source):
         said.append(
             "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "
             "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
             "before the split."
         )
-    said += [_ZIPPED] * frameworks.zips_apart(source)
-    said += [f"{epochs.LOST_CACHE}."] * frameworks.loses_cache(source)
+    said += [_ZIPPED] * tfdata.zips_apart(source)
+    said += [f"{epochs.LOST_CACHE}."] * tfdata.loses_cache(source)
     said += of_data.cached_before(source)
-    kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(frameworks.cached(source)))
+    kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(tfdata.cached(source)))
     said += [f"{capital(each)}." for each in kinds]
     if model.run_eagerly and keras.backend.backend() != "torch":
         said.append(

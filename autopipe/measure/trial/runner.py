@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import cloudpickle
 
-from autopipe import again, errors, frameworks
+from autopipe import again, errors
 from autopipe.errors import DataWarning, FrameworkWarning, TrialError, WorkloadError, users_lines
+from autopipe.frameworks import hooks
 from autopipe.hardware import gpu
 from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import protocol, workload_import
@@ -133,7 +134,7 @@ class _Server:
         with _warnings_told(self._report):
             _prepare_devices()
             sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
-            frameworks.after_import("tensorflow", _cache_apart)
+            hooks.after_import("tensorflow", _cache_apart)
             workload = _workload(request.workload)
             _leave_other_frameworks_out(workload, forked=self._forked)
             if self._forked and _of_frameworks() != before:

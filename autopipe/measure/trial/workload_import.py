@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from autopipe import frameworks
 from autopipe.errors import (
     AutopipeError,
     DataWarning,
@@ -35,6 +34,7 @@ from autopipe.errors import (
     told,
     users_lines,
 )
+from autopipe.frameworks import hooks
 from autopipe.hardware import processes
 from autopipe.measure.trial.protocol import Reference
 from autopipe.pipeline.batching.datasets import has_batches, is_read_again
@@ -182,7 +182,7 @@ def _no_training() -> Iterator[None]:
         setattr(owner, name, train)
 
     for module, kind, name in _TRAINS:
-        undo.append(frameworks.after_import(module, functools.partial(refuse, kind, name)))
+        undo.append(hooks.after_import(module, functools.partial(refuse, kind, name)))
     try:
         yield
     finally:

@@ -1,0 +1,119 @@
+"""Puts functions round those of frameworks, as they are imported: round what reads a batch, or makes a step."""
+
+from __future__ import annotations
+
+import functools
+import importlib.abc
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+_READS = (  # module, class whose subclasses are meant as well, and the method by which a loop reads a batch
+    ("keras.src.trainers.data_adapters.py_dataset_adapter", "PyDataset", "__getitem__"),
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "__next__"),
+    ("tensorflow.python.distribute.input_lib", "DistributedIteratorBase", "__next__"),
+    ("torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
+    ("grain", "DatasetIterator", "__next__"),
+    ("grain", "DataLoaderIterator", "__next__"),
+)
+_STEPS = (  # module, class and function that only a training calls, in each step
+    ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"),
+    ("tensorflow.python.eager.backprop", "GradientTape", "gradient"),
+    ("torch", "Tensor", "backward"),
+)
+_TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # the same, once, perhaps before its loop
+_LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
+
+
+def watch_loops(
+    read: Callable[..., Any], own: Callable[..., Any], stepped: Callable[[], None], trains: Callable[[], None]
+) -> None:
+    """From the import of a framework on, have `read(function, data, *arguments)` called where a loop that is not the
+    framework's own takes a batch by `function(data, *arguments)`, `own(...)` where one of its own does, `stepped()`
+    where a training step is made, and `trains()` where one is prepared.
+    """
+
+    def reading(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def taken(data: Any, *arguments: Any) -> Any:
+            frame = sys._getframe(1)
+            while "traceback_util" in frame.f_code.co_filename and frame.f_back is not None:
+                frame = frame.f_back
+            is_own = any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)
+            return (own if is_own else read)(function, data, *arguments)
+
+        return taken
+
+    def telling(told: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def called(*arguments: Any, **named: Any) -> Any:
+            told()
+            return function(*arguments, **named)
+
+        return called
+
+    tells_steps, tells_trainings = functools.partial(telling, stepped), functools.partial(telling, trains)
+    for wrapper, places in ((reading, _READS), (tells_steps, _STEPS), (tells_trainings, _TRAINS)):
+        for module, kind, name in places:
+            put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
+            after_import(module, put_in)
+
+
+def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:
+    """Wrap a function of a module, or that method of one of its classes and of all that are derived from it."""
+    owner = getattr(module, kind, None) if kind else module
+    pending = [] if owner is None else [owner]
+    while pending:
+        each = pending.pop()
+        if name in vars(each):
+            setattr(each, name, wrapper(vars(each)[name]))
+        pending += each.__subclasses__() if kind else []
+    if isinstance(owner, type) and name == "__getitem__":
+        base: Any = owner
+
+        def derived(cls: Any, /, **arguments: Any) -> None:
+            super(base, cls).__init_subclass__(**arguments)
+            if name in vars(cls):
+                setattr(cls, name, wrapper(vars(cls)[name]))
+
+        setattr(owner, "__init_subclass__", classmethod(derived))  # noqa: B010  mypy takes it for a method
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module right after its first import."""
+
+    def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
+        self._name, self._then, self._looking = name, then, False
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname != self._name or self._looking:
+            return None
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
+        if spec is None or spec.loader is None:
+            return spec
+        executed = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            sys.meta_path.remove(self)  # not before: `import tensorflow` only asks where keras is
+            executed(module)
+            self._then(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def after_import(name: str, then: Callable[[types.ModuleType], None]) -> Callable[[], None]:
+    """Call `then` with a module after its import, or at once if it is there. Return a function that stops that."""
+    module = sys.modules.get(name)
+    if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+        then(module)
+        return lambda: None
+    sys.meta_path.insert(0, hook := _AfterImport(name, then))
+    return lambda: sys.meta_path.remove(hook) if hook in sys.meta_path else None

@@ -1,0 +1,185 @@
+"""What a `tf.data.Dataset` is made of, and other random numbers for the ops of TensorFlow, by its private names."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from autopipe.frameworks import attribute, imported
+
+
+def texts(dataset: Any) -> Iterator[Any]:
+    """Yield the vectors of text that a `tf.data.Dataset` is made from, as arrays of bytes: paths of files, say."""
+    for each, _ in dataset_ops(dataset):
+        for tensor in getattr(each, "_tensors", ()):  # of `from_tensor_slices` and `list_files`
+            if tensor.dtype.name == "string" and tensor.shape.rank == 1 and hasattr(tensor, "numpy"):
+                yield tensor.numpy()
+
+
+_LISTS = {"TensorSlice", "Range", "Zip", "Shuffle", "Cache", "Repeat", "Take", "Skip", "Shard", "Prefetch", "Options"}
+_KEEPERS = {"CacheDataset", "SnapshotDataset"}  # what stands before them runs once
+_MIXERS = {"ShuffleDataset", "DirectedInterleaveDataset"}
+
+
+def _is_listed(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` gives what it was made from, such as paths."""
+    return all(type(each).__name__.strip("_").removesuffix("Dataset") in _LISTS for each, _ in dataset_ops(dataset))
+
+
+def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
+    """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
+    elements are not known; None if it shuffles nothing, lists of paths only, or before a cache.
+    """
+    found = []
+    for each, later in dataset_ops(dataset):
+        if type(each).__name__ == "_ShuffleDataset" and _KEEPERS.isdisjoint(later):
+            specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
+            shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
+            known = all(shape.is_fully_defined() and width for shape, width in shapes)
+            each_bytes = sum(shape.num_elements() * width for shape, width in shapes) if known else None
+            count, held = int(attribute("tensorflow", each, "_buffer_size")), int(each.cardinality())
+            count = count if held < 0 else min(count, held)
+            if each_bytes is not None or not _is_listed(each):
+                found.append((count, None if each_bytes is None else count * each_bytes))
+    return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
+
+
+def other_seeds() -> contextlib.AbstractContextManager[None]:
+    """Give random ops of TensorFlow that are built meanwhile other seeds than the code asks for; without a seed they
+    stay as they are, and shuffles of datasets keep their orders.
+    """
+    import tensorflow as tf
+
+    seeds = imported("tensorflow", "python.framework", "random_seed")
+    orders = imported("tensorflow", "python.data.util", "random_seed")
+    get_seed = attribute("tensorflow", seeds, "get_seed")
+
+    def other_seed(op_seed: Any) -> tuple[Any, Any]:
+        first, second = get_seed(op_seed)
+        return first, second if second is None else (second + _OFFSET) % 2**31
+
+    own = types.SimpleNamespace(get_seed=get_seed)
+    replaced = [(seeds, "get_seed", other_seed), (orders, "random_seed", own)]
+    return _traced_anew(lambda seed: tf.convert_to_tensor(seed) + _OFFSET, replaced)
+
+
+def constant_numbers() -> contextlib.AbstractContextManager[None]:
+    """Have random ops of TensorFlow that are traced meanwhile give the same numbers for each sample, whatever the seed.
+
+    Ops that run at once, and shuffles of datasets, are random as ever.
+    """
+    import tensorflow as tf
+
+    ops = imported("tensorflow", "python.ops", "gen_random_ops")
+
+    def constant(name: str) -> Callable[..., Any]:
+        drawn = attribute("tensorflow", ops, name)
+
+        def draw(shape: Any, *limits: Any, **named: Any) -> Any:
+            if tf.executing_eagerly():
+                return drawn(shape, *limits, **named)
+            if name == "random_uniform_int":
+                return tf.zeros(shape, tf.convert_to_tensor(limits[0] if limits else named["minval"]).dtype)
+            return tf.fill(shape, tf.cast(0.5, limits[0] if limits else named["dtype"]))
+
+        return draw
+
+    replaced = [(ops, name, constant(name)) for name in _DRAWN]
+    return _traced_anew(lambda seed: seed if tf.executing_eagerly() else tf.zeros_like(seed), replaced)
+
+
+@contextlib.contextmanager
+def _traced_anew(key: Callable[[Any], Any], replaced: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Replace attributes of TensorFlow's modules meanwhile, and have functions traced anew, as they keep their ops. Ops
+    without a state draw by `key(seed)`.
+    """
+    import tensorflow as tf
+
+    keys, function = imported("tensorflow", "python.ops", "random_ops_util"), type(tf.function(lambda: None))
+    get_key, call = attribute("tensorflow", keys, "get_key_counter_alg"), function.__call__
+    replaced = [
+        *replaced,
+        (keys, "get_key_counter_alg", lambda seed, alg: get_key(key(seed), alg)),
+        (function, "__call__", lambda self, *given, **named: call(tf.function(self.python_function), *given, **named)),
+    ]
+    with contextlib.ExitStack() as undo:
+        for owner, name, value in replaced:
+            undo.callback(setattr, owner, name, attribute("tensorflow", owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+_OFFSET = 7919  # of other seeds
+_DRAWN = ("random_uniform", "random_uniform_int", "random_standard_normal", "truncated_normal")
+
+
+def dataset_ops(dataset: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """Yield a `tf.data.Dataset` and each one that it is made from, with the names of the classes that come after it."""
+    pending: list[tuple[Any, tuple[str, ...]]] = [(dataset, ())]
+    while pending:
+        each, later = pending.pop()
+        yield each, later
+        inputs = getattr(each, "_inputs", None)
+        names = (type(each).__name__.strip("_"), *later)
+        pending += [(one, names) for one in (inputs() if callable(inputs) else ())]
+
+
+def splits_anew(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` is a part of what a shuffle gives in another order each time."""
+    orders = (later for each, later in dataset_ops(dataset) if _shuffles_anew(each))
+    until = (itertools.takewhile(lambda name: name not in ("RepeatDataset", *_KEEPERS), later) for later in orders)
+    return any(not {"TakeDataset", "SkipDataset", "ShardDataset"}.isdisjoint(each) for each in until)
+
+
+def _shuffles_anew(one: Any) -> bool:
+    if type(one).__name__ != "_ShuffleDataset":
+        return False
+    return attribute("tensorflow", one, "_reshuffle_each_iteration") is not False
+
+
+def zips_apart(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` puts tensors of several kinds together that are each shuffled on their own."""
+
+    def seeds(part: Any) -> set[tuple[int, ...]]:
+        return {(int(a._seed), int(a._seed2)) for a, _ in dataset_ops(part) if type(a).__name__ == "_ShuffleDataset"}
+
+    zips = [each._inputs() for each, _ in dataset_ops(dataset) if type(each).__name__ == "_ZipDataset"]
+    pairs = [(one, other) for parts in zips for one, other in itertools.pairwise(parts) if seeds(one) and seeds(other)]
+    specs = [(a.element_spec, b.element_spec) for a, b in pairs if seeds(a) != seeds(b) or (0, 0) in seeds(a)]
+    return any(one != other and hasattr(one, "dtype") and hasattr(other, "dtype") for one, other in specs)
+
+
+def loses_cache(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` takes less than its `cache` would hold, so that TensorFlow throws that away.
+    A shuffle may read on to the cache's end; of a dataset of unknown length nothing is said.
+    """
+    takes = [each for each, _ in dataset_ops(dataset) if type(each).__name__ == "_TakeDataset"]
+    pairs = ((each, whole) for each in takes for whole in each._inputs())
+    short = [whole for each, whole in pairs if 0 <= int(each.cardinality()) < int(whole.cardinality())]
+    caches = (later for whole in short for each, later in dataset_ops(whole) if type(each).__name__ == "CacheDataset")
+    return any({"RepeatDataset", "ShuffleDataset"}.isdisjoint(later) for later in caches)
+
+
+def cached(dataset: Any) -> Iterator[str]:
+    """Yield what is wrong with each `cache` or `snapshot` of a `tf.data.Dataset`: it keeps "endless" data, "lists" as
+    of paths, "changes" that a `map` before it makes with random numbers, or the "order" of a shuffle.
+    """
+    for each, later in dataset_ops(dataset):
+        if type(each).__name__.strip("_") in _KEEPERS:
+            before = [one for one, _ in dataset_ops(each)]
+            functions = filter(None, (getattr(one, "_map_func", None) for one in before))
+            kinds = ["lists"] * _is_listed(each) + ["changes"] * any(map(_draws, functions))
+            kinds += ["order"] * (any(map(_shuffles_anew, before)) and _MIXERS.isdisjoint(later))
+            yield from ["endless"] if int(each.cardinality()) == -1 else kinds
+
+
+def _draws(function: Any) -> bool:
+    """Return True if a function of a dataset draws random numbers, by TensorFlow's ops or from a Keras layer's seed."""
+    graph = attribute("tensorflow", function, "function").graph.as_graph_def()
+    ops = {node.op for node in itertools.chain(graph.node, *(each.node_def for each in graph.library.function))}
+    by_layer = any(op.startswith("Assign") for op in ops) and any(op.startswith("StatelessRandom") for op in ops)
+    return by_layer or any(op.startswith(("Random", "TruncatedNormal", "RngReadAndSkip")) for op in ops)
