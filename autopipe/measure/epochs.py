@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, is_users
-from autopipe.frameworks import tfdata as graph
-from autopipe.measure import randomness, tfdata
+from autopipe.frameworks import tfdata
+from autopipe.measure import randomness
 from autopipe.measure.randomness import SHAPE_BYTES
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_batches, race_of_workers
@@ -94,7 +94,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
         ends()
     fixed = _asked(data, dataset, found)
     _prepared(data, dataset, found)
-    if any(_kind(each) == "FilterDataset" for each, _ in graph.dataset_ops(dataset)):
+    if any(_kind(each) == "FilterDataset" for each, _ in tfdata.dataset_ops(dataset)):
         found.notes += filter(None, [_thrown_away(dataset)])
     if randomness.is_streamed(dataset):
         every = list(itertools.chain(*first))
@@ -135,9 +135,9 @@ def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoc
 
     Return the epochs that were read if that does not help: a function may return what it made before.
     """
-    if any(_kind(each) in _BY_DRAW for each, _ in graph.dataset_ops(dataset)):
+    if any(_kind(each) in _BY_DRAW for each, _ in tfdata.dataset_ops(dataset)):
         return first, second
-    with graph.constant_numbers():
+    with tfdata.constant_numbers():
         epochs = _read_anew(data, [len(first), len(second)])
     if epochs is None:
         return first, second
@@ -207,7 +207,7 @@ def _other_samples(
     if new < data.batch_size:
         return
     said = f"the second epoch has {new:,} samples that the first had not, and lacks {lost:,}"
-    if graph.splits_anew(dataset):
+    if tfdata.splits_anew(dataset):
         said = "each epoch has other samples" if new == len(_xs(second)) else said
         found.faults.append(
             f"{said}: `take`, `skip` or `shard` follows a `shuffle` that gives another order in each epoch. If they "
@@ -256,7 +256,7 @@ def same_targets(epochs: Sequence[Epoch]) -> str | None:
 
 def draws_parts(dataset: Any) -> bool:
     """Return True for a `tf.data.Dataset` that is drawn from several, as by `sample_from_datasets`."""
-    return any(_kind(each) == "DirectedInterleaveDataset" for each, _ in graph.dataset_ops(dataset))
+    return any(_kind(each) == "DirectedInterleaveDataset" for each, _ in tfdata.dataset_ops(dataset))
 
 
 def hardly_mixed(batches: Epoch, *, drawn: bool = False) -> str | None:
@@ -332,7 +332,7 @@ def _kind(dataset: Any) -> str:
 
 def caches(dataset: Any) -> bool:
     """Return True if a `tf.data.Dataset` keeps its samples, which the first epoch makes."""
-    return any(_kind(each) == "CacheDataset" for each, _ in graph.dataset_ops(dataset))
+    return any(_kind(each) == "CacheDataset" for each, _ in tfdata.dataset_ops(dataset))
 
 
 # -------------------- a dataset with an index: what asking changes, and what workers get
@@ -470,9 +470,9 @@ def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
     """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
     if (race := race_of_workers(dataset)) is not None:
         found.faults.append(race.rstrip("."))
-    if graph.loses_cache(dataset):
+    if tfdata.loses_cache(dataset):
         found.notes.append(LOST_CACHE)
-    for kind in dict.fromkeys(graph.cached(dataset)):
+    for kind in dict.fromkeys(tfdata.cached(dataset)):
         (found.notes if kind in ("lists", "order") else found.faults).append(CACHED[kind])
     if hasattr(dataset, "options") and getattr(dataset.options(), "deterministic", None) is False:
         found.notes.append("samples come in no fixed order (`options.deterministic = False`): no two runs are alike")

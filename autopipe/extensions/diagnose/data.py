@@ -27,7 +27,7 @@ from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.frameworks import tfdata
 from autopipe.hardware import machine
-from autopipe.measure import epochs, randomness, tfdata
+from autopipe.measure import epochs, randomness
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording

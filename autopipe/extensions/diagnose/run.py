@@ -41,7 +41,7 @@ from autopipe.extensions.diagnose.steps import (
 )
 from autopipe.frameworks import tfdata
 from autopipe.hardware import machine, processes
-from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome, tfdata
+from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome
 from autopipe.measure.lines import Lines, LineWatch
 from autopipe.measure.stats import median
 from autopipe.pipeline.devices.strategy import SingleDevice

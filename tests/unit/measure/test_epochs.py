@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import DataWarning
-from autopipe.measure import epochs, tfdata
+from autopipe.frameworks import tfdata
+from autopipe.measure import epochs
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
