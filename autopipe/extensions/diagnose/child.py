@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from autopipe.extensions.diagnose import fit_call
 from autopipe.frameworks import hooks
 from autopipe.hardware import processes
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:  # nothing is imported that the script has not asked for
 
 # Keras's own callbacks that compute only. What a subclass of one does, or a function that one is given, is not known.
 _COMPUTE = ("EarlyStopping", "History", "ProgbarLogger", "ReduceLROnPlateau", "SwapEMAWeights", "TerminateOnNaN")
-_OF_KERAS_2 = ("workers", "use_multiprocessing", "max_queue_size")  # arguments of `fit`
 
 
 class _Enough(BaseException):
@@ -46,7 +46,7 @@ class _Enough(BaseException):
 
 
 PATIENCE_SECONDS = 20.0  # without a batch, while nothing computes one
-_IDLE = 0.1  # of a core
+_IDLE, _IDLE_SECONDS = 0.1, 2.0  # of a core, on average over this time
 _SOON, _ENDED = 2.0, 2  # seconds without a batch from which workers are counted; so many have to end
 _NO_BATCH = f"No batch came for {PATIENCE_SECONDS:g} s"
 _ANEW = (
@@ -58,8 +58,6 @@ _FORKED = (
     "the forked process. Take no such lock where a batch is made, or use threads (use_multiprocessing=False)."
 )
 _THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
-
-
 _BY_HAND = (
     "The script trains, but no `fit` and no loop over a dataset that is watched feeds it. Its thread spent the time "
     "at: {}."
@@ -69,6 +67,18 @@ _WATCH_IT = (
     "`for batch in ap.watch(batches)` tells how long it waits for them, and ap.live makes them meanwhile."
 )
 _SHOWN = 4  # lines in a message
+_DECODERS = ("cv2", "PIL.Image")
+_EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too many."
+_PEEKED = 2  # batches that Keras takes of a generator before anything else
+_NO_VALIDATION_STEPS = (
+    "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing left for the "
+    "second. Give `fit` validation_steps=, and a generator that goes on for ever."
+)
+_SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
+_IN_LOOP = (
+    "`fit` is called in a loop, and this is its first call. Each opens its data anew; what passes between the calls is "
+    "in none of these figures. One call with epochs=, of data that go on, has no such pauses."
+)
 _TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
 
 
@@ -87,14 +97,12 @@ def _raised_above(script: str) -> str:
     return f"Put what trains under `if __name__ == '__main__':`, which a worker does not run. {above}"
 
 
-def _is_idle(seconds: float = 2.0) -> bool:
+def _is_idle() -> bool:
     """Return True if this process and all that it started compute next to nothing for some seconds."""
-    from autopipe.hardware.processes import ProcessTree
-
-    tree = ProcessTree(os.getpid())
+    tree = processes.ProcessTree(os.getpid())
     before = tree.read().cpu_seconds
-    time.sleep(seconds)
-    return tree.read().cpu_seconds - before <= _IDLE * seconds
+    time.sleep(_IDLE_SECONDS)
+    return tree.read().cpu_seconds - before <= _IDLE * _IDLE_SECONDS
 
 
 class _Watch:
@@ -107,7 +115,7 @@ class _Watch:
         self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
         self._lines: LineWatch | None = None  # of a training of which no data were seen to be read
         self._steps, self._began = 0, 0.0
-        self._failed: Any = None  # the data of which a read raised
+        self._unread: Any = None  # the data of which a read raised
         self._given = list[Any]()  # data that `fit` reads, while it does
         self._raised = False  # a read for a framework did, or gave nothing
 
@@ -154,11 +162,18 @@ class _Watch:
         self._end(message, hint)
 
     def _end(self, message: str, hint: str) -> NoReturn:
-        self._write({"status": "failed", "message": f"{message}.", "hint": hint})
         from autopipe.measure.trial.child import kill_others
 
+        self._failed(f"{message}.", hint)
         kill_others()
         os._exit(0)
+
+    def _failed(self, message: str, hint: str | None) -> None:
+        self._write({"status": "failed", "message": message, "hint": hint})
+
+    def _fail(self, message: str, hint: str) -> NoReturn:
+        self._failed(message, hint)
+        _end_here()
 
     def _look(self) -> Look:
         from autopipe.extensions.diagnose.steps import Look
@@ -182,7 +197,7 @@ class _Watch:
         except StopIteration:
             raise
         except Exception:
-            self._failed = data
+            self._unread = data
             raise
 
     def read_by_framework(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
@@ -247,19 +262,19 @@ class _Watch:
                 for line in lines.lines[:_SHOWN]
                 if not line.beside
             ]
-            self._write({"status": "failed", "message": _BY_HAND.format("; ".join(shown)), "hint": _WATCH_IT})
+            self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
 
     def explain(self, error: Exception) -> None:
         """Say what is known of an error of the script beside its own message."""
         from autopipe.errors import hint_of_workers
 
         self._lines = None  # what it came to is said by the error
-        said = [hint_of_workers(error), *(hint for words, hint in _OF_KERAS_3.items() if words in str(error))]
-        if self._failed is not None and "Too many open files" not in str(error):  # none can be opened here
+        said = [hint_of_workers(error), *fit_call.of_error(error)]
+        if self._unread is not None and "Too many open files" not in str(error):  # none can be opened here
             from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared
 
-            said += [missing_files(self._failed), refused_files(self._failed), modes(self._failed, str(error))]
-            said += shared(self._failed)
+            said += [missing_files(self._unread), refused_files(self._unread), modes(self._unread, str(error))]
+            said += shared(self._unread)
         for message in filter(None, said):
             self._write({"status": "hint", "message": message})
 
@@ -274,7 +289,8 @@ class _Watch:
             try:
                 bound = signature.bind(*arguments, **named)
             except TypeError:
-                self._tell_of_keras_2(named)
+                if (said := fit_call.refused(named)) is not None:
+                    self._failed(*said)
                 return original(*arguments, **named)  # which raises it as it does unwatched
             return self._watched(keras, original, bound)
 
@@ -295,7 +311,7 @@ class _Watch:
         from autopipe.extensions.diagnose.run import Onlooker
 
         self.reads.leave()
-        self._notes = tuple(self._numbers(bound.arguments))
+        self._notes = self._checked(bound.arguments)
         given = bound.arguments.get("callbacks")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
         left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
@@ -325,9 +341,9 @@ class _Watch:
         except _Enough:
             pass
         except AutopipeError as error:
-            self._write({"status": "failed", "message": error.message, "hint": error.hint})
+            self._failed(error.message, error.hint)
         except Exception:
-            self._failed = bound.arguments.get("x")
+            self._unread = bound.arguments.get("x")
             for note in self._notes:
                 self._write({"status": "hint", "message": note})
             raise
@@ -337,33 +353,16 @@ class _Watch:
         bound.arguments.clear()
         _end_here()
 
-    def _numbers(self, given: dict[str, Any]) -> Iterator[str]:
-        """Say that an epoch of `fit` never ends, or has fewer batches than it counts on. End the script if its
-        validation never ends, or is of a generator that goes on for so long that it may not.
+    def _checked(self, given: dict[str, Any]) -> tuple[str, ...]:
+        """Return what is wrong with the arguments of `fit`. End the script if its validation never ends, or is of a
+        generator that goes on for so long that it may not.
         """
-        validation, validation_steps = given.get("validation_data"), given.get("validation_steps")
-        if _batches(validation) == math.inf and validation_steps is None:
-            message = "The validation data go on without an end, and so the validation after the first epoch does."
-            hint = "Give `fit` validation_steps=, or repeat less."
-            self._write({"status": "failed", "message": message, "hint": hint})
-            _end_here()
-        if inspect.isgenerator(validation) and validation_steps is None:
+        if (said := fit_call.endless(given)) is not None:
+            self._fail(*said)
+        validation = given.get("validation_data")
+        if inspect.isgenerator(validation) and given.get("validation_steps") is None:
             given["validation_data"] = self._limited(validation)
-        x, steps = given.get("x"), given.get("steps_per_epoch")
-        if _batches(x) == math.inf and steps is None:
-            yield _ENDLESS
-        if inspect.isgenerator(x) and steps is None and given.get("epochs", 1) > 1:
-            yield _READ_ONCE
-        asked = {"steps_per_epoch": (steps, x), "validation_steps": (validation_steps, validation)}
-        for name, data in (("x", x), ("validation_data", validation)):
-            if _batches(data) == 0:
-                yield _NO_BATCHES.format(name)
-        for name, (wanted, data) in asked.items():
-            if wanted is not None and wanted > _batches(data):
-                yield _TOO_MANY_STEPS.format(name, wanted, _batches(data))
-        count = _batches(x)
-        if steps is not None and steps < count < steps * given.get("epochs", 1) and count % steps:
-            yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
+        return tuple(fit_call.faults(given))
 
     def _limited(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches of a generator, and end the script if they go on for long."""
@@ -373,8 +372,7 @@ class _Watch:
                 until = time.monotonic() + max(PATIENCE_SECONDS, self.asked.seconds)
             if time.monotonic() > until:
                 message = f"The validation has read {count} batches of a generator, and `fit` has no validation_steps."
-                self._write({"status": "failed", "message": message, "hint": _NO_VALIDATION_STEPS})
-                _end_here()
+                self._fail(message, _NO_VALIDATION_STEPS)
             yield batch
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
@@ -388,12 +386,6 @@ class _Watch:
         kept = [each for each in every if type(each) in kinds]
         return kept, tuple(type(each).__name__ for each in every if type(each) not in kinds)
 
-    def _tell_of_keras_2(self, named: dict[str, Any]) -> None:
-        old = ", ".join(f"{name}={named[name]!r}" for name in _OF_KERAS_2 if name in named)
-        if old:
-            hint = f"In Keras 3 pass it to the PyDataset: `super().__init__({old})` in its `__init__`."
-            self._write({"status": "failed", "message": f"`fit` of Keras 3 does not take {old}.", "hint": hint})
-
     def _read_call(self, frame: types.FrameType, given: dict[str, Any]) -> dict[str, Any]:
         from autopipe.extensions.diagnose import loop, paste
 
@@ -404,8 +396,33 @@ class _Watch:
         code = code.model_copy(update={"policy": None if policy == "float32" else policy})
         return {"code": code.model_dump(mode="json")}
 
-    def see_threads(self, cv2: Any) -> None:
-        """Note who sets OpenCV's threads to more than there are cores, also in a process that is forked."""
+    def see(self, module: Any) -> None:
+        """Look at what a module does that the script has imported, also in processes that are forked."""
+        name = module.__name__
+        if name == "keras":
+            self.patch(module)
+            return
+        if name == "tensorflow":  # functions whose random numbers tf.data draws once, as it traces them
+            from autopipe.measure import randomness
+
+            randomness.watch_maps(lambda said: self._note(f"{said}.", said), module)
+            return
+        from autopipe.extensions.diagnose import unpacked  # imports NumPy, which these have, but for Pillow
+
+        if name == "grain":
+            self._filtered = unpacked.Filtered()
+            self._filtered.look_at(module)
+        elif name in _DECODERS:
+            unpacked.Resized(self._note).look_at(module)
+            self._decoded = self._decoded or unpacked.Decoded()
+            self._decoded.look_at(module)
+            if name == "cv2":
+                self._see_threads(module)
+        else:
+            unpacked.Unpacked(self._note).look_at(module)
+
+    def _see_threads(self, cv2: Any) -> None:
+        """Note who sets OpenCV's threads to more than there are cores."""
         original, cores = cv2.setNumThreads, len(os.sched_getaffinity(0))
 
         def set_threads(count: int) -> None:
@@ -415,35 +432,6 @@ class _Watch:
                 self._note(_TOO_MANY.format(by=by, count=count, cores=cores), by)
 
         cv2.setNumThreads = set_threads
-
-    def see_images(self, module: Any) -> None:
-        """Count the images that a module decodes."""
-        from autopipe.extensions.diagnose.unpacked import Decoded, Resized
-
-        Resized(self._note).look_at(module)
-        self._decoded = self._decoded or Decoded()
-        self._decoded.look_at(module)
-        if module.__name__ == "cv2":
-            self.see_threads(module)
-
-    def see_filters(self, grain: Any) -> None:
-        """Count what filters of Grain throw away."""
-        from autopipe.extensions.diagnose.unpacked import Filtered
-
-        self._filtered = Filtered()
-        self._filtered.look_at(grain)
-
-    def see_reads(self, module: Any) -> None:
-        """Note lines that unpack much more than they use. NumPy is there by then, which that needs."""
-        from autopipe.extensions.diagnose.unpacked import Unpacked
-
-        Unpacked(self._note).look_at(module)
-
-    def see_maps(self, tensorflow: Any) -> None:
-        """Note functions whose random numbers tf.data draws once, as it traces them."""
-        from autopipe.measure import randomness
-
-        randomness.watch_maps(lambda said: self._note(f"{said}.", said), tensorflow)
 
     def _note(self, message: str, about: str) -> None:
         """Write a note, also from a process that is forked; the last one about a thing counts."""
@@ -472,53 +460,6 @@ class _Watch:
 
     def _write(self, told: dict[str, Any]) -> None:
         os.write(self.asked.fd, json.dumps(told).encode() + b"\n")
-
-
-_ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
-
-_TOO_MANY_STEPS = (
-    "{}={}, but the data have {} batches: Keras says that they ran out, and an epoch is those. Leave it out, or repeat."
-)
-_OTHER_STEPS = (
-    "steps_per_epoch={}, but the data have {} batches: Keras goes on where the epoch before ended, so that 1 of {} "
-    "epochs has {}. Leave it out, or repeat."
-)
-_NO_BATCHES = (
-    "`{}` has no batches: drop_remainder=True leaves none of fewer samples than a batch has, and `take`, `skip` or "
-    "`len(samples) // batch_size` may leave none, either."
-)
-_SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
-_IN_LOOP = (
-    "`fit` is called in a loop, and this is its first call. Each opens its data anew; what passes between the calls is "
-    "in none of these figures. One call with epochs=, of data that go on, has no such pauses."
-)
-_READ_ONCE = (
-    "The data are a generator, and `fit` has no steps_per_epoch: the first epoch is all that it ever gives, and never "
-    "ends if it does not. Give steps_per_epoch=, and a generator that goes on for ever."
-)
-_NO_VALIDATION_STEPS = (
-    "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing left for the "
-    "second. Give `fit` validation_steps=, and a generator that goes on for ever."
-)
-_EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too many."
-_OF_KERAS_3 = {  # words of errors
-    "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
-    "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
-    "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",
-    "rank (ndim) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",
-}
-_PEEKED = 2  # batches that Keras takes of a generator before anything else
-
-
-def _batches(data: Any) -> float:
-    """Return the number of batches of a tf.data.Dataset or a PyDataset: infinity for data without an end, nan if the
-    data do not tell.
-    """
-    counts = getattr(data, "cardinality", None)
-    if callable(counts):
-        return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)
-    found = getattr(data, "num_batches", math.nan)
-    return math.inf if found is None else found
 
 
 def _is_empty(batch: Any) -> bool:
@@ -570,16 +511,8 @@ def main() -> None:
     _, asked, script, *arguments = sys.argv
     watch = _Watch(types.SimpleNamespace(script=script, **json.loads(asked)))
     os.set_inheritable(watch.asked.fd, False)
-    seen = {
-        watch.patch: ["keras"],
-        watch.see_images: ["cv2", "PIL.Image"],
-        watch.see_reads: ["h5py", "numpy", "rasterio", "tifffile", "zarr"],
-        watch.see_maps: ["tensorflow"],
-        watch.see_filters: ["grain"],
-    }
-    for see, modules in seen.items():
-        for module in modules:
-            hooks.after_import(module, see)
+    for module in ("keras", *_DECODERS, "h5py", "numpy", "rasterio", "tifffile", "zarr", "tensorflow", "grain"):
+        hooks.after_import(module, watch.see)
     hooks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
     sys.argv = [script, *arguments]
     try:

@@ -18,7 +18,7 @@ import pytest
 import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import ConfigError
-from autopipe.extensions.diagnose import child, loop, steps
+from autopipe.extensions.diagnose import child, fit_call, loop, steps
 from autopipe.extensions.diagnose.data import begins_anew, shared
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
@@ -355,14 +355,14 @@ def test_epochs_that_come_to_the_end_of_the_data_in_their_middle_are_told_of(
     count: int, steps: int | None, epochs: int, said: str | None
 ) -> None:
     given = {"x": types.SimpleNamespace(num_batches=count), "steps_per_epoch": steps, "epochs": epochs}
-    told = list(child._Watch(types.SimpleNamespace())._numbers(given))
+    told = list(fit_call.faults(given))
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
 @pytest.mark.parametrize("name", ["x", "validation_data"])
 def test_data_without_a_batch_are_named(name: str) -> None:
     given = {name: types.SimpleNamespace(num_batches=0)}
-    (told,) = child._Watch(types.SimpleNamespace())._numbers(given)
+    (told,) = fit_call.faults(given)
     assert told.startswith(f"`{name}` has no batches")
 
 

@@ -1,0 +1,86 @@
+"""What a call of `fit` tells before it trains: numbers of batches that do not fit, and what Keras 3 does not take.
+
+No framework is imported here, and nothing is read.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_OF_KERAS_2 = ("workers", "use_multiprocessing", "max_queue_size")  # arguments of `fit`
+_ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
+_ENDLESS_VALIDATION = (
+    "The validation data go on without an end, and so the validation after the first epoch does.",
+    "Give `fit` validation_steps=, or repeat less.",
+)
+_READ_ONCE = (
+    "The data are a generator, and `fit` has no steps_per_epoch: the first epoch is all that it ever gives, and never "
+    "ends if it does not. Give steps_per_epoch=, and a generator that goes on for ever."
+)
+_NO_BATCHES = (
+    "`{}` has no batches: drop_remainder=True leaves none of fewer samples than a batch has, and `take`, `skip` or "
+    "`len(samples) // batch_size` may leave none, either."
+)
+_TOO_MANY_STEPS = (
+    "{}={}, but the data have {} batches: Keras says that they ran out, and an epoch is those. Leave it out, or repeat."
+)
+_OTHER_STEPS = (
+    "steps_per_epoch={}, but the data have {} batches: Keras goes on where the epoch before ended, so that 1 of {} "
+    "epochs has {}. Leave it out, or repeat."
+)
+_OF_KERAS_3 = {  # words of errors
+    "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
+    "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
+    "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",
+    "rank (ndim) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",
+}
+
+
+def refused(named: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return why `fit` does not take some arguments of Keras 2, and what to do; None if it has got none."""
+    old = ", ".join(f"{name}={named[name]!r}" for name in _OF_KERAS_2 if name in named)
+    hint = f"In Keras 3 pass it to the PyDataset: `super().__init__({old})` in its `__init__`."
+    return (f"`fit` of Keras 3 does not take {old}.", hint) if old else None
+
+
+def endless(given: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return that the validation of `fit` never ends, and what to do; None if it does, or may."""
+    is_endless = given.get("validation_steps") is None and _batches(given.get("validation_data")) == math.inf
+    return _ENDLESS_VALIDATION if is_endless else None
+
+
+def faults(given: Mapping[str, Any]) -> Iterator[str]:
+    """Say that an epoch of `fit` never ends, or has fewer batches than it counts on."""
+    x, steps, validation = (given.get(name) for name in ("x", "steps_per_epoch", "validation_data"))
+    count, epochs = _batches(x), given.get("epochs", 1)
+    if count == math.inf and steps is None:
+        yield _ENDLESS
+    if inspect.isgenerator(x) and steps is None and epochs > 1:
+        yield _READ_ONCE
+    for name, data in (("x", x), ("validation_data", validation)):
+        if _batches(data) == 0:
+            yield _NO_BATCHES.format(name)
+    for name, data in (("steps_per_epoch", x), ("validation_steps", validation)):
+        if (wanted := given.get(name)) is not None and wanted > _batches(data):
+            yield _TOO_MANY_STEPS.format(name, wanted, _batches(data))
+    if steps is not None and steps < count < steps * epochs and count % steps:
+        yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
+
+
+def of_error(error: Exception) -> Iterator[str]:
+    """Say what Keras 3 wants in place of what it has refused, by the words of its error."""
+    yield from (hint for words, hint in _OF_KERAS_3.items() if words in str(error))
+
+
+def _batches(data: Any) -> float:
+    """Return the number of batches of a tf.data.Dataset or a PyDataset: infinity for data without an end, nan if the
+    data do not tell.
+    """
+    counts = getattr(data, "cardinality", None)
+    if callable(counts):
+        return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)
+    found = getattr(data, "num_batches", math.nan)
+    return math.inf if found is None else found
