@@ -134,7 +134,6 @@ class MissingExtraError(AutopipeError):
 
     @classmethod
     def of(cls, extra: str, package: str) -> MissingExtraError:
-        """Name the extra that brings `package`."""
         from autopipe import again
 
         return cls(

@@ -26,7 +26,6 @@ RETUNE_SECONDS: Final = 90.0
 _PATIENCE: Final = 3.0  # times its budget: importing, and other tunes on the machine, come before a retune
 _AT_LEAST_SECONDS: Final = 300.0
 
-
 OnNewHardware: TypeAlias = Literal["nearest", "retune", "error"]
 
 
@@ -86,11 +85,9 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
     if _is_known(path, here):
         return
     kind = digests.digest(digests.canonical(here))[:8]
-    lock = filelock.FileLock(
-        path.with_name(f".{path.name}.{kind}.lock"), timeout=max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
-    )
+    waits_seconds = max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
     try:
-        with lock:
+        with filelock.FileLock(path.with_name(f".{path.name}.{kind}.lock"), timeout=waits_seconds):
             if _is_known(path, here):  # by now
                 return
             _retune(path, workload, seconds, allow_outside=allow_outside)

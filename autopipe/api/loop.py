@@ -123,7 +123,6 @@ class Live:
             return make(packed)
 
     def __len__(self) -> int:
-        """Return the batches of an epoch."""
         return len(self._dataset) if self._steps is None else self._steps
 
     def __iter__(self) -> Iterator[Any]:

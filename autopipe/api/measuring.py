@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -108,13 +109,10 @@ def _rate(answer: LoaderRate | TrialFailure) -> Estimate | None:
     return None if isinstance(answer, TrialFailure) else answer.images_per_second
 
 
-def _value(rate: Estimate) -> float:
-    return rate.value
+_value = operator.attrgetter("value")  # of a rate
 
 
 class _Look:
-    """The measurements of one workload."""
-
     def __init__(
         self, target: Target, asked: Settings, pairs: list[str], longest: float, trace: str | None, *, as_tuned: bool
     ) -> None:
@@ -136,7 +134,6 @@ class _Look:
 
     @contextlib.contextmanager
     def _described(self, settings: Settings) -> Iterator[tuple[TrialRunner, Description]]:
-        """Start the process of the trials; yield its runner and the workload."""
         said = searching.once(lambda remark: _LOG.warning("%s", remark.text))
         with searching.runner_for(self._target.workload, settings, said) as runner:
             yield runner, searching.description(runner)
@@ -172,7 +169,6 @@ class _Look:
         return row
 
     def row(self) -> Row:
-        """Measure it; a failure is in the row."""
         with self._described(self._asked) as (runner, described):
             return self._row(runner, described)
 

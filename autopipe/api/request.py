@@ -476,7 +476,6 @@ def _hint(name: str) -> str:
 
 
 def _said(schema: Mapping[str, Any]) -> str:
-    """Describe in words the values that a JSON schema allows."""
     if "const" in schema:
         return str(schema["const"])
     ends = [f"{word} {schema[end]}" for end, word in _ENDS.items() if end in schema]

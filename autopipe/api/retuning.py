@@ -221,7 +221,6 @@ def _concluded(
     former: PipelineConfig | None,
     checked: Result | None,
 ) -> Retuned:
-    """Write what a search has found, unless it is without a winner."""
     profile = codegen.profile_of(result, site.described, site.hardware, settings, retune=True)
     kept = former is not None and (profile is None or profile.winner.key == former.key())
     if profile is None:

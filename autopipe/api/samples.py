@@ -95,7 +95,6 @@ def _part(text: str | None) -> tuple[int, int]:
 
 
 def _writer(by: str) -> Writer:
-    """Return the writer of an extension, for the cluster that `NAME=ADDRESS` names."""
     name, equals, address = by.partition("=")
     found = registry.named(name, "autopipe.conversions") if equals else None
     if found is None:

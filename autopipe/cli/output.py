@@ -24,8 +24,8 @@ _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def writable_folder(folder: Path) -> Path:
-    """Create the folder of `--out` if necessary, and return it; called before anything is measured."""
+def _require_writable(folder: Path) -> None:
+    """Create the folder of `--out` if necessary."""
     hint = "Choose another with --out DIR."
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,6 @@ def writable_folder(folder: Path) -> Path:
         ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ArtifactError(f"`--out` must be writable, but {str(folder)!r} is not.", hint=hint)
-    return folder
 
 
 @contextlib.contextmanager
@@ -45,30 +44,24 @@ def reserved(folder: Path) -> Iterator[None]:
     The folder is created if necessary, and removed again if the block fails before it writes anything.
     """
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
-    writable_folder(folder)
+    _require_writable(folder)
     try:
-        with _room(folder):
+        with contextlib.ExitStack() as kept:
+            try:
+                file = kept.enter_context(tempfile.TemporaryFile(dir=folder))  # without a name: nothing stays of it
+                os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise ArtifactError(
+                        f"`{folder}` must have room for {size_text(_ROOM_BYTES)}, but: {error.strerror}.",
+                        hint="Make some, or choose another folder with --out DIR.",
+                    ) from None
             yield
     except BaseException:
         if is_new:
             with contextlib.suppress(OSError):  # something is in it
                 folder.rmdir()
         raise
-
-
-@contextlib.contextmanager
-def _room(folder: Path) -> Iterator[None]:
-    with contextlib.ExitStack() as kept:
-        try:
-            file = kept.enter_context(tempfile.TemporaryFile(dir=folder))  # without a name: nothing stays of it
-            os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
-        except OSError as error:
-            if error.errno in _FULL:
-                raise ArtifactError(
-                    f"`{folder}` must have room for {size_text(_ROOM_BYTES)}, but: {error.strerror}.",
-                    hint="Make some, or choose another folder with --out DIR.",
-                ) from None
-        yield
 
 
 def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:

@@ -109,7 +109,6 @@ class ProcessTree:
         self._fell = False
 
     def sample(self, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic) -> Sample:
-        """Look at the tree, the machine and, if NVML is lent, its GPUs."""
         return Sample(
             tree=self.read(),
             seconds=clock(),

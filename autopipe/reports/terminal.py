@@ -114,7 +114,6 @@ def cell(first: str) -> Callable[[dict[str, str]], None] | None:
 
 def counted(what: str, unit: str) -> Count | None:
     """Return a function that shows progress in the running cell of a notebook; None outside of one."""
-    show = cell(what)
-    return (
-        None if show is None else Count(lambda line: show({"text/plain": f"{what}: {line}"}), unit, every_seconds=0.5)
-    )
+    if (show := cell(what)) is None:
+        return None
+    return Count(lambda line: show({"text/plain": f"{what}: {line}"}), unit, every_seconds=0.5)

@@ -265,7 +265,6 @@ class _Watch:
             self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
 
     def explain(self, error: Exception) -> None:
-        """Say what is known of an error of the script beside its own message."""
         from autopipe.errors import hint_of_workers
 
         self._lines = None  # what it came to is said by the error

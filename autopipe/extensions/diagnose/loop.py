@@ -93,7 +93,6 @@ class Loop:
         return self._look.is_enough(len(steps), seconds)
 
     def came(self, batch: Any) -> None:
-        """Note that the batch that was asked for is there."""
         asked_until = time.perf_counter()
         if not self.is_done:
             frameworks.wait_for_devices()
@@ -109,7 +108,6 @@ class Loop:
         self._batch_size = max(self._batch_size, self._images)
 
     def leave(self) -> None:
-        """Stop looking."""
         self.is_done = True
         self.line_watch.stop()
         self._sampler.stop()
@@ -277,7 +275,6 @@ class Reads:
 
     @property
     def line_watch(self) -> LineWatch | None:
-        """What looks at the lines of the loop that reads now."""
         return None if self._now is None else self._now.line_watch
 
     def leave(self) -> None:
@@ -293,7 +290,6 @@ class Reads:
             self._tell(max(self._loops.values(), key=lambda loop: (loop.trains, loop.clock.seconds)))
 
     def trained(self) -> None:
-        """Note a step of a training in the loop that reads now."""
         if self._now is not None:
             self._now.trains = True
 

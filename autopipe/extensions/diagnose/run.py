@@ -81,25 +81,26 @@ class Onlooker(keras.callbacks.Callback):
         self._seen: Any = None
         self._owners: Any = None
         self._tests: Any = None  # the model's test function, while it is validated
-        self._steps = StepClock()
-        self._pages = watched.PageCounts()
         self._reader: Any = None  # the iterator of this epoch
-        self._epochs_from: list[float] = []  # by the monotonic clock
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
-        self._validation_lines: Lines | None = None
         self._validations: LineWatch | None = None
         self._validation_from, self._tested = 0.0, 0.0
-        self._shapes: set[Any] = set()
-        self._samples = Samples(drawn=epochs.draws_parts(source))
         self._batch: Any = None
         self._unwatch: Callable[[], None] = lambda: None
-        self._hooks, self._unhook = list[float](), self._unwatch
+        self._unhook = self._unwatch
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
-        self._epoch_from = 0
         self._images = 0  # of this step
-        self._batch_size = 0
-        self._done = False
+        self._begin()
+
+    def _begin(self, *, has_y: bool = True) -> None:
+        """Forget what was seen of a `fit` before."""
+        self._steps, self._pages, self._hooks = StepClock(), watched.PageCounts(), list[float]()
+        self._epochs_from: list[float] = []  # by the monotonic clock
+        self._validation_lines: Lines | None = None
+        self._shapes: set[Any] = set()
+        self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y)
+        self._epoch_from, self._batch_size, self._done = 0, 0, False
 
     def set_trainer(self, trainer: Any) -> None:
         self._report["data"], self._trainer = "autopipe", trainer
@@ -116,17 +117,12 @@ class Onlooker(keras.callbacks.Callback):
         if lines is not None and lines.is_new:  # made by `wait`, for this `fit`
             self._lines = None
         self.leave()  # a `fit` before may have had no end
-        self._steps, self._epoch_from, self._batch_size, self._done = StepClock(), 0, 0, False
-        self._epochs_from = []
-        self._pages = watched.PageCounts()
-        self._shapes, self._validation_lines = set(), None
-        has_y = getattr(self.model, "loss", None) is not None  # else a `train_step` of its own gives slots a meaning
-        self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y)
+        # Without a loss, a `train_step` of its own gives slots a meaning.
+        self._begin(has_y=getattr(self.model, "loss", None) is not None)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
         self._unwatch = frameworks.watch_queues(self._queue)
-        self._hooks = []
         self._unhook = of_data.time_hook(self._source, self._hooks)
         self._sampler = processes.Sampler()
         self._sampler.start()
@@ -140,12 +136,10 @@ class Onlooker(keras.callbacks.Callback):
 
     @property
     def line_watch(self) -> LineWatch | None:
-        """What looks at the lines of what is read now."""
         return self._validations or self._lines
 
     @property
     def images(self) -> int:
-        """How many samples were trained on."""
         return sum(step.images for step in self._steps.steps)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

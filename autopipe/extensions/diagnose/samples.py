@@ -138,13 +138,11 @@ class Samples:
             )
 
     def copies(self, workers: int) -> Iterator[str]:
-        """Tell of samples that come once from each of several workers."""
         every = [collections.Counter(itertools.chain(*batches)) for batches in self._firsts if len(batches) > 1]
         seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
         yield from _sentence(epochs.copies(seen, distinct, workers))
 
     def other_targets(self) -> Iterator[str]:
-        """Tell of samples that come again with another y."""
         yield from _sentence(epochs.another_y(self._epochs))
 
     def same_order(self, anew: str = "") -> Iterator[str]:

@@ -111,7 +111,6 @@ class StepClock:
 
     @property
     def empty_epochs(self) -> int:
-        """How many epochs trained nothing."""
         return len(self._epochs) - sum("images" in each for each in self._epochs)
 
     def figures(self, seen: Sequence[Step]) -> dict[str, Any]:
@@ -129,7 +128,6 @@ class StepClock:
         self._epoch, self._last, self._opening = {}, self._clock(), True
 
     def epochs_ended(self) -> None:
-        """Note that no epoch follows."""
         self.epoch_began()
         self._epoch, self._opening = None, False
 

@@ -225,7 +225,6 @@ class Decoded:
         self._counts = collections.Counter[str]()
 
     def look_at(self, module: Any) -> None:
-        """Count the images of this module: of OpenCV or of Pillow."""
         for name in ("imread", "imdecode") if module.__name__ == "cv2" else ("open",):
             setattr(module, name, self._counted(getattr(module, name)))
 
@@ -264,7 +263,6 @@ class Resized:
         self._told, self._looks = told, collections.Counter[str]()
 
     def look_at(self, module: Any) -> None:
-        """Look at what this module resizes: OpenCV, or Pillow."""
         owner = module if module.__name__ == "cv2" else module.Image
         resize = owner.resize
 

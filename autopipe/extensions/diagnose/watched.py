@@ -81,7 +81,6 @@ class PageCounts:
         self._steps.append(self._last - before)
 
     def of_last(self, count: int) -> Pages:
-        """Return the figures of the last steps."""
         faults, kernel, seconds = map(float, np.sum(self._steps[-count:], axis=0))
         return Pages(faults_per_step=faults / count, kernel_share=kernel / seconds if seconds else 0.0)
 
@@ -233,7 +232,6 @@ class Watched(Value):
 
     @property
     def row(self) -> Row:
-        """The figures as `autopipe measure` has them."""
         alone = self.alone_images_per_second
         return Row(
             name=self.data or "the training",

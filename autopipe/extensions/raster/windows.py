@@ -240,7 +240,6 @@ class Windows:
 
     @property
     def block_starts(self) -> list[int]:
-        """The first window of each scene."""
         starts = self._starts[:-1] if self._chosen is None else np.searchsorted(self._chosen, self._starts[:-1])
         return sorted({int(start) for start in starts if start < len(self)})
 
@@ -350,7 +349,6 @@ class Windows:
         return [rasters.metadata_file(self._path(number, scene)) for number in local for scene in scenes]
 
     def mean_bytes(self) -> float:
-        """Return the mean bytes of a window's pixels."""
         parts = zip(self._parts, self._bands, strict=True)
         pixel = sum(alike.dtype.itemsize * len(chosen or range(alike.bands)) for alike, chosen in parts)
         return float(np.average(self._extents.prod(axis=1), weights=np.diff(self._starts))) * pixel

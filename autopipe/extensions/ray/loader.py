@@ -314,7 +314,6 @@ class Team:
             self.cluster.ray.kill(worker.actor)
 
     def _hand_over(self, worker: Worker) -> float:
-        """Return the seconds that a batch takes from a worker to this process and into memory."""
         tries = []
         for _ in range(3):
             start = time.perf_counter()
