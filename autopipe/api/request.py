@@ -118,9 +118,7 @@ def fields_of(options: Iterable[str]) -> list[str]:
 
 
 def settings_of(asked: Search, **more: Any) -> Settings:
-    """Return the settings of a search; `more` are other fields of `Settings`. Raises ConfigError for an impossible
-    value.
-    """
+    """Return the settings of a search, with `more` fields of `Settings`; raises ConfigError for an impossible value."""
     found: dict[str, Any] = {}
     for name, value in asked.items():
         read = _READERS.get(name)
@@ -270,9 +268,8 @@ def target(given: Given | object = None) -> Target:
     if isinstance(given, Workload):
         return Target(name="workload", workload=given)
     if isinstance(given, Tuned):
-        stored = Stored(
-            path=(given.path or Path(files.NAME)).absolute(), artifact=given.artifact, workload=given.workload
-        )
+        path = (given.path or Path(files.NAME)).absolute()
+        stored = Stored(path=path, artifact=given.artifact, workload=given.workload)
         return Target(name="tuned", workload=given.workload, stored=stored)
     if not isinstance(given, str | os.PathLike | None):
         hint = 'Such as "train.py:workload", "photos/" or "tuned/".'

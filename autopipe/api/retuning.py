@@ -35,22 +35,14 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import profile_report, tables
 from autopipe.reports.answer import Answer
 from autopipe.search import lock, searching
+from autopipe.search import settings as asking
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import PROOF, Baseline, succeeded
 from autopipe.search.record import best_elsewhere
 from autopipe.search.result import Result as SearchResult
 from autopipe.search.result import nothing_measured
 from autopipe.search.searching import Watcher
-from autopipe.search.settings import (
-    TRAINING,
-    Asked,
-    Request,
-    Settings,
-    request_of,
-    require_possible,
-    retune_settings,
-    simulation,
-)
+from autopipe.search.settings import TRAINING, Settings, retune_settings, simulation
 from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
@@ -171,7 +163,7 @@ def run(
     there = machine.detect()
     settings = _as_before(stored, settings, given, there)
     asked = settings.mode, settings.simulate
-    require_possible(settings)
+    asking.require_possible(settings)
     _require_writable(stored.path.parent, needed=when.always and not when.dry_run)
     watcher.on_request(settings)
     space = searching.read_space(settings, there)
@@ -205,9 +197,8 @@ def run(
         _begin_search(watcher, checked, stored.path.parent)
         same = is_for_this and match.level is MatchLevel.SAME
         config = next(pick.readable([former.winner.config]), None) if same else None
-        settings = _of_study(
-            stored, former, site, dataclasses.replace(settings, began=began + queue.seconds), same=same
-        )
+        settings = dataclasses.replace(settings, began=began + queue.seconds)
+        settings = _study(stored, former, site, settings, same=same)
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
         found, settings = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
     return _concluded(stored, site, settings, found.result, config, checked)
@@ -246,9 +237,7 @@ def _begin_search(watcher: Watcher, checked: Result | None, folder: Path) -> Non
         watcher.on_trial(protocol.Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
 
 
-def _of_study(
-    stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool
-) -> Settings:
+def _study(stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool) -> Settings:
     """Return the settings with the name of a retune's study, and the configurations that are tried first.
 
     It is named after the profile that it renews, if that is of the `same` machine: a killed retune continues, one that
@@ -269,16 +258,16 @@ def _as_before(stored: Stored, settings: Settings, given: Collection[str], there
     return retune_settings(_nearest(stored, there, asked).request, settings, given, stored.path.parent)
 
 
-def _nearest(stored: Stored, there: machine.Machine, asked: Asked) -> schema.Profile:
+def _nearest(stored: Stored, there: machine.Machine, asked: asking.Asked) -> schema.Profile:
     """Return the profile of a machine, as far as that is known before the workload is imported."""
     here = fingerprint.of_machine(there, keras_backend=gpu.keras_backend())
     return pick.nearest(stored.artifact, here, asked)[0]
 
 
-def _asks_for_more(before: Request, settings: Settings) -> bool:
+def _asks_for_more(before: asking.Request, settings: Settings) -> bool:
     """Return True if a retune is asked for something else than the tune, but for its trials and its time."""
     limits = {"trials": before.trials, "budget_seconds": before.budget_seconds}
-    return request_of(settings, retune=True).model_copy(update=limits) != before
+    return asking.request_of(settings, retune=True).model_copy(update=limits) != before
 
 
 def _renewed(stored: Stored, former: schema.Profile, here: Hardware) -> schema.Profile:

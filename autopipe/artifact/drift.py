@@ -230,9 +230,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     else:
         reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     others = [] if workload is None else compare_workload(profile.workload, workload)
-    reasons += [
-        found.words or f"the workload's {found.field} was {found.known} and is {found.here} now" for found in others
-    ]
+    reasons += [each.words or f"the workload's {each.field} was {each.known} and is {each.here} now" for each in others]
     if age_days > MAX_AGE_DAYS:
         reasons.append(f"it was measured {age_days} days ago, more than {MAX_AGE_DAYS}")
     return Result(

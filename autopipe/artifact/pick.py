@@ -14,15 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from autopipe import again
 from autopipe.artifact.schema import Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError
-from autopipe.measure.fingerprint import (
-    BACKEND,
-    Difference,
-    Hardware,
-    Match,
-    MatchLevel,
-    compare_hardware,
-    compare_workload,
-)
+from autopipe.measure import fingerprint
+from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search.settings import TRAINING, Asked
 from autopipe.values import JsonObject
@@ -38,7 +31,7 @@ class Choice:
 
     config: PipelineConfig  # to run
     profile: Profile  # of the configuration
-    match: Match  # the profile's machine compared with this one
+    match: fingerprint.Match  # the profile's machine compared with this one
     live: Live | None = None  # what gave the configuration, if that is a training on this machine after the profile
     warning: str | None = None  # for the user; None if the profile is this machine's own
 
@@ -64,7 +57,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
         which = "It" if count == 1 else "The nearest"
         raise ArtifactError(f"{known} of this machine. {which} differs in {differences}.", hint=retune(name))
     if match.level is MatchLevel.NEAR:
-        backend = next((each for each in match.differences if each.field == BACKEND), None)
+        backend = next((each for each in match.differences if each.field == fingerprint.BACKEND), None)
         said = "The profile was measured on a machine like this one, which differs in "
         said += f"{differences}. {retune(name, backend)}"
     else:
@@ -74,7 +67,7 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     return Choice(config=config, profile=profile, match=match, warning=" ".join(filter(None, (said, reduced, model))))
 
 
-def retune(name: str = "autopipe.json", backend: Difference | None = None) -> str:
+def retune(name: str = "autopipe.json", backend: fingerprint.Difference | None = None) -> str:
     """Tell how to make a profile of this machine, and of another backend, in the artifact at this path."""
     command = again.autopipe("retune", name)
     if backend is None:
@@ -90,7 +83,7 @@ def _of_an_older_model(artifact: Artifact, profile: Profile, name: str) -> str |
     return f"The profile was measured with another model than the artifact's latest one. {retune(name)}"
 
 
-def nearest(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> tuple[Profile, Match]:
+def nearest(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> tuple[Profile, fingerprint.Match]:
     """Return the profile of the machine most similar to `here`, and their comparison. A profile that was tuned for
     something else is taken only if there is no other.
     """
@@ -217,7 +210,7 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
     known, new = first.profiles[0].workload, other.profiles[0].workload
     apart = [
         each.words or f"{each.field} {each.known} and {each.here}"
-        for each in compare_workload(known, new)
+        for each in fingerprint.compare_workload(known, new)
         if each.field in ("ops", "batch size")
     ]
     if all(_has_another_model(one, two) for one in first.profiles for two in other.profiles):

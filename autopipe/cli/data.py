@@ -33,10 +33,8 @@ def convert(
     ] = None,
     workers: Annotated[
         int | None,
-        Option(
-            min=1,
-            metavar="N",
-            help="Threads, or tasks of a cluster; by default one thread a core, or 32 if reads wait for a network.",
+        options.count(
+            help="Threads, or tasks of a cluster; by default one thread a core, or 32 if reads wait for a network."
         ),
     ] = None,
     shard: Annotated[
@@ -82,16 +80,13 @@ def convert(
 def verify(
     workload: options.WorkloadOptions = options.WORKLOAD,
     samples: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s."),
+        int | None, options.count(help="How many samples to compare: 256, or all of ap.wrap's that come in 10 s.")
     ] = None,
     space: Annotated[str, Option(metavar="NAME", help="The search space whose loaders are compared.")] = "default",
     files: Annotated[
         bool, Option("--files", help="Read and decode every sample, and list those that are damaged; run no loader.")
     ] = False,
-    workers: Annotated[
-        int | None, Option(metavar="N", min=1, help="With --files: threads; one a core by default.")
-    ] = None,
+    workers: Annotated[int | None, options.count(help="With --files: threads; one a core by default.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Run every loader of a search space, and compare their batches.

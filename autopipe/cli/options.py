@@ -45,6 +45,9 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
+count = functools.partial(Option, metavar="N", min=1)
+"""An option that is a whole number of 1 or more."""
+
 # --------------------------------------------------------------- every command
 
 Verbose = Annotated[
@@ -216,9 +219,7 @@ class ImagesOptions:
         int | None,
         Option(metavar="N", min=8, max=4096, help="With --images: height and width in pixels; 224 by default."),
     ] = None
-    batch_size: Annotated[
-        int | None, Option(metavar="N", min=1, help="With --images: images a batch; 32 by default.")
-    ] = None
+    batch_size: Annotated[int | None, count(help="With --images: images a batch; 32 by default.")] = None
 
     def targets(self, workloads: list[str] | None) -> list[Target]:
         """Return what is named; without any name, the workload of `tuned/`. Raises as `request.target`, and
@@ -399,9 +400,7 @@ class SearchOptions:
             help="Compare with your own pipeline: a function that returns a tf.data.Dataset, a PyDataset or (x, y).",
         ),
     ] = None
-    epochs: Annotated[int | None, Option(metavar="N", min=1, help="Spread one-time costs over this many epochs.")] = (
-        None
-    )
+    epochs: Annotated[int | None, count(help="Spread one-time costs over this many epochs.")] = None
     only: Annotated[list[str] | None, Option(metavar="KEY=A,B", help="Try these values of a parameter only.")] = None
     mode: Annotated[
         Mode, Option(help="Tune for training; or for serving: each batch is evaluated or predicted once.")
@@ -409,13 +408,9 @@ class SearchOptions:
     space: Annotated[
         str, Option(metavar="NAME", help="A shipped search space, such as default, quick or exhaustive, or a file.")
     ] = "default"
-    trials: Annotated[
-        int, Option(metavar="N", min=1, help="Run at most this many trials before the confirmation run.")
-    ] = 30
+    trials: Annotated[int, count(help="Run at most this many trials before the confirmation run.")] = 30
     max_memory: Annotated[str | None, Option(metavar="8G", help="The most memory that the training may take.")] = None
-    max_workers: Annotated[
-        int | None, Option(metavar="N", min=1, help="The most workers that the loader may have.")
-    ] = None
+    max_workers: Annotated[int | None, count(help="The most workers that the loader may have.")] = None
     convert: Annotated[
         bool | None,
         Option(

@@ -55,12 +55,10 @@ def text_of(path: Path) -> str:
 
 def _parsed(line: str) -> Mount | None:
     place, separator, system = line.partition(" - ")
-    fields, tail = place.split(" "), system.split(" ")
-    if not separator or len(fields) < 5 or len(tail) < 3:
+    head, tail = place.split(" "), system.split(" ")
+    if not separator or len(head) < 5 or len(tail) < 3:
         return None
-    return Mount(
-        kind=tail[0], inner=_unescaped(fields[3]), point=_unescaped(fields[4]), options=tuple(tail[2].split(","))
-    )
+    return Mount(kind=tail[0], inner=_unescaped(head[3]), point=_unescaped(head[4]), options=tuple(tail[2].split(",")))
 
 
 def _unescaped(field: str) -> str:
@@ -389,9 +387,7 @@ def installed_versions() -> dict[str, str | None]:
 
     A package on the path without metadata is not seen. Nothing is imported.
     """
-    return {
-        package: next(filter(None, map(_installed_version, names)), None) for package, names in _DISTRIBUTIONS.items()
-    }
+    return {name: next(filter(None, map(_installed_version, of)), None) for name, of in _DISTRIBUTIONS.items()}
 
 
 def _distribution() -> str:

@@ -23,17 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from autopipe.errors import (
-    AutopipeError,
-    ConfigError,
-    DataWarning,
-    LoaderError,
-    WorkloadError,
-    hint_of_workers,
-    near,
-    shortened,
-    told,
-)
+from autopipe import errors
+from autopipe.errors import ConfigError, DataWarning, WorkloadError, near, shortened
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import datasets, likeness, pickling, torch_batches
@@ -308,11 +299,11 @@ class WrappedData:
 
         try:
             return datasets.feeder(made(), call, self.wanted_steps, made, shuffle=self.shuffle)
-        except AutopipeError:
+        except errors.AutopipeError:
             raise
         except Exception as error:
-            said = f"`{call}` raised {told(error)}"
-            raise WorkloadError(said, hint=hint_of_workers(error)) from error
+            said = f"`{call}` raised {errors.told(error)}"
+            raise WorkloadError(said, hint=errors.hint_of_workers(error)) from error
 
     def untouched(self) -> WrappedData:
         """Return data that look at copies of the user's dataset, if a dataset was given: no look changes it."""
@@ -363,7 +354,7 @@ class WrappedData:
         """Return the reason why the dataset cannot be sent to another process, if so."""
         try:
             pickling.apart(torch_batches.of_batches(self.make(self.defaults).dataset))
-        except LoaderError as error:
+        except errors.LoaderError as error:
             return error.message
         return None
 

@@ -229,9 +229,7 @@ _MODEL = "the model's own"
 
 
 def _paid(result: Result) -> list[tuple[OpCost, bool]]:
-    """Return the costs of an image: each op, then the model, and whether the winner is spared it; empty if ops were not
-    measured.
-    """
+    """Return what an image costs, op by op, then the model, and whether the winner is spared each; [] if unknown."""
     ceiling = result.ceiling
     if ceiling is None or not ceiling.op_costs or result.winner is None:
         return []

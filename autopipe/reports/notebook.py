@@ -13,24 +13,14 @@ from autopipe.measure.facts import Ceiling
 from autopipe.reports import page, plots
 from autopipe.reports.drawing import WIDE
 from autopipe.reports.terminal import cell
+from autopipe.search import trials as events
 from autopipe.search.conclusion import trial
 from autopipe.search.result import Trial
-from autopipe.search.trials import (
-    Asker,
-    CeilingMeasured,
-    ConfirmationStarted,
-    Event,
-    OnEvent,
-    SearchStopped,
-    TrialFinished,
-    TrialStarted,
-    Waiting,
-)
 
 Show = Callable[[dict[str, str]], None]
 
 
-def progress(budget_seconds: float | None = None) -> OnEvent | None:
+def progress(budget_seconds: float | None = None) -> events.OnEvent | None:
     """Return the listener that shows the progress in the running cell; None outside of a notebook."""
     show = cell("tuning")
     return None if show is None else Live(show, budget_seconds)
@@ -51,26 +41,26 @@ class Live:
         self._ceiling: Ceiling | None = None
         self._trials: list[Trial] = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         if self._heard(event):
             seconds = self._clock() - self._began
             self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
 
-    def _heard(self, event: Event) -> bool:
+    def _heard(self, event: events.Event) -> bool:
         match event:
-            case Waiting():
+            case events.Waiting():
                 self._doing = "waiting for another tune on this machine"
-            case CeilingMeasured():
+            case events.CeilingMeasured():
                 self._ceiling = self._ceiling or event.ceiling
-            case TrialStarted():
-                which = "confirmation" if event.origin.asker is Asker.PROOF else f"trial {event.number + 1}"
+            case events.TrialStarted():
+                which = "confirmation" if event.origin.asker is events.Asker.PROOF else f"trial {event.number + 1}"
                 self._doing = f"{which}: {event.config.short()}"
-            case TrialFinished():
+            case events.TrialFinished():
                 self._best = self._best if event.best is None else event.best
                 self._trials.append(trial(event.origin, event.config, event.outcome))
-            case ConfirmationStarted():
+            case events.ConfirmationStarted():
                 self._doing = "confirmation: the best few and the baselines, by turns"
-            case SearchStopped():
+            case events.SearchStopped():
                 self._doing = event.stop.message
             case _:
                 return False

@@ -207,9 +207,8 @@ def profiles(
 
 def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.datetime) -> Table:
     """Render `autopipe show` of a folder: a line for each profile of its artifacts."""
-    table = figures(
-        "artifact", "machine", "tuned for", "images/s", "age", "fits this machine", "winner", words=_OF_ARTIFACTS
-    )
+    titles = ("artifact", "machine", "tuned for", "images/s", "age", "fits this machine", "winner")
+    table = figures(*titles, words={*titles} - {"images/s", "age"})
     for path, artifact in found.items():
         for profile in artifact.profiles:
             judged = drift.judge(profile, here, now)
@@ -223,9 +222,6 @@ def artifacts(found: Mapping[Path, Artifact], *, here: Hardware, now: datetime.d
                 wording.config(profile.winner.config),
             )
     return table
-
-
-_OF_ARTIFACTS = ("artifact", "machine", "tuned for", "fits this machine", "winner")
 
 
 def _live(live: Live) -> Table:

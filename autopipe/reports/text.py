@@ -208,9 +208,7 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
 def _epochs(result: Result) -> dict[str, Any]:
     known = [("best", result.winner), *((each.name, each) for each in result.baselines)]
     times = [(name, each.epoch) for name, each in known if each is not None and each.epoch is not None]
-    return {
-        name: {"seconds": each.seconds, **each.model_dump(exclude={"status", "schema_version"})} for name, each in times
-    }
+    return {name: {"seconds": of.seconds, **of.model_dump(exclude={"status", "schema_version"})} for name, of in times}
 
 
 def _baseline(result: Result, baseline: Baseline) -> dict[str, Any]:

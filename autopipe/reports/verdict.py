@@ -274,9 +274,7 @@ def trust(result: Result) -> tuple[bool, str]:
     varies = rate is not None and rate.has_interval and rate.high > UNSTEADY * rate.low
     if varies:
         reasons.append("the winner's rate is unsteady")
-    unsure = [
-        each.baseline for each in result.contests if each.baseline is not None and not each.decided and _apart(each)
-    ]
+    unsure = [each.baseline for each in result.contests if each.baseline and not each.decided and _apart(each)]
     if unsure and result.proved:
         reasons.append(f"the rounds show no clear difference between the winner and {listed(unsure)}")
     if not reasons:

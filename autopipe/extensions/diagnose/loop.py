@@ -17,22 +17,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from autopipe import frameworks
 from autopipe.errors import ConfigError
+from autopipe.extensions.diagnose import steps as timing
 from autopipe.extensions.diagnose.data import ahead_of, begins_anew, held_ahead, listed, of_loader, shared
 from autopipe.extensions.diagnose.samples import Samples
-from autopipe.extensions.diagnose.steps import (
-    LINES_SHARE,
-    WARM_UP_STEPS,
-    Look,
-    StepClock,
-    asked_of,
-    compiling,
-    doubts,
-    dropped,
-    empty,
-    rows_of,
-    shape_of,
-    steady,
-)
+from autopipe.extensions.diagnose.steps import Look, StepClock
 from autopipe.frameworks import tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
@@ -53,7 +41,7 @@ class Loop:
 
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
         self.clock, self.is_done, self.trains = StepClock(), False, False
-        self._look, self._kind, self._asked, self._place = look, kind_of_data(data), asked_of(data), place
+        self._look, self._kind, self._asked, self._place = look, kind_of_data(data), timing.asked_of(data), place
         self._workers = of_loader(data, "num_workers")
         self._of_grain = of_loader(of_loader(data, "data_loader", data), "multiprocessing_options")
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
@@ -88,7 +76,7 @@ class Loop:
         if len(steps) == 1 and self.line_watch.is_new:
             self._sampler.start()
             self.line_watch.start()
-        elif self._look.is_enough(len(steps), seconds, LINES_SHARE):
+        elif self._look.is_enough(len(steps), seconds, timing.LINES_SHARE):
             self.line_watch.stop()
         return self._look.is_enough(len(steps), seconds)
 
@@ -98,11 +86,11 @@ class Loop:
             frameworks.wait_for_devices()
         hidden = time.perf_counter() - asked_until >= _BUSY_SECONDS
         self.clock.step_began(fetched=not hidden)
-        self._images = rows_of(batch)
+        self._images = timing.rows_of(batch)
         if not self.is_done:
             known = len(self._shapes)
             self._held = self._held if known else [*held_ahead(self._ahead, batch)]
-            self._shapes.add(shape_of(batch))
+            self._shapes.add(timing.shape_of(batch))
             self._is_new = len(self._shapes) > known
             self._samples.trained(batch)
         self._batch_size = max(self._batch_size, self._images)
@@ -119,11 +107,11 @@ class Loop:
         self.leave()
         lines, usage = self.line_watch.stop(), self._sampler.stop()
         steps = self.clock.steps
-        if len(steps) <= WARM_UP_STEPS:
+        if len(steps) <= timing.WARM_UP_STEPS:
             return None
-        seen, resources = steady(steps), outcome.Resources.of(usage)
+        seen, resources = timing.steady(steps), outcome.Resources.of(usage)
         figures = self.clock.figures(seen)
-        compiled = compiling(seen, "jax" if frameworks.running_framework() == "JAX" else None)
+        compiled = timing.compiling(seen, "jax" if frameworks.running_framework() == "JAX" else None)
         own = figures["seconds"] - figures["waiting_seconds"]
         alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
         # Each step had an iterator of its own; of worker processes, their start is told, and counts more.
@@ -148,9 +136,9 @@ class Loop:
                 *(self._samples.same_order(self._order) if self.trains else ()),
                 *(self._samples.hardly_mixed() if self.trains else ()),
                 *resources.warnings,
-                *doubts(seen),
-                *empty(steps),
-                *dropped(self._asked, seen),
+                *timing.doubts(seen),
+                *timing.empty(steps),
+                *timing.dropped(self._asked, seen),
                 *self._held,
                 *self._warnings,
             ),

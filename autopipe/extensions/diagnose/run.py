@@ -21,24 +21,10 @@ import keras
 from autopipe import frameworks, native
 from autopipe.errors import AutopipeError, ModelError
 from autopipe.extensions.diagnose import data as of_data
+from autopipe.extensions.diagnose import steps as timing
 from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.samples import Samples
-from autopipe.extensions.diagnose.steps import (
-    LINES_SHARE,
-    WARM_UP_STEPS,
-    Look,
-    Step,
-    StepClock,
-    asked_of,
-    compiling,
-    doubts,
-    dropped,
-    empty,
-    grows,
-    rows_of,
-    shape_of,
-    steady,
-)
+from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, Step, StepClock
 from autopipe.frameworks import tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome
@@ -282,15 +268,15 @@ class Onlooker(keras.callbacks.Callback):
         assert self._lines is not None
         if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
             self._lines.start()
-        elif self._look.is_enough(len(self._steps.steps), self._steps.seconds, LINES_SHARE):
+        elif self._look.is_enough(len(self._steps.steps), self._steps.seconds, timing.LINES_SHARE):
             self._lines.stop()
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Count the samples of a step, and keep its last batch."""
         for batch in batches:
             self.waiting_since = None
-            rows = rows_of(batch)
-            self._shapes.add(shape_of(batch))
+            rows = timing.rows_of(batch)
+            self._shapes.add(timing.shape_of(batch))
             self._images, self._batch_size = self._images + rows, max(self._batch_size, rows)
             if not self._done:
                 self._batch = batch
@@ -305,8 +291,8 @@ class Onlooker(keras.callbacks.Callback):
         lines, usage = self._lines.stop(), self._sampler.stop()
         resources = outcome.Resources.of(usage)
         unseen = [_UNSEEN] if lines is None and (usage.peak_processes or 1) > 1 else []
-        seen = steady(self._steps.steps)
-        rows, figures = rows_of(self._batch), self._steps.figures(seen)
+        seen = timing.steady(self._steps.steps)
+        rows, figures = timing.rows_of(self._batch), self._steps.figures(seen)
         if self._steps.is_first_epoch and epochs.caches(self._source):  # it is opened more quickly from now on
             figures["epochs"] = figures["epochs"].model_copy(update={"first_batch_seconds": 0.0})
         rates, warnings = self._alone(state)
@@ -329,7 +315,7 @@ class Onlooker(keras.callbacks.Callback):
             without_augmentation_images_per_second=rates[1] * rows if len(rates) > 1 else None,
             cores=machine.core_time(),
             pages=self._pages.of_last(len(seen)),
-            compiling_seconds=compiling(seen, keras.backend.backend()),
+            compiling_seconds=timing.compiling(seen, keras.backend.backend()),
             shapes=len(self._shapes),
             validation_lines=self._validation_lines,
             autotune=None if reader is None else of_data.autotuned(reader),
@@ -347,8 +333,8 @@ class Onlooker(keras.callbacks.Callback):
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
                 *(of_data.larger(source, self._batch) if waits and trainer is None and not keeps else ()),
                 *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),
-                *empty(self._steps.steps),
-                *grows(usage, self._epochs_from),
+                *timing.empty(self._steps.steps),
+                *timing.grows(usage, self._epochs_from),
                 *unseen,
                 *warnings,
             ),
@@ -457,7 +443,7 @@ _ZIPPED = (
 
 
 def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
-    said = [*doubts(seen), *dropped(asked_of(source), seen), *of_data.shared(source)]
+    said = [*timing.doubts(seen), *timing.dropped(timing.asked_of(source), seen), *of_data.shared(source)]
     found: list[str | None] = []
     if reader is not None:
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None

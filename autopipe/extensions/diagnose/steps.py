@@ -57,14 +57,7 @@ class Epochs(Value):
         return float(sum(getattr(self, name) for name in _PARTS))
 
 
-_PARTS = (
-    "first_batch_seconds",
-    "steps_seconds",
-    "validation_seconds",
-    "callbacks_seconds",
-    "between_seconds",
-    "queue_seconds",
-)
+_PARTS = [f"{part}_seconds" for part in ("first_batch", "steps", "validation", "callbacks", "between", "queue")]
 _WAITED = "validation_waiting_seconds"
 
 
@@ -97,9 +90,8 @@ class StepClock:
         whole = [each for each in self._epochs if each.get("images")]  # in others the data had come to their end
         if not (whole := whole[1:] or whole):
             return None
-        sums: dict[str, Any] = {
-            name: sum(each.get(name, 0) for each in whole) for name in Epochs.model_fields if name != "count"
-        }
+        names = (name for name in Epochs.model_fields if name != "count")
+        sums: dict[str, Any] = {name: sum(each.get(name, 0) for each in whole) for name in names}
         if self.is_first_epoch:
             sums["steps_seconds"] -= self.steps[0].seconds - self.steps[0].waiting_seconds
         return Epochs(count=len(whole), **sums)

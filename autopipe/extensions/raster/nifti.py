@@ -20,18 +20,7 @@ from autopipe.workload.data.paths import Ranges, Stream
 
 PACKED: Final = ".nii.gz"
 ENDINGS: Final = (".nii", PACKED)
-_DTYPES: Final = {
-    2: "u1",
-    4: "i2",
-    8: "i4",
-    16: "f4",
-    64: "f8",
-    256: "i1",
-    512: "u2",
-    768: "u4",
-    1024: "i8",
-    1280: "u8",
-}
+_DTYPES = {2: "u1", 4: "i2", 8: "i4", 16: "f4", 64: "f8", 256: "i1", 512: "u2", 768: "u4", 1024: "i8", 1280: "u8"}
 # By the size of the header, where its fields are: magic, dim, datatype, vox_offset, scl_slope with scl_inter.
 _FIELDS: Final = {
     348: ((344, b"n+1\0"), ("8h", 40), ("h", 70), ("f", 108), ("2f", 112)),

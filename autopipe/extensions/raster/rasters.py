@@ -397,10 +397,8 @@ class _Tiff(_Tiled):
         in_planes = first.axes == "SYX" or (in_pages and not self._is_stack)
         shape = (len(pages), *first.shape) if in_pages else first.shape
         self._described(shape, first.dtype, Layout(axes, bands_first=in_planes))
-        height, width = (
-            (first.tilelength, first.tilewidth) if first.is_tiled else (first.rowsperstrip, first.imagewidth)
-        )
-        height = height if first.is_tiled else int(min(height, self.shape[-3]))
+        height = first.tilelength if first.is_tiled else int(min(first.rowsperstrip, self.shape[-3]))
+        width = first.tilewidth if first.is_tiled else first.imagewidth
         self.tile = (*[1] * self._is_stack, height, width, 1 if in_planes else self.shape[-1])
         self._check_tile()
         down, self._across = (-(-self.shape[axis] // self.tile[axis]) for axis in (-3, -2))

@@ -228,9 +228,7 @@ class Windows:
     def _require_apart(self) -> None:
         for scene, (whole, extent) in enumerate(zip(self._sizes, self._extents, strict=True)):
             moved = self._edge == "moved" and np.any((whole - extent) % self._stride)
-            if moved or any(
-                size is not None and step < size for step, size in zip(self._stride, self._size, strict=True)
-            ):
+            if moved or any(size and step < size for step, size in zip(self._stride, self._size, strict=True)):
                 raise DataError(
                     'split_by="window" needs windows that do not overlap, or pixels of the training are validated on, '
                     f"but size={self._size}, stride={self._stride}, edge={self._edge!r}, and "

@@ -1,6 +1,4 @@
-"""The loader `ap.Ray`, whose workers are on a Ray cluster, and `autopipe convert --by ray=ADDRESS`. Both need
-the extra `ray`.
-"""
+"""The loader `ap.Ray`, with workers on a Ray cluster, and `autopipe convert --by ray=ADDRESS`; by the extra `ray`."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ if TYPE_CHECKING:  # imported before `--help` answers
 
 
 def writer(address: str) -> Writer:
-    """Return a writer of sets by the cluster at an address: ray://HOST:10001, HOST:6379, auto, or local for one on this
-    machine.
-    """
+    """Return a writer of sets by a cluster: ray://HOST:10001, HOST:6379, auto, or local for one on this machine."""
     from autopipe.extensions.ray import conversion
 
     return functools.partial(conversion.convert, address=address)

@@ -20,7 +20,7 @@ def whatif(
     artifact: options.Artifact = None,
     cores: Annotated[float | None, Option(metavar="N", min=0.1, max=1_000_000, help="Usable cores.")] = None,
     step: Annotated[str | None, Option(metavar="5ms", help="What a step takes on one accelerator.")] = None,
-    devices: Annotated[int | None, Option(metavar="N", min=1, help="Devices that share a batch.")] = None,
+    devices: Annotated[int | None, options.count(help="Devices that share a batch.")] = None,
     interconnect: Annotated[
         str | None,
         Option(
@@ -32,7 +32,7 @@ def whatif(
     read_latency: Annotated[
         str | None, Option(metavar="20ms", help="What one read takes with no other beside it.")
     ] = None,
-    batch: Annotated[int | None, Option(metavar="N", min=1, help="Samples a batch.")] = None,
+    batch: Annotated[int | None, options.count(help="Samples a batch.")] = None,
     memory: Annotated[str | None, Option(metavar="64G", help="Usable memory, which may hold all samples.")] = None,
     as_json: Annotated[bool, Option("--json", help="Print it as JSON.")] = False,
 ) -> None:

@@ -183,12 +183,8 @@ def read(artifact: Path) -> Measured:
             else f"They are measured by: {again.autopipe('retune', artifact)}",
         )
     winner = pick.config_of(profile)
-    ours = [
-        (config, rate)
-        for known, rate in found.measured()
-        for config in pick.readable([known])
-        if not config.loader.is_foreign
-    ]
+    known = [(config, rate) for each, rate in found.measured() for config in pick.readable([each])]
+    ours = [pair for pair in known if not pair[0].loader.is_foreign]
     pairs = [(winner, profile.winner.images_per_second.value)]
     pairs += [(config, rate) for config, rate in ours[:_EVIDENCE] if config != winner]
     return Measured(

@@ -25,16 +25,8 @@ import numpy as np
 from autopipe import errors, frameworks
 from autopipe.errors import WorkloadError, shortened, told
 from autopipe.hardware import machine
-from autopipe.pipeline.batching import pickling, stream, torch_batches
-from autopipe.pipeline.batching.likeness import (
-    AXES_OF_IMAGES,
-    Like,
-    bytes_of,
-    flat,
-    in_containers,
-    outline_of,
-    parts_of,
-)
+from autopipe.pipeline.batching import likeness, pickling, stream, torch_batches
+from autopipe.pipeline.batching.likeness import Like, bytes_of, parts_of
 from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leaves, mapped, paths_of
 
 _TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
@@ -137,7 +129,7 @@ class _Tensors(Feeder):
         count = int(dataset.cardinality())
         goes_on = count < 0 or steps not in (None, count)  # as in `fit(dataset, steps_per_epoch=...)`
         super().__init__(count if count >= 0 else None, goes_on=goes_on, is_endless=count == _TENSORS_ENDLESS)
-        self.dataset, self.outline = dataset, in_containers(lambda spec: "tensorflow", dataset.element_spec)
+        self.dataset, self.outline = dataset, likeness.in_containers(lambda spec: "tensorflow", dataset.element_spec)
 
     def shapes(self) -> Shapes | None:
         spec = self.dataset.element_spec
@@ -272,7 +264,7 @@ class _Iterable(Feeder):
         return map(self._own, map(dataset.__getitem__, range(self.length or 0)) if has_end else dataset)
 
     def _own(self, element: Any) -> tuple[Any, ...]:
-        self.outline = outline_of(element)
+        self.outline = likeness.outline_of(element)
         copy = np.asarray if self._owned else np.array
         return tuple(None if slot is None else mapped(copy, slot) for slot in parts_of(element))
 
@@ -418,10 +410,10 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
         if (array := np.asarray(part)).dtype.kind not in _NUMBERS and array.dtype != "bfloat16":
             is_text = array.size and isinstance(array.flat[0], str | bytes)
             raise _not_dense(f"{type(part).__name__} of {array.dtype} in {label(path)}", *[_TEXTS] * bool(is_text))
-    structure = Structure.of(first, lambda path, part: len(part.shape) == AXES_OF_IMAGES)
+    structure = Structure.of(first, lambda path, part: len(part.shape) == likeness.AXES_OF_IMAGES)
     if shapes is None:
         shapes = {key: _common([keyed(x)[key] for x, *_ in read[:2]]) for key in keyed(first[0])}
-    arrays: Batch = tuple(None if part is None else np.asarray(part) for part in flat(first, structure))
+    arrays: Batch = tuple(None if part is None else np.asarray(part) for part in likeness.flat(first, structure))
     inputs = {number: key for number, (slot, key) in enumerate(paths_of(structure)) if slot == "x"}
     like = Like(
         batch_size=len(arrays[0]),
@@ -431,10 +423,10 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
         against_threads=against_threads,
     )
     if not dataset.by_index:
-        return arrays, like, like.batch_size, dataset.outline or outline_of(given[0])
+        return arrays, like, like.batch_size, dataset.outline or likeness.outline_of(given[0])
     name = type(dataset.dataset).__name__
     looked_at = [like.checked(batch, f"{name}[{number}]") for number, batch in zip(at, read, strict=True)]
-    return arrays, like, len(looked_at[-1][0]), outline_of(given[0])
+    return arrays, like, len(looked_at[-1][0]), likeness.outline_of(given[0])
 
 
 def _asked(dataset: Any, at: Sequence[int], length: int) -> tuple[list[Any], str | None]:

@@ -23,20 +23,7 @@ from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops import headers
-from autopipe.workload.ops.headers import (
-    BITS,
-    JPEG,
-    UPRIGHT,
-    Size,
-    bands_of,
-    bits_of,
-    image_size,
-    leaves_out,
-    orientation_of,
-    require_end,
-    require_size,
-    upright,
-)
+from autopipe.workload.ops.headers import Size
 from autopipe.workload.ops.pixels import check_choice, check_whole
 from autopipe.workload.ops.sizes import check_size
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
@@ -50,7 +37,7 @@ _FLAGS = {  # by channels; None is a mask, whose colours come as BGR
 }
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
 _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
-_DEPTHS: Final = {"uint8": BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
+_DEPTHS: Final = {"uint8": headers.BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
 _ALL_BANDS: Final = (
     "ap.Windows(images, masks, size=(None, None)) reads files with all bands; for targets that are no masks, have "
     "read(i) of a source of your own return (tifffile.imread(path), target): docs/workload.md."
@@ -160,11 +147,11 @@ class Decode(Op):
     def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
         kinds = (field and field.kind for field in (spec.x, spec.y))
         encoded = [part for part, kind in zip(sample, kinds, strict=True) if kind is FieldKind.ENCODED]
-        said = [_FIRST] * any(map(leaves_out, encoded))
+        said = [_FIRST] * any(map(headers.leaves_out, encoded))
         if spec.x.kind is FieldKind.ENCODED:
             x = sample[0]
-            said += [_TURNED] * (self.orientation is None and orientation_of(x) != UPRIGHT)
-            said += [_DEEP] * (not self.is_deep and bits_of(x) > BITS)
+            said += [_TURNED] * (self.orientation is None and headers.orientation_of(x) != headers.UPRIGHT)
+            said += [_DEEP] * (not self.is_deep and headers.bits_of(x) > headers.BITS)
         return tuple(said)
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
@@ -186,7 +173,7 @@ class Decode(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         if spec.x.kind is FieldKind.ENCODED:
-            turned = orientation_of(x) if self.orientation == "exif" else 1
+            turned = headers.orientation_of(x) if self.orientation == "exif" else 1
             least = self._least if self.reduce else None
             if least is not None and turned >= 5:  # lies on its side
                 least = least[::-1]
@@ -194,11 +181,11 @@ class Decode(Op):
                 x = _decode_deep(x, self.channels, self.dtype, self.max_pixels)
             else:
                 x = decode(x, self.channels, strict=self.strict, max_pixels=self.max_pixels, least=least)
-            x = upright(x, turned)
+            x = headers.upright(x, turned)
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = decode(y, None, strict=self.strict, max_pixels=self.max_pixels)
             if self.orientation == "exif":
-                y = upright(y, orientation_of(sample[1]))
+                y = headers.upright(y, headers.orientation_of(sample[1]))
         return x, y
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
@@ -275,8 +262,8 @@ def decode(
 def _decode_deep(data: bytes, channels: int, dtype: str, max_pixels: int) -> NDArray[Any]:
     """Return the pixels of an image file whose values are of `dtype`, of 16 bits or floats; see `Decode`."""
     _require_readable(data, max_pixels)
-    if image_size(bytes(data)) is not None and bits_of(data) != _DEPTHS[dtype]:
-        raise _other_depth(f"{bits_of(data)} bits", dtype)
+    if headers.image_size(bytes(data)) is not None and headers.bits_of(data) != _DEPTHS[dtype]:
+        raise _other_depth(f"{headers.bits_of(data)} bits", dtype)
     if dtype == "float32":  # of which the flags for colours and greys refuse each the other
         pixels = np.atleast_3d(_imdecode(data, cv2.IMREAD_UNCHANGED, max_pixels))[..., :3]
         if pixels.shape[2] != channels:
@@ -310,16 +297,16 @@ def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> tuple[Size, st
     """
     if not isinstance(data, bytes | memoryview):
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
-    if data[:2] != JPEG:
+    if data[:2] != headers.JPEG:
         return None
     try:
         height, width, space, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except (ValueError, KeyError):  # damaged, or of a rare kind: OpenCV finds out
         return None
     size = int(height), int(width)
-    require_size(size, max_pixels)
+    headers.require_size(size, max_pixels)
     if not strict:
-        require_end(data)
+        headers.require_end(data)
     if space in _FOUR_INKS:
         _decode_jpeg(data, "CMYK", size, strict=strict)
         return None
@@ -332,7 +319,7 @@ def _decode_jpeg(data: bytes, space: str, size: Size, *, strict: bool) -> NDArra
             data, space, strict=strict, min_height=size[0], min_width=size[1]
         )
     except (ValueError, KeyError) as error:
-        require_end(data)  # a file that is cut short is not taken with strict=False either
+        headers.require_end(data)  # a file that is cut short is not taken with strict=False either
         hint = "Replace or remove the file; in a workload's file, Decode(strict=False) takes it as it is."
         said = f"the JPEG is damaged: {str(error).rstrip('.')} ({len(data)} bytes)."
         raise BadSampleError(said, hint=hint if strict else None) from None
@@ -351,8 +338,8 @@ def _require_readable(data: bytes, max_pixels: int) -> None:
         raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
     if len(data) == 0:
         raise BadSampleError("the image file is empty (0 bytes).")
-    require_end(data)
-    require_size(image_size(bytes(data)), max_pixels)
+    headers.require_end(data)
+    headers.require_size(headers.image_size(bytes(data)), max_pixels)
 
 
 def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
@@ -360,11 +347,11 @@ def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error as error:
         raise BadSampleError(f"OpenCV cannot decode the image: {str(error).strip()}") from None
-    if pixels is None and (bands := bands_of(data)) > 4:
+    if pixels is None and (bands := headers.bands_of(data)) > 4:
         raise BadSampleError(f"the TIFF file has {bands} bands, and `Decode` takes at most 4.", hint=_ALL_BANDS)
     if pixels is None:
         raise BadSampleError(f"OpenCV cannot decode the image ({len(data)} bytes that start with {bytes(data[:8])!r}).")
-    require_size((pixels.shape[0], pixels.shape[1]), max_pixels)  # of a format whose header is not known here
+    headers.require_size((pixels.shape[0], pixels.shape[1]), max_pixels)  # of a format whose header is not known here
     return pixels
 
 
