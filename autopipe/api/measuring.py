@@ -144,9 +144,7 @@ class _Look:
         return request.configured(self._usual, described.wrapped, self._pairs)
 
     def _row(self, runner: TrialRunner, described: Description) -> Row:
-        """Measure the parts and the whole, by turns until no part reads less than the whole, or three times; a failure
-        is in the row.
-        """
+        """Measure parts and whole by turns, until no part reads less, or three times; a failure is in the row."""
         config = self._config(described)
         pages: JsonObject = {"page_cache": self._options["page_cache"]}
         alone = runner.ceiling(config.model_setup, pages)

@@ -150,9 +150,7 @@ def with_live(artifact: Artifact, live: Live) -> Artifact:
 
 
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
-    """Return the artifact with a profile in the place of the one of the same machine that was tuned for the same, or
-    beside the others.
-    """
+    """Return the artifact with a profile in the place of its machine's for the same task, or beside the others."""
     others = tuple(
         known
         for known in artifact.profiles

@@ -76,9 +76,7 @@ def of_error(error: Exception) -> Iterator[str]:
 
 
 def _batches(data: Any) -> float:
-    """Return the number of batches of a tf.data.Dataset or a PyDataset: infinity for data without an end, nan if the
-    data do not tell.
-    """
+    """Return how many batches a tf.data.Dataset or PyDataset has: infinity without an end, nan if it does not tell."""
     counts = getattr(data, "cardinality", None)
     if callable(counts):
         return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)

@@ -84,9 +84,7 @@ class StepClock:
 
     @property
     def epochs(self) -> Epochs | None:
-        """Whole epochs, without the first one, or if there is no other, without its first step, which compiles. None if
-        there is none.
-        """
+        """Whole epochs but the first one, or without another, but its first step, which compiles; None: none yet."""
         whole = [each for each in self._epochs if each.get("images")]  # in others the data had come to their end
         if not (whole := whole[1:] or whole):
             return None
