@@ -222,12 +222,9 @@ def _held_paths(frame: types.FrameType) -> str:
     """Return the paths among a function's own names, as code would write them; "" if there are none."""
     held = [(name, frame.f_locals.get(name)) for name in frame.f_code.co_varnames]
     paths = [(name, os.fsdecode(value)) for name, value in held if isinstance(value, str | os.PathLike)]
-    shown = [f"{name}={path!r}" for name, path in paths if _is_path(path)]
+    short = [(name, path) for name, path in paths if len(path) <= _LONGEST_PATH and "\n" not in path]
+    shown = [f"{name}={path!r}" for name, path in short if os.sep in path or Path(path).suffix]
     return f" ({', '.join(shown[-_PATHS:])})" if shown else ""
-
-
-def _is_path(text: str) -> bool:
-    return len(text) <= _LONGEST_PATH and "\n" not in text and (os.sep in text or Path(text).suffix != "")
 
 
 def users_lines_in(text: str) -> list[str]:

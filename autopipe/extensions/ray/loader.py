@@ -222,7 +222,7 @@ class Team:
         self._arguments = (cluster.ray.put(packed), layout.rows, owner, keep)
         self._lock = threading.Lock()
         self._living: list[Worker] = []
-        self._ended = False
+        self.ended = False
 
     def start(self, count: int, cache_bytes: int) -> list[Worker]:
         """Start so many workers and wait until all are ready. One that dies meanwhile is replaced on another node."""
@@ -277,7 +277,7 @@ class Team:
         """Start one more worker; `instead` of one, on another node if possible. Raise LoaderError after `end`."""
         nodes = self.cluster.nodes()
         with self._lock:
-            if self._ended:
+            if self.ended:
                 raise LoaderError("The loader was closed while a batch was being made.")
             if instead is not None:
                 self._end(instead)
@@ -291,20 +291,16 @@ class Team:
 
     def end(self) -> None:
         with self._lock:
-            self._ended = True
+            self.ended = True
             for worker in list(self._living):
                 self._end(worker)
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
 
     def _put(self, node: str) -> Worker:
         actor = self._class.options(**self.cluster.on(node)).remote(*self._arguments)
         worker = Worker(actor, node)
         with self._lock:
             self._living.append(worker)
-            if self._ended:
+            if self.ended:
                 self._end(worker)
         return worker
 
