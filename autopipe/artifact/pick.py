@@ -151,11 +151,8 @@ def with_live(artifact: Artifact, live: Live) -> Artifact:
 
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
     """Return the artifact with a profile in the place of its machine's for the same task, or beside the others."""
-    others = tuple(
-        known
-        for known in artifact.profiles
-        if not (_is_of_one_machine(known, profile) and known.request.asked == profile.request.asked)
-    )
+    task = profile.request.asked
+    others = (each for each in artifact.profiles if each.request.asked != task or not _is_of_one_machine(each, profile))
     return artifact.model_copy(update={"profiles": (*others, profile)})
 
 
@@ -206,11 +203,8 @@ def readable(configs: Iterable[JsonObject]) -> Iterator[PipelineConfig]:
 
 def _require_one_workload(first: Artifact, other: Artifact) -> None:
     known, new = first.profiles[0].workload, other.profiles[0].workload
-    apart = [
-        each.words or f"{each.field} {each.known} and {each.here}"
-        for each in fingerprint.compare_workload(known, new)
-        if each.field in ("ops", "batch size")
-    ]
+    differences = [each for each in fingerprint.compare_workload(known, new) if each.field in ("ops", "batch size")]
+    apart = [each.words or f"{each.field} {each.known} and {each.here}" for each in differences]
     if all(_has_another_model(one, two) for one in first.profiles for two in other.profiles):
         apart.append("the models' structure")
     if apart:

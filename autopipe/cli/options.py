@@ -165,13 +165,8 @@ def defaults(command: Any, context: Any, table: object, place: str) -> dict[str,
     `command` and `context` are typer's. Raises ConfigError, which names the file, for an option that does not exist or
     a value that it does not take.
     """
-    options = {
-        name.lstrip("-"): each
-        for each in command.params
-        if each.param_type_name == "option"
-        for name in each.opts
-        if name.startswith("--")
-    }
+    known = (each for each in command.params if each.param_type_name == "option")
+    options = {name.lstrip("-"): each for each in known for name in each.opts if name.startswith("--")}
     if not isinstance(table, Mapping):
         raise ConfigError(f"`{command.name}` in {place} must be a table of options, but got {shortened(table)}.")
     found = {}

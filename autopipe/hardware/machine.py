@@ -184,13 +184,8 @@ def spare_cores(root: Path = ROOT) -> float:
 
 def quota_cores(root: Path = ROOT) -> float | None:
     """Return the CPU quota in cores, the lowest of all enclosing cgroups; None without a quota."""
-    quotas = [
-        quota
-        for unified, folders in _groups("cpu", root)
-        for folder in folders
-        if (quota := _quota(folder, unified)) is not None
-    ]
-    return min(quotas, default=None)
+    quotas = (_quota(folder, unified) for unified, folders in _groups("cpu", root) for folder in folders)
+    return min(filter(None, quotas), default=None)
 
 
 def model_name(root: Path = ROOT) -> str:

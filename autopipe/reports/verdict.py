@@ -334,11 +334,8 @@ def gains(result: Result) -> str:
     measured = {each.setting for each in result.effects}
     measured -= {each.setting for each in result.effects if each.decided}
     apart = {each.setting for each in result.effects if _apart(each)}
-    rest = [
-        f"{words}: {', '.join(sorted(settings))}"
-        for words, settings in (("Not proved", measured & apart), ("No measurable effect", measured - apart))
-        if settings
-    ]
+    kinds = (("Not proved", measured & apart), ("No measurable effect", measured - apart))
+    rest = [f"{words}: {', '.join(sorted(settings))}" for words, settings in kinds if settings]
     found = "; ".join(said) + (", by trials one after the other" if said and not result.proved else "")
     return ". ".join(filter(None, (found, *rest)))
 

@@ -257,11 +257,8 @@ class _Watch:
         if "reads" in vars(self):
             self.reads.end()
         elif self._lines is not None and (lines := self._lines.stop()) is not None:
-            shown = [
-                f"{line.seconds / lines.seconds:.0%} {line.file}:{line.line} `{line.code}`"
-                for line in lines.lines[:_SHOWN]
-                if not line.beside
-            ]
+            slow = [line for line in lines.lines[:_SHOWN] if not line.beside]
+            shown = [f"{line.seconds / lines.seconds:.0%} {line.file}:{line.line} `{line.code}`" for line in slow]
             self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
 
     def explain(self, error: Exception) -> None:
