@@ -78,8 +78,8 @@ def measure(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
     Examples:
         >>> ap.measure("train.py:workload", settings={"loader.workers": 4})     # doctest: +SKIP
     """
-    told = {"mode": mode, "simulate_step": simulate_step, "virtual_devices": virtual_devices, "page_cache": page_cache}
-    asked = request.settings_of(request.Search(**{k: v for k, v in told.items() if v is not None}))  # type: ignore[typeddict-item]
+    args = {"mode": mode, "simulate_step": simulate_step, "virtual_devices": virtual_devices, "page_cache": page_cache}
+    asked = request.settings_of(request.Search(**{k: v for k, v in args.items() if v is not None}))  # type: ignore[typeddict-item]
     as_tuned = mode is None and simulate_step is None and not virtual_devices
     pairs = [f"{name}={value}" for name, value in settings.items()] if isinstance(settings, Mapping) else list(settings)
     sizes = request.batch_sizes(batch_sizes) if batch_sizes != () else ()
@@ -214,7 +214,7 @@ class _Look:
             arguments = {name: usual[name] for name in knobs if name in usual and name not in wrap.KNOBS}
             configs.insert(1, config.model_copy(update={"loader": processes, "arguments": arguments}))
         asked = {"min_seconds": self._shortest, "max_seconds": self._shortest}
-        found = list[Measurement]()
+        measurements = list[Measurement]()
         with self._described(Settings(simulate=NO_MODEL)) as (runner, _):
             ends_at = clock.monotonic() + _ALONE_SECONDS
             for number, each in enumerate((*configs, config)):
@@ -223,10 +223,10 @@ class _Look:
                     continue
                 answer = runner.measure(each, {**asked, "lines": last})
                 if each == config or not isinstance(answer, TrialFailure):
-                    found.append(succeeded(answer))
+                    measurements.append(succeeded(answer))
                 else:  # another value than the user's, such as processes for a dataset that does not pickle
                     _LOG.warning("%s: %s", each.short(), wording.failed(answer))
-        return found
+        return measurements
 
 
 def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes: Sequence[int]) -> tuple[Row, ...]:

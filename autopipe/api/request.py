@@ -119,14 +119,14 @@ def fields_of(options: Iterable[str]) -> list[str]:
 
 def settings_of(asked: Search, **more: Any) -> Settings:
     """Return the settings of a search, with `more` fields of `Settings`; raises ConfigError for an impossible value."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in asked.items():
         read = _READERS.get(name)
-        found[name] = value if read is None or (value is None and name not in _NEEDED) else read(value, name)
-    limits = {_LIMITS[name]: found.pop(name) for name in _LIMITS if name in found}
+        values[name] = value if read is None or (value is None and name not in _NEEDED) else read(value, name)
+    limits = {_LIMITS[name]: values.pop(name) for name in _LIMITS if name in values}
     if limits.get("only", ()) is None:
         del limits["only"]
-    named = {_FIELDS.get(name, name): value for name, value in found.items()}
+    named = {_FIELDS.get(name, name): value for name, value in values.items()}
     return Settings(**named, **more, limits=Limits(**limits))
 
 

@@ -330,8 +330,8 @@ def check(
         here = searching.hardware_of(machine.detect(), described)
         queue = searching.queue_of(on_event)
         profile, _ = pick.nearest(stored.artifact, here)
-        found = check_with(processes, described, profile, here, measures=lambda judged: not quick, queue=queue)
-    return Answer(found, tables.fitness(found))
+        result = check_with(processes, described, profile, here, measures=lambda judged: not quick, queue=queue)
+    return Answer(result, tables.fitness(result))
 
 
 class Processes(contextlib.ExitStack):

@@ -96,11 +96,11 @@ def _part(text: str | None) -> tuple[int, int]:
 
 def _writer(by: str) -> Writer:
     name, equals, address = by.partition("=")
-    found = registry.named(name, "autopipe.conversions") if equals else None
-    if found is None:
+    extension = registry.named(name, "autopipe.conversions") if equals else None
+    if extension is None:
         known = ", ".join(entry.name for entry in registry.declared("autopipe.conversions")) or "none is installed"
         raise ConfigError(f"`by` must be NAME=ADDRESS with the name of an extension ({known}), but got {by!r}.")
-    writer: Writer = found.writer(address)
+    writer: Writer = extension.writer(address)
     return writer
 
 
@@ -137,8 +137,8 @@ def verify(
     target = request.target(workload)
     if files:
         told = on_progress or terminal.counted("checking", "samples")
-        found = verifying.verify_files(target.workload, workers=workers, on_progress=told)
-        return Answer(found, Text("\n".join(tables.file_lines(found))))
+        result = verifying.verify_files(target.workload, workers=workers, on_progress=told)
+        return Answer(result, Text("\n".join(tables.file_lines(result))))
     from autopipe.search import searching, settings  # imports Optuna
 
     said = searching.once(lambda remark: _LOG.warning("%s", remark.text))

@@ -33,11 +33,11 @@ def check(
             screen.say(f"waiting   {event.why} measures on this machine")
 
     with screen.working("comparing" if quick else "comparing, and measuring for some 20 s"):
-        found = retuning.check(**stored.named, quick=quick, on_event=tell)
-    screen.answer(found, as_json=as_json)
-    if found.figures.exit_code and not as_json:
+        answer = retuning.check(**stored.named, quick=quick, on_event=tell)
+    screen.answer(answer, as_json=as_json)
+    if answer.figures.exit_code and not as_json:
         screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
-    raise typer.Exit(found.figures.exit_code)
+    raise typer.Exit(answer.figures.exit_code)
 
 
 def show(
@@ -51,11 +51,11 @@ def show(
     """
     from autopipe.api import artifacts
 
-    found = artifacts.show(artifact)
-    if as_json and len(found.figures) == 1:
-        print(next(iter(found.figures.values())).model_dump_json(indent=2))
+    answer = artifacts.show(artifact)
+    if as_json and len(answer.figures) == 1:
+        print(next(iter(answer.figures.values())).model_dump_json(indent=2))
     else:
-        screen.answer(found, as_json=as_json)
+        screen.answer(answer, as_json=as_json)
     if html:
         import webbrowser
 
@@ -87,8 +87,8 @@ def _write_report(file: Path, out: Path | None = None) -> Path:
     from autopipe.api import loading
     from autopipe.cli.output import use_beside
 
-    made = loading.of_file(file, use=functools.partial(use_beside, file))
-    written = made.save(file.with_name(loading.NAME) if out is None else out)
+    page = loading.of_file(file, use=functools.partial(use_beside, file))
+    written = page.save(file.with_name(loading.NAME) if out is None else out)
     screen.say(f"wrote     {written}")
     return written
 

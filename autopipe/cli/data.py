@@ -57,7 +57,7 @@ def convert(
 
     try:
         with screen.bar("converting", unit="images") as on_progress:
-            done = samples.convert(
+            answer = samples.convert(
                 workload.samples(),
                 to=to,
                 cut=cut,
@@ -71,8 +71,8 @@ def convert(
     except KeyboardInterrupt:
         screen.say("stopped   finished files stay; the same command continues from there")
         raise
-    screen.say(str(done))
-    if done.figures.record is None:
+    screen.say(str(answer))
+    if answer.figures.record is None:
         whole = re.sub(r" --shard[ =]\S+", "", again.this())
         screen.say(f"next      when every part is written: {again.autopipe(*shlex.split(whole)[1:])}")
 
@@ -102,13 +102,13 @@ def verify(
     asked = workload.samples() if files else workload.target()
     bar = screen.bar("checking" if files else "comparing", unit="samples")
     with screen.aside(), bar as on_progress:
-        found = api.verify(asked, samples=samples, space=space, files=files, workers=workers, on_progress=on_progress)
-    screen.answer(found, as_json=as_json)
-    if isinstance(found.figures, FileVerification):
-        raise typer.Exit(Exit.DIFFERENT if found.figures.bad else 0)
-    if not tables.agrees(found.figures):
+        answer = api.verify(asked, samples=samples, space=space, files=files, workers=workers, on_progress=on_progress)
+    screen.answer(answer, as_json=as_json)
+    if isinstance(answer.figures, FileVerification):
+        raise typer.Exit(Exit.DIFFERENT if answer.figures.bad else 0)
+    if not tables.agrees(answer.figures):
         raise typer.Exit(Exit.DIFFERENT)
-    every = found.figures.agreements
+    every = answer.figures.agreements
     failed = [each.config.loader.model_extra or {} for each in every if not each.has_run]
     # Keras's worker processes are left out, as a tune leaves them out: not every dataset can be given to them.
     if failed and (len(failed) == len(every) or not all(each.get("use_multiprocessing") for each in failed)):

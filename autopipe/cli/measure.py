@@ -48,7 +48,7 @@ def measure(
 
     targets = images.targets(workloads)
     with screen.aside(), screen.working("measuring"):
-        found = measuring.measure(
+        answer = measuring.measure(
             *targets,
             settings=setting or (),
             batch_sizes=() if batch_sizes is None else batch_sizes,
@@ -60,8 +60,8 @@ def measure(
             formats=formats,
             trace=trace,
         )
-    screen.answer(found, as_json=as_json)
-    if all((row.model if batch_sizes else row.together) is None for row in found.figures):
+    screen.answer(answer, as_json=as_json)
+    if all((row.model if batch_sizes else row.together) is None for row in answer.figures):
         raise typer.Exit(Exit.NOTHING_MEASURED)
 
 

@@ -95,11 +95,11 @@ def ready(command: Command) -> Command:
     @functools.wraps(command)
     def run(**given: Any) -> None:
         _begin(given["context"], verbose=given["verbose"], log_level=given["log_level"])
-        made = {
+        chosen = {
             name: group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
             for name, group in groups.items()
         }
-        command(**{name: value for name, value in given.items() if name not in added}, **made)
+        command(**{name: value for name, value in given.items() if name not in added}, **chosen)
 
     run.__signature__ = inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])  # type: ignore[attr-defined]  # what typer reads
     run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -169,7 +169,7 @@ def defaults(command: Any, context: Any, table: object, place: str) -> dict[str,
     options = {name.lstrip("-"): each for each in known for name in each.opts if name.startswith("--")}
     if not isinstance(table, Mapping):
         raise ConfigError(f"`{command.name}` in {place} must be a table of options, but got {shortened(table)}.")
-    found = {}
+    values = {}
     for key, value in table.items():
         if (option := options.get(key.replace("_", "-"))) is None:
             raise ConfigError(f"`{command.name}` in {place} has no option `{key}`.{near(key, options)}")
@@ -180,11 +180,11 @@ def defaults(command: Any, context: Any, table: object, place: str) -> dict[str,
                 raise typer.BadParameter("it is true or false")
             if len(texts) > 1 and not option.multiple:
                 raise typer.BadParameter("it is one value")
-            found[str(option.name)] = option.process_value(context, texts if option.multiple else texts[0])
+            values[str(option.name)] = option.process_value(context, texts if option.multiple else texts[0])
         except typer.BadParameter as error:
             said = error.message[:1].lower() + error.message[1:].rstrip(".")
             raise ConfigError(f"`{key}` of `{command.name}` in {place} cannot be {shortened(value)}: {said}.") from None
-    return found
+    return values
 
 
 # --------------------------------------------------------------- a workload

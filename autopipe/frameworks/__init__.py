@@ -111,10 +111,10 @@ def _stacked(batches: Iterator[Any], count: int) -> Iterator[Any]:
 def py_dataset_adapter(dataset: Any, *, shuffle: bool = False, epoch: int = 0) -> Any:
     """Return the object by which `fit` reads a `keras.utils.PyDataset`, from an epoch on."""
     adapter = imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetAdapter")
-    made = adapter(dataset, shuffle=shuffle)
-    if hasattr(made, "_epoch"):
-        made._epoch = epoch
-    return made
+    reader = adapter(dataset, shuffle=shuffle)
+    if hasattr(reader, "_epoch"):
+        reader._epoch = epoch
+    return reader
 
 
 def draws_by_epoch() -> bool:
@@ -145,13 +145,13 @@ def held_variables(model: Any) -> list[Any]:
     """Return the state in the model that a training step may change: weights, metrics, optimizers, seeds."""
     import keras
 
-    found = [*model.variables, *model.metrics_variables, *getattr(model.optimizer, "variables", ())]
+    variables = [*model.variables, *model.metrics_variables, *getattr(model.optimizer, "variables", ())]
     if keras.backend.backend() == "tensorflow":  # also those of a `train_step` with optimizers of its own
         import tensorflow as tf
 
         kinds = (tf.Variable, keras.Variable)
-        found += [each for each in tf.train.TrackableView(model).descendants() if isinstance(each, kinds)]
-    return found
+        variables += [each for each in tf.train.TrackableView(model).descendants() if isinstance(each, kinds)]
+    return variables
 
 
 def step_state(model: Any, *more: str) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
     """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
     elements are not known; None if it shuffles nothing, lists of paths only, or before a cache.
     """
-    found = []
+    buffers = []
     for each, later in dataset_ops(dataset):
         if type(each).__name__ == "_ShuffleDataset" and _KEEPERS.isdisjoint(later):
             specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
@@ -47,8 +47,8 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
             count, held = int(attribute("tensorflow", each, "_buffer_size")), int(each.cardinality())
             count = count if held < 0 else min(count, held)
             if each_bytes is not None or not _is_listed(each):
-                found.append((count, None if each_bytes is None else count * each_bytes))
-    return max(found, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
+                buffers.append((count, None if each_bytes is None else count * each_bytes))
+    return max(buffers, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
 
 
 def other_seeds() -> contextlib.AbstractContextManager[None]:

@@ -300,12 +300,12 @@ def of_wrapped(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, i
     the parameters of the function count.
     """
     kinds = [] if bounds is None else wrap.kinds_of_workers()
-    written: dict[str, Any] = {"loader": ["wrapped", *kinds]}
+    entries: dict[str, Any] = {"loader": ["wrapped", *kinds]}
     for kind in kinds:
         for name, values in LOADERS[kind].spaces[wrap.OF_DATASETS].items():
             each = values if isinstance(values, Mapping) else {"choices": values}
-            written[f"{kind}.{name}"] = {**each, "when": {"loader": kind}}
-    specs = {name: ParameterSpec.model_validate(each) for name, each in written.items()}
+            entries[f"{kind}.{name}"] = {**each, "when": {"loader": kind}}
+    specs = {name: ParameterSpec.model_validate(each) for name, each in entries.items()}
     loader, *others = resolve(SpaceSpec(schema_version=1, parameters=specs), bounds or {})
 
     owners = {"wrapped": ("wrapped",), ARGUMENTS: tuple(kinds)}

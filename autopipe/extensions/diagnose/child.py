@@ -265,13 +265,13 @@ class _Watch:
         from autopipe.errors import hint_of_workers
 
         self._lines = None  # what it came to is said by the error
-        said = [hint_of_workers(error), *fit_call.of_error(error)]
+        hints = [hint_of_workers(error), *fit_call.of_error(error)]
         if self._unread is not None and "Too many open files" not in str(error):  # none can be opened here
             from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared
 
-            said += [missing_files(self._unread), refused_files(self._unread), modes(self._unread, str(error))]
-            said += shared(self._unread)
-        for message in filter(None, said):
+            hints += [missing_files(self._unread), refused_files(self._unread), modes(self._unread, str(error))]
+            hints += shared(self._unread)
+        for message in filter(None, hints):
             self._write({"status": "hint", "message": message})
 
     def patch(self, keras: types.ModuleType) -> None:
@@ -291,12 +291,12 @@ class _Watch:
             return self._watched(keras, original, bound)
 
         keras.Model.fit = fit
-        made = keras.callbacks.CallbackList.__init__
+        begin = keras.callbacks.CallbackList.__init__
 
-        @functools.wraps(made)
+        @functools.wraps(begin)
         def make(callbacks: Any, given: Any = None, *arguments: Any, **named: Any) -> None:
             kept, callbacks.autopipe_left_out = self._kept(keras, named.pop("callbacks", given))
-            made(callbacks, kept, *arguments, **named)
+            begin(callbacks, kept, *arguments, **named)
 
         # Also here, because a trainer tells its list that a training begins before it calls `fit`.
         keras.callbacks.CallbackList.__init__ = make

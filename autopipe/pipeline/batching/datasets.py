@@ -337,23 +337,23 @@ def copied(dataset: Any) -> Any:
         return torch_batches.copied(dataset)
     room = machine.detect_memory().available_bytes // 2
     try:
-        made = (copy.copy if hasattr(dataset, "__dict__") else copy.deepcopy)(dataset)
+        twin = (copy.copy if hasattr(dataset, "__dict__") else copy.deepcopy)(dataset)
     except Exception as error:
         raise _not_copied(type(dataset).__name__, error) from error
-    known: dict[int, Any] = {id(dataset): made}
+    known: dict[int, Any] = {id(dataset): twin}
     for name, value in list(getattr(dataset, "__dict__", {}).items()):
         if isinstance(value, np.memmap) or getattr(value, "nbytes", 0) > room:
             continue
         try:
-            vars(made)[name] = copy.deepcopy(value, known)
+            vars(twin)[name] = copy.deepcopy(value, known)
         except Exception as error:
             if (method := _maker(dataset, value)) is not None:
-                vars(made)[name] = method(made)
+                vars(twin)[name] = method(twin)
             elif isinstance(value, Iterator) and not isinstance(value, io.IOBase):
                 raise _not_copied(f"{type(dataset).__name__}.{name}", error) from error
     for each in {id(each): each for each in known.values()}.values():
         _without_end(each)
-    return made
+    return twin
 
 
 def _maker(dataset: Any, value: Any) -> Callable[[Any], Any] | None:

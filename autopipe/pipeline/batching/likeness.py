@@ -69,8 +69,8 @@ def in_containers(function: Callable[[Any], Any], element: Any) -> Any:
     if isinstance(element, dict):
         return {key: in_containers(function, part) for key, part in element.items()}
     if isinstance(element, tuple | list):
-        made, kind = [in_containers(function, part) for part in element], type(element)
-        return kind(*made) if hasattr(kind, "_fields") else kind(made)
+        parts, kind = [in_containers(function, part) for part in element], type(element)
+        return kind(*parts) if hasattr(kind, "_fields") else kind(parts)
     return None if element is None else function(element)
 
 
