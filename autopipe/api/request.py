@@ -268,8 +268,8 @@ def target(given: Given | object = None) -> Target:
     if isinstance(given, Workload):
         return Target(name="workload", workload=given)
     if isinstance(given, Tuned):
-        path = (given.path or Path(files.NAME)).absolute()
-        stored = Stored(path=path, artifact=given.artifact, workload=given.workload)
+        place = (given.path or Path(files.NAME)).absolute()
+        stored = Stored(path=place, artifact=given.artifact, workload=given.workload)
         return Target(name="tuned", workload=given.workload, stored=stored)
     if not isinstance(given, str | os.PathLike | None):
         hint = 'Such as "train.py:workload", "photos/" or "tuned/".'
