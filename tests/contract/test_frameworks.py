@@ -253,7 +253,7 @@ def test_nothing_private_is_used_elsewhere() -> None:
     )
     package = Path(frameworks.__file__).parents[1]
     found = {str(path.relative_to(package)) for path in package.rglob("*.py") if private.search(path.read_text())}
-    assert found == {f"frameworks/{name}.py" for name in ("__init__", "hooks", "tfdata")}
+    assert found == {f"frameworks/{name}.py" for name in ("__init__", "hooks")}
 
 
 def test_all_that_a_training_step_changes_is_held_by_the_model() -> None:
