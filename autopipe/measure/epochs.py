@@ -41,7 +41,7 @@ Epoch: TypeAlias = Sequence[tuple[Sample, ...]]
 _SAME: Final = 0.5  # of the samples of an epoch came in the one before, if random changes do not hide them
 ANOTHER_Y: Final = 0.01
 """The share of samples from which on another y, or samples that are in both of two parts, are no chance."""
-_SECONDS: Final = 10.0
+_SECONDS: Final = 10.0  # for reading a dataset anew, and for asking it out of turn
 MANY_ORDERS: Final = 100  # of whole batches, one of which chance hardly gives again
 UNLIKE: Final = 8  # samples with other targets than the most frequent one, by which an order is told
 MIXED: Final = 0.75  # of the targets that a batch would hold by chance

@@ -434,8 +434,7 @@ def _called(function: Callable[[], Any], name: str) -> Any:
         return function()
     except Exception as error:
         raise WorkloadError(
-            f"The baseline `{name}()` raised {told(error)}",
-            hint=f"It is called without arguments. {_RETURNS}",
+            f"The baseline `{name}()` raised {told(error)}", hint=f"It is called without arguments. {_RETURNS}"
         ) from error
 
 

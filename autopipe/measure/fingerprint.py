@@ -265,10 +265,7 @@ def ops_of(workload: Workload) -> tuple[OpRecord, ...]:
 def changed_since(known: WorkloadDigest, workload: Workload) -> tuple[str, ...]:
     """Return the changes of a workload since it was tuned, in words. Reads no sample."""
     size = f"the batch size was {known.batch_size} and is {workload.batch_size}"
-    found = (
-        of_ops(known.op_list, ops_of(workload)),
-        size if workload.batch_size != known.batch_size else "",
-    )
+    found = (of_ops(known.op_list, ops_of(workload)), size if workload.batch_size != known.batch_size else "")
     return tuple(filter(None, found))
 
 

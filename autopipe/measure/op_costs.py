@@ -37,8 +37,8 @@ from autopipe.workload.program import Link, links
 from autopipe.workload.sample import Sample, Source
 from autopipe.workload.workload import Workload
 
-_TURN_SECONDS = 0.06  # of one thread, and of several
-_FEW_THREADS, _MANY_THREADS = 4, 16
+_TURN_SECONDS = 0.06  # of one thread, and of several, which switch every 5 ms
+_FEW_THREADS, _MANY_THREADS = 4, 16  # that show a lock which is held for a quarter, and a sixteenth, of the time
 _FREE_BYTES = 2**16  # for each thread that takes turns: zlib releases the lock for this many
 _FREE = memoryview(bytes(_MANY_THREADS * _FREE_BYTES))
 

@@ -41,7 +41,7 @@ from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
 Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 """Batches, each as the digests of its samples."""
 
-SHAPE_BYTES: Final = 4
+SHAPE_BYTES: Final = 4  # of a sample's digest, for its shapes
 _ENOUGH: Final = 24  # batches to compare, at least
 _UNLIKELY: Final = 1e-4  # probability of a false alarm
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"

@@ -171,11 +171,7 @@ def _largest_difference(reference: _Epoch, epoch: _Epoch) -> float:
 
 
 def repeats(
-    workload: Workload,
-    configs: Sequence[PipelineConfig],
-    options: VerifyOptions,
-    report: Report,
-    own: Any = None,
+    workload: Workload, configs: Sequence[PipelineConfig], options: VerifyOptions, report: Report, own: Any = None
 ) -> Verification:
     """Count repeated samples in the beginning of two epochs with each configuration. `own`: the user's model, if one
     that is simulated stands in the workload.
@@ -239,11 +235,7 @@ def repeats(
             if not isinstance(own or workload.model, Step) and model() is not None:
                 found.notes += [said.rstrip(".") for said in values.misfits(model())]
     return Verification(
-        agreements=agreements,
-        compared=False,
-        faults=tuple(found.faults),
-        notes=tuple(found.notes),
-        hidden=found.hidden,
+        agreements=agreements, compared=False, faults=tuple(found.faults), notes=tuple(found.notes), hidden=found.hidden
     )
 
 

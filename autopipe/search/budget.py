@@ -15,8 +15,6 @@ from autopipe.search.session import Session
 from autopipe.search.trials import BudgetPlanned, Point
 from autopipe.values import Estimate
 
-_RACE_SHARE = {True: 0.3, False: 0.5}  # of the time that is left, for a race of loaders alone, and for one by trials
-
 
 def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
     """Return a stop if the best `now` is not above the interval of the best `before` the last `patience` trials.
@@ -72,7 +70,7 @@ class Budget:
         # The first baseline has a process of its own, which takes no longer to start.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
         spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
-        race = _RACE_SHARE[session.races_loaders]
+        race = 0.3 if session.races_loaders else 0.5  # of the time that is left; a race of loaders alone needs less
         self._race_ends = spent + race * session.seconds_left()
         return BudgetPlanned(
             budget_seconds=budget,

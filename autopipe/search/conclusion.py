@@ -125,11 +125,7 @@ class Searched:
         return next((row.config for row in self.rows if row.key == key), None)
 
 
-def result(
-    session: Session,
-    stop: Stop,
-    proved: Confirmation | None,
-) -> Searched:
+def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searched:
     """Make the result of a search that is over."""
     rows, settings, workload = session.record.rows(), session.settings, session.facts.workload
     best = _best(session, stop, proved)
@@ -194,11 +190,7 @@ def result(
 # ---------------------------------------------------------------- the configuration to use
 
 
-def _best(
-    session: Session,
-    stop: Stop,
-    proved: Confirmation | None,
-) -> Point | None:
+def _best(session: Session, stop: Stop, proved: Confirmation | None) -> Point | None:
     """Return the point to use: the incumbent, if any, unless another is proved faster or it cannot run; and a wrapped
     dataset as it is unless another is faster: by the rounds or, without any, far beyond the intervals of both trials.
     """
@@ -248,12 +240,7 @@ def _share(point: Point, proved: Confirmation | None) -> float | None:
 
 
 def _winner(
-    point: Point,
-    ceiling: Ceiling | None,
-    proved: Confirmation | None,
-    *,
-    whole: bool,
-    loader_alone: float | None,
+    point: Point, ceiling: Ceiling | None, proved: Confirmation | None, *, whole: bool, loader_alone: float | None
 ) -> Winner:
     last, rate = point.measurements[-1], _rate(point, proved)
     share = None if ceiling is None else _share(point, proved)

@@ -426,12 +426,7 @@ class LiveTuner:
         while (count < least or seconds < least_seconds) and seconds - count * usual <= most:
             waited, stepped = yield
             count, seconds, waiting = count + 1, seconds + waited + stepped, waiting + waited
-        return Window(
-            batches=count,
-            seconds=seconds,
-            waited=waiting,
-            cut=seconds - count * usual > most,
-        )
+        return Window(batches=count, seconds=seconds, waited=waiting, cut=seconds - count * usual > most)
 
     def _at_once(self) -> int:
         """Return how many batches the serving loader makes side by side."""

@@ -54,10 +54,7 @@ class Look:
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)
         reads = ReadCosts(
-            latency_seconds=latency,
-            cpu_seconds=ops[0].seconds_per_image,
-            rungs=(alone,),
-            bytes_per_image=mean_bytes,
+            latency_seconds=latency, cpu_seconds=ops[0].seconds_per_image, rungs=(alone,), bytes_per_image=mean_bytes
         )
         return cls(
             ops=ops,

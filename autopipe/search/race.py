@@ -91,9 +91,7 @@ class Race:
             self._workers(best)
 
     def of_trainings(
-        self,
-        first: PipelineConfig | None = None,
-        promising: Callable[[], PipelineConfig | None] = lambda: None,
+        self, first: PipelineConfig | None = None, promising: Callable[[], PipelineConfig | None] = lambda: None
     ) -> None:
         """Race by trials of the model, from `first` or from the usual one of the first kind that runs, and from what is
         `promising` then: what may gain the most comes first.

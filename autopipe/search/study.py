@@ -30,16 +30,7 @@ from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
 from autopipe.search.settings import Settings
-from autopipe.search.trials import (
-    AskedBy,
-    Asker,
-    OnEvent,
-    Point,
-    SearchStopped,
-    SpaceTrimmed,
-    StorageLost,
-    StudyOpened,
-)
+from autopipe.search.trials import AskedBy, Asker, OnEvent, Point, SearchStopped, SpaceTrimmed, StorageLost, StudyOpened
 from autopipe.values import count_text
 
 # -------------------- trials with a reason
@@ -114,11 +105,7 @@ def _space_text(space: Space) -> str:
 
 
 def run(
-    space: Space,
-    measurer: Measurer,
-    facts: Facts,
-    settings: Settings,
-    on_event: OnEvent = lambda event: None,
+    space: Space, measurer: Measurer, facts: Facts, settings: Settings, on_event: OnEvent = lambda event: None
 ) -> Searched:
     """Find the fastest configuration of a space, and prove it; `winner` is None if none could be measured.
 
