@@ -312,6 +312,7 @@ def failure_of(error: BaseException, phase: Phase, workload: str | None = None) 
 
 def _told(text: str) -> str:
     """Return the text of an exception without the lines that TensorFlow adds to the one that matters."""
+    text = re.sub(r"\s*Label values: [-\d\s]+", " ", text).strip()  # every pixel of a batch of masks
     said, is_repeated, repeated = text.partition("Traceback (most recent call last):")  # of a Python function it called
     if is_repeated:
         return "\n".join([re.sub(r"^\{\{.*?\}\}\s*", "", said).strip(), *errors.users_lines_in(repeated)])

@@ -269,6 +269,8 @@ def test_outputs_that_do_not_fit_y_are_of_the_model_whenever_that_shows(phase: P
     failure = failure_of(ValueError(said), phase)
     assert failure.kind is FailureKind.BUILD
     assert hint in str(failure.hint)
+    of_masks = f"{said}  Label values: {'0 1 ' * 99} [[{{{{node Op}}}}]]"
+    assert "Label values" not in failure_of(ValueError(of_masks), phase).message
 
 
 REPEATED = """{{function_node __wrapped__IteratorGetNext}} ValueError: no such picture
