@@ -17,7 +17,6 @@ import importlib.util
 import math
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any, Final, Literal
 
 import keras
 
-from autopipe.errors import DataError, DataWarning, WorkloadError, shortened, told
+from autopipe.errors import DataError, WorkloadError, shortened, told
 from autopipe.hardware import disk, machine
 from autopipe.hardware.disk import Regime
 from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe
@@ -184,21 +183,21 @@ class Parts:
             self._folder = None
         self._written.clear()
 
+    def refused(self, config: PipelineConfig) -> str | None:
+        """Say that a training with `config`, which converts, stops: the workload's own set is of other data or ops."""
+        storage, cut = STORAGES[config.kept.form], config.kept.cut
+        own = Folder.of(self._workload.converted) / assembly.set_name(storage.name, cut)
+        said = f"`{own}` is of other data or ops, so a training with keep={config.keep!r} stops. Remove it, and run "
+        said += "`autopipe convert` again. Here samples are converted for the trial alone."
+        whole = assembly.conversion_of(self._workload, self._plan, storage, cut)
+        return said if layout.is_of_another(own, whole, storage) else None
+
     def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
         """Write the samples in the configuration's storage form, once for each cut; return the workload with them."""
         storage = STORAGES[config.kept.form]
         conversion = assembly.conversion_of(part, self._plan, storage, config.kept.cut)
         key = (storage.name, conversion.cut, len(part.data))
         if key not in self._written:
-            own = Folder.of(self._workload.converted) / assembly.set_name(storage.name, config.kept.cut)
-            whole = assembly.conversion_of(self._workload, self._plan, storage, config.kept.cut)
-            if layout.is_of_another(own, whole, storage):
-                warnings.warn(
-                    f"`{own}` is of other data or ops, so a training with keep={config.keep!r} stops. Here samples are "
-                    "converted for the trial alone. Remove the folder, and run `autopipe convert` again.",
-                    DataWarning,
-                    stacklevel=2,
-                )
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
             root = Path(self._folder.name) / "-".join(map(str, key))

@@ -254,6 +254,8 @@ class Session:
         report: Report,
         makes: float | None = None,
     ) -> Part:
+        if config.kept.converts and (said := self._parts.refused(config)) is not None:
+            report.log(said)
         return self._parts.part_for(
             config,
             makes=lambda: makes or self._loader_ceiling(pages, report).made_in_time(config, machine.usable_cores()),

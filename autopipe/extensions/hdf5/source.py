@@ -8,33 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from autopipe.errors import DataError, extra_module
+from autopipe.errors import DataError, DataWarning, extra_module
 from autopipe.workload.data.arrays import text_refused
 from autopipe.workload.data.columns import Columns, Names, Selection, missing_column, read_as
 from autopipe.workload.data.paths import PathList, located
 from autopipe.workload.sample import leaves
 
 
-class Rows(Protocol):
-    """Reads a row by its number: bytes of encoded images, else an array or a number."""
-
-    def __getitem__(self, index: int, /) -> Any: ...
-
-
-def _rows_of(dataset: Any) -> Rows:
-    """Return the rows of an open, non-empty dataset of h5py."""
+def _rows_of(dataset: Any) -> Any:
+    """Return what reads rows of an open, non-empty dataset of h5py by number, of encoded images as bytes."""
     if _is_encoded(dataset):
         return _Decoded(dataset)
-    rows: Rows = _in_own_order(dataset)
+    rows = _in_own_order(dataset)
     if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
         with contextlib.suppress(OSError):  # a damaged part spoils its own rows alone
-            return np.asarray(rows[:])  # type: ignore[index]
+            return np.asarray(rows[:])
     return rows
 
 
@@ -90,7 +85,7 @@ class HDF5(Columns):
     ) -> None:
         self._path = str(Path(located(path)).absolute())
         self._selection = Selection.of(x, y, sample_weight)
-        self._opened: tuple[int, list[Rows], list[Any]] | None = None
+        self._opened: tuple[int, list[Any], list[Any]] | None = None
         with read_as(self._path, "an HDF5 file"):
             self._look()
 
@@ -104,6 +99,12 @@ class HDF5(Columns):
         for column in (column for slot in self._selection.slots[1:] for column in leaves(slot)):
             if h5py.check_string_dtype(datasets[column].dtype) is not None:
                 raise text_refused(f"The dataset `{column}` of `{self._path}`")
+        for name, each in datasets.items():
+            is_packed = each.ndim > 1 and each.chunks and each.compression and each.chunks[0] > 3
+            if is_packed and each.nbytes > each.id.get_access_plist().get_chunk_cache()[1]:
+                said = f"Chunks of `{name}` of `{self._path}` are {each.chunks}: a read unpacks {each.chunks[0]} rows. "
+                said += f"For a shuffled order write it with chunks={(1, *each.shape[1:])}."
+                warnings.warn(said, DataWarning, stacklevel=4)
         self._count: int = lengths.pop()
         self._described = " ".join(
             f"{place}={column.replace(' ', '_')}:{datasets[column].dtype.str}"
@@ -136,7 +137,7 @@ class HDF5(Columns):
     def _row(self, index: int) -> list[Any]:
         return [rows[index] for rows in self._all_rows()]
 
-    def _all_rows(self) -> list[Rows]:
+    def _all_rows(self) -> list[Any]:
         """Return the rows of each dataset, opened by this process: a handle from before a fork is the parent's."""
         opened = self._opened
         if opened is None or opened[0] != os.getpid():

@@ -38,8 +38,7 @@ ENDINGS: Final = (".npy", ".npz", *nifti.ENDINGS, *TIFF, ".zarr")
 _ZARR_FILES: Final = ("zarr.json", ".zarray", ".zgroup")
 _MOST_TILE_BYTES: Final = 1 << 31
 _GDAL_NODATA: Final = 42113  # the number of GDAL's own tag
-_PIXEL_SCALE, _TIE_POINT, _GEO_KEYS = 33550, 33922, 34735  # tags of GeoTIFF
-_CRS_KEYS: Final = (2048, 3072)  # geographic, projected
+_PIXEL_SCALE, _TIE_POINT, _GEO_KEYS = 33550, 33922, 34735  # tags of GeoTIFF; of the last, 2048 and 3072 are CRSs
 _PATIENCE_SECONDS: Final = 1.0  # with a request for a tile, which may never be answered: the next reader asks anew
 _STAYS_DAMAGED: Final = (BadSampleError, ValueError, EOFError, zlib.error, BadGzipFile, zipfile.BadZipFile)
 _Value = TypeVar("_Value")
@@ -438,7 +437,7 @@ def _declared(page: Any) -> float | None:
 
 def _grid(page: Any) -> tuple[int, float, float, float] | None:
     scale, tie, keys = (list(page.tags.valueof(tag) or ()) for tag in (_PIXEL_SCALE, _TIE_POINT, _GEO_KEYS))
-    crs = [keys[at + 3] for at in range(0, len(keys) - 3, 4) if keys[at] in _CRS_KEYS and keys[at + 1] == 0]
+    crs = [keys[at + 3] for at in range(0, len(keys) - 3, 4) if keys[at] in (2048, 3072) and keys[at + 1] == 0]
     if not crs or len(scale) < 2 or len(tie) < 5:
         return None
     return crs[-1], tie[3] - tie[0] * scale[0], tie[4] + tie[1] * scale[1], scale[0]

@@ -29,6 +29,7 @@ _TIFF_SIDES = _TIFF_HEIGHT, _TIFF_WIDTH = 257, 256
 _INKS, _NOT_PAGES = 5, 1 | 4  # values of tags: of CMYK, of which colours are made; of smaller copies and masks
 _MOST_PAGES = 8  # that are looked at
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
+_DAMAGED = (struct.error, IndexError, KeyError, StopIteration)
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
 
 
@@ -36,7 +37,7 @@ def image_size(data: bytes) -> Size | None:
     """Return (height, width) of an encoded image; None for an unknown format or a damaged header."""
     for signature, reader in _READERS:
         if data.startswith(signature):
-            with contextlib.suppress(struct.error, IndexError, KeyError):
+            with contextlib.suppress(*_DAMAGED):
                 return reader(data)
     return None
 
@@ -121,7 +122,7 @@ def leaves_out(data: bytes) -> bool:
 
 
 def _tag_or(otherwise: int, data: bytes, wanted: int, page: int = 0) -> int:
-    with contextlib.suppress(struct.error, IndexError, KeyError):
+    with contextlib.suppress(*_DAMAGED):
         return _tag_of(data, wanted, page)
     return otherwise
 
@@ -150,17 +151,14 @@ def _tag_of(data: bytes, wanted: int, page: int = 0) -> int:
     raise KeyError(wanted)
 
 
-def _jpeg(data: bytes) -> Size | None:
-    frame = _frame(data)
-    if frame is None:
-        return None
-    height, width = struct.unpack_from(">HH", data, frame[1] + 3)
+def _jpeg(data: bytes) -> Size:
+    height, width = struct.unpack_from(">HH", data, _frame(data)[1] + 3)
     return height, width
 
 
-def _frame(data: bytes) -> tuple[int, int] | None:
-    """Return the marker of a JPEG's frame, and the place of its length."""
-    return next((each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES), None)
+def _frame(data: bytes) -> tuple[int, int]:
+    """Return the marker of a JPEG's frame, and the place of its length; raise StopIteration if it has none."""
+    return next(each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES)
 
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
@@ -175,8 +173,8 @@ _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
 
 def is_progressive(data: bytes) -> bool:
     """Return True for a progressive JPEG, which takes 1.5 to 3 times as long to decode as a baseline one."""
-    with contextlib.suppress(struct.error, IndexError):
-        return data[:2] == JPEG and (frame := _frame(data)) is not None and frame[0] in _PROGRESSIVE
+    with contextlib.suppress(*_DAMAGED):
+        return data[:2] == JPEG and _frame(data)[0] in _PROGRESSIVE
     return False
 
 
@@ -216,7 +214,7 @@ def orientation_of(data: bytes) -> int:
 
     The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
     """
-    with contextlib.suppress(struct.error, IndexError, KeyError):
+    with contextlib.suppress(*_DAMAGED):
         if (exif := _exif(data)) is not None and 1 <= (found := _tag_of(exif, 0x0112)) <= 8:
             return found
     return UPRIGHT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,18 @@ def test_a_damaged_chunk_spoils_its_own_rows_alone_which_do_not_count_in_the_mea
         else:
             np.testing.assert_array_equal(data.read(number)[0], x[number])
             assert data.read(number)[1] == number
+
+
+@pytest.mark.parametrize(("rows", "codec", "is_told"), [(64, "gzip", True), (1, "gzip", False), (64, None, False)])
+def test_chunks_of_many_rows_are_told_of_with_the_shape_that_reads_one(
+    rows: int, codec: str | None, is_told: bool, tmp_path: Path
+) -> None:
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        x = np.zeros((512, 64, 64, 2), np.uint16)
+        file.create_dataset("x", data=x, chunks=(rows, 32, 64, 2), compression=codec)
+        file.create_dataset("y", data=np.zeros(512), chunks=(256,), compression=codec)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        HDF5(tmp_path / "set.h5")
+    assert ["unpacks 64 rows" in str(each.message) for each in told] == [True] * is_told
+    assert all("chunks=(1, 64, 64, 2)" in str(each.message) for each in told)
