@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data.distributed import DistributedSampler
 
 import autopipe as ap
 from autopipe import frameworks
@@ -79,6 +80,23 @@ def test_workers_of_ours_make_the_batches_that_a_data_loader_would_have_made(
     workload = wrap.wrap(own)
     with assembly.build_loader(workload, PipelineConfig(loader=loader, finish="host", device_prefetch=0)) as made:
         assert [[y.tolist() for _, y in made.batches(epoch)] for epoch in range(3)] == wanted
+    assert wanted[0] != wanted[1]
+
+
+@pytest.mark.parametrize(
+    "loader", [Wrapped(), ap.Threads(workers=2), ap.Processes(workers=1)], ids=lambda each: each.kind
+)
+def test_a_sampler_that_shuffles_by_the_number_of_the_epoch_is_told_that(loader: Any) -> None:
+    data = TensorDataset(torch.from_numpy(Y))
+    own = DataLoader(data, batch_size=4, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+    wanted = []
+    for epoch in (0, 1, 5):
+        own.sampler.set_epoch(epoch)
+        wanted.append([y.tolist() for (y,) in own])
+    own.sampler.set_epoch(0)
+    config = PipelineConfig(loader=loader, finish="host", device_prefetch=0)
+    with assembly.build_loader(wrap.wrap(own), config) as made:
+        assert [[y.tolist() for y, _ in made.batches(epoch)] for epoch in (0, 1, 5)] == wanted
     assert wanted[0] != wanted[1]
 
 

@@ -95,6 +95,7 @@ class Feeder:
         self.is_endless = is_endless  # whether it is known to have no end
         self.dataset: Any = None  # the user's own; None while it is being read, if it can be read only once
         self.outline: Any = None  # of its batches, if it is known and those that are read here look otherwise
+        self.numbers = itertools.count()  # of the epochs that begin next
         self._running: dict[str, Iterator[Any]] = {}
 
     def shapes(self) -> Shapes | None:
@@ -258,6 +259,7 @@ class _Iterable(Feeder):
         if dataset is None:
             dataset = self._again()
         stream.require_safe_workers(dataset)
+        torch_batches.set_epoch(dataset, next(self.numbers))
         if not isinstance(dataset, Iterator):
             self.dataset = dataset
         has_end = self.by_index and self.length is not None and has_index(dataset)

@@ -31,7 +31,7 @@ from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError, WorkloadError, told
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching import pickling, stream
+from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, write_rows
 from autopipe.pipeline.batching.datasets import batch_at, counts_on, has_index, length_of
 from autopipe.pipeline.batching.kernel import Kernel
@@ -130,8 +130,10 @@ class Indexed:
     # ------------------------------------------------------------ epochs
 
     @contextlib.contextmanager
-    def epoch(self) -> Iterator[bool]:
+    def epoch(self, number: int) -> Iterator[bool]:
         """Begin an epoch of the dataset, and end it after the block. True: workers have had an older dataset so far."""
+        if self._hooks and isinstance(self.dataset, torch_batches.TorchBatches):
+            torch_batches.set_epoch(self.dataset, number)
         hooks = [getattr(self.dataset, name, lambda: None) for name in self._hooks]
         for begin in hooks[:1]:
             begin()

@@ -184,7 +184,7 @@ class StreamingLoader(WorkloadLoader):
         if not isinstance(source, Indexed):
             yield from self._made(epoch, start, last=last)
             return
-        with source.epoch() as changed:
+        with source.epoch(epoch) as changed:
             if changed:
                 self._stream.forget()
             yield from self._made(epoch, start, last=last or source.begins_anew)

@@ -42,6 +42,17 @@ def copied(loader: Any) -> Any:
     return made
 
 
+def set_epoch(dataset: Any, epoch: int) -> None:
+    """Tell a dataset, and the samplers and samples of a `DataLoader`, the number of the epoch that begins, as a loop
+    does before it: some shuffle by it alone, such as torch's DistributedSampler.
+    """
+    loader = dataset._loader if isinstance(dataset, TorchBatches) else dataset
+    held = [getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler")]
+    for each in (loader, *held, getattr(held[-1], "sampler", None)):
+        if callable(told := getattr(each, "set_epoch", None)):
+            told(epoch)
+
+
 def samples_of(dataset: Any) -> Any:
     """Return the dataset that gives single samples: that of a `DataLoader` or of its batches, or any other as it is."""
     return dataset.dataset if is_loader(dataset) else getattr(dataset, "of_samples", dataset)

@@ -181,10 +181,12 @@ class _WrappedLoader(WorkloadLoader):
         return self._data.steps
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
+        self._open().numbers = itertools.count(epoch)
         yield from self._rest(self._open().epoch("arrays"), start, _arrays)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Yield the batches of consecutive epochs, as `fit` gets them."""
+        self._open().numbers = itertools.count(epoch)
         for number in range(epochs):
             yield from self._rest(self._open().epoch("elements"), 0 if number else start, _present)
 
