@@ -86,6 +86,7 @@ class Look:
     data: WrappedData
     parameters: Mapping[str, Any]
     report: Report
+    until: float = math.inf  # of the monotonic clock, after which no more is read
 
     def over_epochs(self, seconds: float) -> str | None:
         """Return a sentence if random numbers repeat from epoch to epoch; None if not.
@@ -94,7 +95,9 @@ class Look:
         if it cannot be told.
         """
         with self._reader(self._made()) as dataset:
-            is_of_ops = hasattr(dataset.dataset, "element_spec")
+            remedy = f"{_REMEDY}, or give no seed"
+            remedy = _REMEDY_OF_OPS if hasattr(dataset.dataset, "element_spec") else remedy
+            remedy = f"Grain {OF_GRAIN}" if _is_of_grain(dataset.dataset) else remedy
             first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
             later = self._epochs(dataset, len(first))
             repeated = _repeated(later, first)
@@ -104,7 +107,7 @@ class Look:
                 return None
         return (
             f"{repeated} of {len(later)} batches of the next epochs hold the samples of the first epoch, made with "
-            f"the same random numbers: {_REMEDY_OF_OPS if is_of_ops else f'{_REMEDY}, or give no seed'}"
+            f"the same random numbers: {remedy}"
         )
 
     def over_workers(self) -> str | None:
@@ -185,6 +188,8 @@ class Look:
                 self.report.progress(len(found), 0.0)
                 if len(found) >= _ENOUGH and time.monotonic() > until:
                     break
+                if time.monotonic() > self.until:
+                    raise LoaderError("Reading the data takes too long.")
         return found
 
     def _epochs(self, dataset: Feeder, batches: int, on_batch: Callable[[int], None] = lambda batches: None) -> Batches:
@@ -215,9 +220,15 @@ class Look:
             first, again = self._read(dataset, _ENOUGH), self._read(dataset, _ENOUGH)
             if (repeated := _repeated(again, first)) < len(again):
                 return repeated, len(again)
+        if of_grain := _is_of_grain(source):  # which keeps what it drew its numbers with, or draws in workers
+            dataset = self._made()
+            if (options := getattr(dataset.dataset, "multiprocessing_options", None)) is not None:
+                loader = copy.copy(dataset.dataset)
+                loader._multiprocessing_options = dataclasses.replace(options, num_workers=0)
+                dataset = feeder(loader, "make_dataset", self.data.wanted_steps, lambda: loader)
         # A generator may make the data themselves by random numbers, before its first batch.
         has_hooks = hasattr(source, "use_multiprocessing")  # a PyDataset, which may be given seeds when an epoch ends
-        begins = 0 if of_ops or by_index or has_hooks else 1
+        begins = 0 if of_ops or by_index or has_hooks or of_grain else 1
         with OtherSeeds() as seeds:
 
             def change(batches: int) -> None:
@@ -265,6 +276,10 @@ def is_streamed(loader: Any) -> bool:
     """Return True if a torch DataLoader, or its iterator, reads an IterableDataset, whose samples have no index."""
     samples = getattr(loader, "dataset", getattr(loader, "_dataset", None))
     return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
+
+
+def _is_of_grain(dataset: Any) -> bool:
+    return type(dataset).__module__.startswith("grain")
 
 
 def _processes(dataset: Any) -> int:
@@ -401,6 +416,16 @@ class OtherSeeds:
                 super().seed(seeds._text(a), version)
                 seeds._began(self)
 
+        def of_bits(kind: Any) -> Any:
+            class Bits(kind, metaclass=_Kind):
+                def __init__(self, seed: Any = None, *, key: Any = None, **named: Any) -> None:
+                    is_changed = seeds._is_other and key is not None
+                    given = {} if key is None or is_changed else {"key": key}
+                    super().__init__(seeds._words(key if is_changed else seed), **given, **named)
+
+            Bits.__name__ = kind.__name__  # by which it is pickled
+            return Bits
+
         class RandomState(np.random.RandomState, metaclass=_Kind):
             def __init__(self, seed: Any = None) -> None:
                 super().__init__(seeds._words(seed))
@@ -415,6 +440,7 @@ class OtherSeeds:
             (default_rng, generator),
             (random.Random, Random),
             (np.random.RandomState, RandomState),
+            *((kind, of_bits(kind)) for kind in (np.random.PCG64, np.random.Philox)),
         ]
 
     def _began(self, generator: Any) -> Any:

@@ -6,6 +6,7 @@ separates missing and repeated samples from changed ones. `Values` has what a mo
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -15,7 +16,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: in
 
 
 def _each(
-    configs: Sequence[PipelineConfig], look: Callable[[PipelineConfig], Agreement], report: Report
+    configs: Iterable[PipelineConfig], look: Callable[[PipelineConfig], Agreement], report: Report
 ) -> tuple[Agreement, ...]:
     found = []
     for config in configs:
@@ -181,13 +182,15 @@ def repeats(
     not, or if the dataset's are equal, also when it is made anew, and its own differ from them. A first epoch that
     takes longer than asked for is not read to its end, which caches wait for: then the second is not looked at. Random
     numbers that repeat, if asked for, are looked for in the epochs of the unchanged dataset, and among the workers of
-    each configuration; and the unchanged dataset is looked at by `epochs`, too.
+    each configuration; and the unchanged dataset is looked at by `epochs`, too. Of slow data, the first configurations
+    are looked at, and a note names the others.
     """
     assert isinstance(workload.data, WrappedData)
     data = workload.data.untouched()
     workload = dataclasses.replace(workload, data=data, drop_remainder=False)  # every batch is looked at
     samples, as_it_is = options.samples, list[epochs.Epoch]()  # of the latter, two
     usual, values = list[Agreement](), Values()  # the first is of the dataset as it is, and so are these
+    patient_until = time.monotonic() + _PATIENCE
 
     def anew() -> epochs.Epoch:
         with assembly.build_loader(workload, configs[0]) as loader:
@@ -200,7 +203,7 @@ def repeats(
             both = [seen, _beginning(loader, 1, samples or _count(seen), report, Values())[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(both)
-        repeat, unseen = _random(workload, config, options, report, over_epochs=config == configs[0])
+        repeat, unseen = _random(workload, config, options, report, over_epochs=not usual, until=patient_until)
         every = list(itertools.chain(*seen))
         found = Agreement(
             config=config,
@@ -220,7 +223,8 @@ def repeats(
             message = f"{found.repeated:,} samples come twice, unlike in the dataset as it is"
         return found.model_copy(update={"message": message})
 
-    agreements = _each(configs, look, report)
+    begun = itertools.takewhile(lambda _: not usual or time.monotonic() < patient_until or samples is not None, configs)
+    agreements = _each(begun, look, report)
     found = epochs.Findings()
     with contextlib.suppress(AutopipeError):  # told in the first row
         if options.random:
@@ -234,9 +238,14 @@ def repeats(
             found.notes += [said.rstrip(".") for said in values.no_numbers()]
             if not isinstance(own or workload.model, Step) and model() is not None:
                 found.notes += [said.rstrip(".") for said in values.misfits(model())]
+    if left := [config.short() for config in configs[len(agreements) :]]:
+        found.notes.append(f"not looked at, as reading took more than {_PATIENCE:.0f} s: {'; '.join(left)}")
     return Verification(
         agreements=agreements, compared=False, faults=tuple(found.faults), notes=tuple(found.notes), hidden=found.hidden
     )
+
+
+_PATIENCE = 40.0  # seconds of all looks, after which no other is begun unless the number of samples was given
 
 
 def _model(workload: Workload, own: Any) -> Any:
@@ -256,7 +265,13 @@ def _count(epoch: epochs.Epoch) -> int:
 
 
 def _random(
-    workload: Workload, config: PipelineConfig, options: VerifyOptions, report: Report, *, over_epochs: bool
+    workload: Workload,
+    config: PipelineConfig,
+    options: VerifyOptions,
+    report: Report,
+    *,
+    over_epochs: bool,
+    until: float,
 ) -> tuple[str | None, str | None]:
     """Find random numbers that repeat: among workers, and with `over_epochs` from epoch to epoch as well.
 
@@ -265,7 +280,7 @@ def _random(
     if not options.random or not isinstance(config.loader, Wrapped):  # autopipe's own workers draw anew for each batch
         return None, None
     assert isinstance(workload.data, WrappedData)
-    look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report)
+    look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report, until)
     looks = {"from worker to worker": look.over_workers}
     if over_epochs:
         looks = {"from epoch to epoch": functools.partial(look.over_epochs, options.seconds), **looks}
@@ -306,7 +321,8 @@ def _beginning(
         found += [made] * bool(made)
         count += len(made)
         report.progress(count, 0.0)
-        if count >= (samples or FEWEST_VERIFIED) and time.monotonic() > until:
+        late = time.monotonic() - until
+        if (count >= (samples or FEWEST_VERIFIED) and late > 0) or (samples is None and late > _PATIENCE / 2):
             return found, False
     return found, True
 
@@ -318,33 +334,46 @@ class Values:
     """What values the samples of some batches have."""
 
     def __init__(self) -> None:
-        self._looked_at, self._odd = 0, 0  # samples, and those of them with values that are no numbers
-        self._ranges: dict[int, tuple[float, float, bool]] = {}  # of x and y: least, largest, and whether all are whole
+        # Samples, and those of them with values of x or weights that are no numbers.
+        self._looked_at, self._odd = 0, collections.Counter[int]()
+        # Of x, y and weights: least, largest, and whether all are whole.
+        self._ranges: dict[int, tuple[float, float, bool]] = {}
 
     def note(self, batch: Sequence[Any], most: int | None = None) -> None:
         """Note the values of a batch (x, y, weights), at most so many of each array of a sample."""
-        odd = np.False_
-        for number, slot in enumerate(batch[:2]):
+        odd = [np.False_] * 3
+        for number, slot in enumerate(batch[:3]):
             for array in map(np.asarray, randomness.leaves(slot)):
                 if array.dtype.kind in "biuf" and array.size:
                     rows = array.reshape(len(array), -1)
                     rows = rows if most is None else rows[:, :: 1 + rows.shape[1] // most]
                     numbers = np.isfinite(rows)
-                    odd |= (number == 0) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
+                    odd[number] |= (number != 1) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
                     some = np.append(rows[numbers].astype(np.float64), self._ranges.get(number, ())[:2])
                     is_whole = self._ranges.get(number, (0, 0, True))[2] and bool((some % 1 == 0).all())
                     if some.size:
                         self._ranges[number] = float(some.min()), float(some.max()), is_whole
-        self._looked_at, self._odd = self._looked_at + np.size(odd), self._odd + int(np.sum(odd))
+        self._looked_at += np.size(odd[0])
+        self._odd.update({number: int(np.sum(each)) for number, each in enumerate(odd)})
 
     def no_numbers(self) -> Iterator[str]:
-        """Tell of samples with values that are NaN or infinite."""
-        if self._odd:
-            yield (
-                f"x of {self._odd:,} of {self._looked_at:,} samples that were looked at has values that are no numbers "
-                "(NaN or infinite), and so have the loss and all weights after it. A blank image that is divided by "
-                "its own deviation has: `/ max(image.std(), 1e-6)`."
-            )
+        """Tell of samples with values that are NaN or infinite, and of weights that leave out all of them."""
+        for number, what, why in ((0, "x", _BLANK), (2, "the sample weight", "")):
+            if self._odd[number]:
+                yield (
+                    f"{what} of {self._odd[number]:,} of {self._looked_at:,} samples that were looked at has values "
+                    f"that are no numbers (NaN or infinite), and so have the loss and all weights after it.{why}"
+                )
+        if self._ranges.get(2, (1.0,))[:2] == (0.0, 0.0):
+            yield f"The sample weights of all {self._looked_at:,} samples that were looked at are 0: nothing is learnt."
+
+    def unlike(self, validation: Values) -> Iterator[str]:
+        """Tell of images that the validation has as bytes, and the training has scaled, or the other way round."""
+        if 0 in self._ranges and 0 in validation._ranges:
+            spans = [each._ranges[0][:2] for each in (self, validation)]
+            scaled = [-_STANDARD <= low < high <= _STANDARD for low, high in spans]
+            if scaled[0] != scaled[1] and any(low >= 0 and _HALF < high <= 2 * _HALF for low, high in spans):
+                yield _SCALED_APART.format(*spans[0], *spans[1])
 
     def misfits(self, model: Any) -> Iterator[str]:
         """Tell of values that a model's first layers, or its loss, are not made for."""
@@ -390,6 +419,12 @@ class Values:
             yield _NOT_PREPARED.format(low=low, high=high, name=base.name, module=module)
 
 
+_BLANK = " A blank image that is divided by its own deviation has: `/ max(image.std(), 1e-6)`."
+_STANDARD, _HALF = 4.0, 128  # the most of an image that was standardised; half of the values of a byte
+_SCALED_APART = (
+    "x of the training goes from {:.3g} to {:.3g}, but x of the validation from {:.3g} to {:.3g}: one of them is "
+    "scaled, and the other is not, so that its figures mean nothing. Prepare both alike."
+)
 _RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
 _SCALED = (
     "x goes from {low:.3g} to {high:.3g}, and the model's layer `{name}` multiplies it by {scale:.3g} once more, so "

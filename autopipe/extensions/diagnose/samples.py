@@ -40,7 +40,7 @@ class Samples:
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
         self._readable, self._drawn, self._has_y = True, drawn, has_y
         self._noted = 0.0  # seconds
-        self.values = Values()
+        self.values, self._validation_values = Values(), Values()
 
     def epoch_began(self) -> None:
         self._epochs.append([])
@@ -53,7 +53,7 @@ class Samples:
             self.epoch_began()
         self._batches += 1
         is_first = self._batches <= _FIRST
-        seen = self._looked(batch, always=is_first)
+        seen = self._looked(batch, self.values, always=is_first)
         if seen:
             self._epochs[-1].append(seen)
         if is_first and seen:
@@ -67,12 +67,13 @@ class Samples:
 
         def passed() -> Iterator[Any]:
             for batch in batches:
-                self._validations[-1].append(self._looked(batch, always=len(self._validations[-1]) < _FIRST))
+                always, values = len(self._validations[-1]) < _FIRST, self._validation_values
+                self._validations[-1].append(self._looked(batch, values, always=always))
                 yield batch
 
         return list(passed()) if isinstance(batches, list) else passed()
 
-    def _looked(self, batch: Any, *, always: bool = False) -> tuple[Sample, ...]:
+    def _looked(self, batch: Any, values: Values, *, always: bool = False) -> tuple[Sample, ...]:
         now = self._clock()
         share = _FIRST_SHARE if always else _TIME_SHARE
         if not self._readable or self._spent > share * (now - self._began) > 0:
@@ -80,9 +81,9 @@ class Samples:
         try:
             slots = batch if isinstance(batch, tuple | list) else [batch]
             found = epochs.samples(slots if self._has_y else [slots], _VALUES)
-            if self._noted <= _TIME_SHARE * (now - self._began):
+            if self._noted <= share * (now - self._began):
                 noting = self._clock()
-                self.values.note(slots, _VALUES)
+                values.note(slots, _VALUES)
                 took = self._clock() - noting
                 self._noted, self._spent = self._noted + took, self._spent - took  # of a time of its own
             return found
@@ -96,6 +97,7 @@ class Samples:
         """Yield what is wrong or worth to know, in sentences, and look at no more."""
         self._readable = False
         yield from self.values.no_numbers()
+        yield from self.values.unlike(self._validation_values)
         yield from self.leaks()
         yield from self.other_validations()
         yield from self.other_targets()

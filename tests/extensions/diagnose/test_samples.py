@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from autopipe.extensions.diagnose.samples import Samples
+from autopipe.measure.verify import Values
 
 X = np.random.default_rng(0).integers(0, 255, (64, 40, 40, 3), np.uint8)
 Y = np.arange(64)
@@ -60,11 +61,30 @@ def test_validations_that_share_no_sample_are_told(step: int, change: float, cla
     assert [f"Each of 3 validations {words}" in each for each in found.said()] == [True] * (words is not None)
 
 
-@pytest.mark.parametrize(("slot", "said"), [(0, ["x of 1 of 64 samples"]), (1, [])])
+@pytest.mark.parametrize(
+    ("slot", "said"), [(0, ["x of 1 of 64 samples"]), (1, []), (2, ["the sample weight of 1 of 64 samples"])]
+)
 def test_samples_that_are_no_numbers_are_counted(slot: int, said: list[str]) -> None:
-    arrays = [X.astype("float32"), Y.astype("float32")]
+    values, arrays = Values(), [X.astype("float32"), Y.astype("float32"), np.ones(64, np.float32)]
     arrays[slot][9] = np.nan
-    assert [each[:20] for each in seen([(arrays[0], arrays[1])])] == said
+    values.note(arrays)
+    assert [each.partition(" that were")[0] for each in values.no_numbers()] == said
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_weights_of_which_none_counts_are_told(weight: float) -> None:
+    values = Values()
+    values.note([X, Y, np.full(64, weight)])
+    assert ["all 64 samples" in each for each in values.no_numbers()] == [True] * (weight == 0)
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "is_told"),
+    [(X / 255.0, X, True), (X, X / 127.5 - 1, True), (X, X * 0.9, False), (X / 255.0, X / 255.0, False)],
+)
+def test_a_validation_that_is_not_scaled_as_the_training_is_told(training: Any, validation: Any, is_told: bool) -> None:
+    told = seen([(training[:32], Y[:32])], validation[32:])
+    assert ["one of them is scaled" in each for each in told] == [True] * is_told
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any, TypeAlias
 
+import grain
 import keras
 import numpy as np
 import pytest
@@ -246,6 +247,40 @@ def found(make: Callable[..., Any], steps: int | None = None) -> list[str]:
     return [each for each in (look.over_epochs(10.0), look.over_workers()) if each is not None]
 
 
+class Rows:
+    """A source of Grain's, and what is done with its samples."""
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index : index + 1]
+
+
+class Noisy(grain.transforms.RandomMap):
+    def random_map(self, element: Any, rng: np.random.Generator) -> Any:
+        return noise(element, rng.random)[0]
+
+
+class First(grain.transforms.Map):
+    def map(self, element: Any) -> Any:
+        return element[0]
+
+
+def by_sampler(step: Any, workers: int = 0, **named: Any) -> Callable[..., Any]:
+    def make() -> Any:
+        sampler = grain.samplers.IndexSampler(COUNT, shuffle=True, seed=2, **{"num_epochs": 1, **named})
+        operations = [step, grain.transforms.Batch(BATCH)]
+        return grain.DataLoader(data_source=Rows(), sampler=sampler, operations=operations, worker_count=workers)
+
+    return make
+
+
+def mapped(*, goes_on: bool = False) -> Any:
+    dataset = grain.MapDataset.source(Rows()).seed(2).shuffle().random_map(Noisy()).batch(BATCH)
+    return dataset.repeat() if goes_on else dataset
+
+
 EPOCHS, WORKERS, WORKERS_EPOCHS = (
     "of the next epochs",
     "are copies of others",
@@ -270,6 +305,13 @@ PLANTED: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "tf.data whose op has a seed": (ops_with_a_seed, (EPOCHS,)),
     "tf.data with seeds from a counter": (seeds_from_a_counter, (EPOCHS,)),
     "tf.data with NumPy in a map": (numpy_in_a_map, (EPOCHS,)),
+    "a generator of NumPy's bits": (
+        lambda: Items(lambda _, rows, x: noise(x, np.random.Generator(np.random.PCG64(int(rows[0]))).random)),
+        (EPOCHS,),
+    ),
+    "Grain's sampler of one epoch": (by_sampler(Noisy()), (EPOCHS,)),
+    "Grain's seed": (mapped, (EPOCHS,)),
+    "Grain's seed, read ahead": (lambda: mapped().to_iter_dataset(), (EPOCHS,)),
     "workers with copies of one generator": (
         lambda: DataLoader(Samples(with_own(noise)), num_workers=2),
         (EPOCHS, WORKERS),
@@ -326,6 +368,7 @@ CLEAN: dict[str, Callable[..., Any]] = {
     "workers that are seeded, of flips": lambda: DataLoader(Samples(with_global(flip)), num_workers=4, shuffle=True),
     "workers without anything random": lambda: DataLoader(Samples(unchanged), num_workers=2),
     "workers of a dataset that is only iterated over": lambda: IteratingLoader(IterableDataset(), num_workers=2),
+    "Grain's order alone": by_sampler(First()),
     "no workers": lambda: DataLoader(Samples(with_own(noise))),
 }
 
@@ -343,7 +386,14 @@ def test_of_a_dataset_that_is_another_one_at_each_call_nothing_is_told() -> None
 
 
 def test_a_generator_that_goes_on_is_compared_with_what_comes_next() -> None:
-    assert found(endless_generator, steps=COUNT // BATCH) == []
+    for make in (endless_generator, by_sampler(Noisy(), num_epochs=None), lambda: mapped(goes_on=True)):
+        assert found(make, steps=COUNT // BATCH) == []
+
+
+@pytest.mark.slow
+def test_workers_of_grain_draw_what_this_process_would() -> None:
+    (said,) = found(by_sampler(Noisy(), workers=1))
+    assert said.endswith("steps= for the batches of an epoch")
 
 
 FORKS = """

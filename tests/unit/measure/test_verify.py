@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest.mock import Mock
@@ -117,6 +118,16 @@ def test_a_dataset_that_raises_is_told_and_the_others_are_looked_at() -> None:
     found = repeats(workload, both(workload, workers=2)[::-1], VerifyOptions(samples=9), Told()).agreements
     assert "no more than one" in str(found[0].message)
     assert (found[1].samples, found[1].message) == (9, None)
+
+
+def test_of_slow_data_the_configurations_that_were_not_looked_at_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[repeats.__module__], "_PATIENCE", 0.0)
+    configs = [each for workers in (2, 3) for each in both(WORKLOAD, workers=workers)[workers - 2 :]]
+    looked_at = repeats(WORKLOAD, configs, VerifyOptions(random=True), Told())
+    assert len(looked_at.agreements) == 1
+    assert looked_at.notes[-1].startswith("not looked at, as reading took more than 0 s: ")
+    assert [f"workers={count}" in looked_at.notes[-1] for count in (2, 3)] == [True, True]
+    assert len(repeats(WORKLOAD, configs, VerifyOptions(samples=4), Told()).agreements) == 3
 
 
 class Short(keras.utils.PyDataset):
