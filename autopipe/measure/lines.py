@@ -83,7 +83,8 @@ class LineWatch:
         self._thread = threading.Thread(target=self._run, name="autopipe-lines", daemon=True)
         self._found: Lines | None = None
         self.paused = False  # nothing is looked at, also in processes that are forked meanwhile
-        os.register_at_fork(after_in_child=self._begin_in_child)
+        self.has_forked = False
+        os.register_at_fork(after_in_parent=self._note_fork, after_in_child=self._begin_in_child)
 
     @property
     def is_new(self) -> bool:
@@ -115,13 +116,16 @@ class LineWatch:
             self._tally = _Tally()
         return self._found if self._found.seconds >= 0.1 else None
 
+    def _note_fork(self) -> None:
+        self.has_forked = True
+
     def _begin_in_child(self) -> None:
         if self._found is None and not self.paused:  # it is the parent's to stop
             self._found, self._tally, self._stopping = Lines(), _Tally(), threading.Event()
             threading.Thread(target=self._run, kwargs={"forked": True}, name="autopipe-lines", daemon=True).start()
 
     def _run(self, *, forked: bool = False) -> None:
-        told = time.monotonic()
+        told = time.monotonic() - 0.2  # the first time soon, as some workers end quickly
         with contextlib.suppress(OSError), _switching():  # a forked process tells until it is sealed
             while not self._stopping.wait(0.005):
                 self._tally.look(counted=not self.paused)

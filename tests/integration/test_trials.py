@@ -149,12 +149,20 @@ IS_FIRST = "import os, sys\n\nif 'keras' in sys.modules:\n    os.abort()\n"  # a
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("forks", "above"), [(False, ""), (True, ""), (True, IS_FIRST)])
+@pytest.mark.parametrize(
+    ("forks", "above", "usual"),
+    [
+        (False, "", "tensorflow"),
+        (True, "", "tensorflow"),
+        (True, IS_FIRST, "tensorflow"),
+        (False, "", "torch"),  # which is not installed, or not asked for
+    ],
+)
 def test_a_script_chooses_the_backend_of_its_trials_as_it_does_that_of_its_training(
-    tmp_path: Path, forks: bool, above: str
+    tmp_path: Path, forks: bool, above: str, usual: str
 ) -> None:
     (tmp_path / "chooses.py").write_text(above + CHOOSES)
-    other = (("KERAS_BACKEND", "tensorflow"),)
+    other = (("KERAS_BACKEND", usual),)
     asked = Launch(workload="chooses.py:workload", directory=tmp_path, environment=other)
     with ForkServer() as server:
         if forks:

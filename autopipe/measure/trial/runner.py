@@ -128,14 +128,16 @@ class _Server:
         terms = request.terms
         self._name = request.workload.text if isinstance(request.workload, protocol.Reference) else None
         self._report.phase(Phase.IMPORT)
-        gpu.require_installed()  # before Keras, which names no extra
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
         before = _of_frameworks()
         with _warnings_told(self._report):
             _prepare_devices()
             sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
             hooks.after_import("tensorflow", _cache_apart)
-            workload = _workload(request.workload)
+            try:
+                workload = _workload(request.workload)
+            finally:
+                gpu.require_installed()  # Keras names no extra; a script may choose another backend as it begins
             _leave_other_frameworks_out(workload, forked=self._forked)
             if self._forked and _of_frameworks() != before:
                 return protocol.Ready(too_late=True)

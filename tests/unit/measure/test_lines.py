@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
+import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
@@ -30,6 +31,15 @@ def test_times_of_a_line_add_up_and_the_users_own_threads_come_last() -> None:
     assert found.lines == (line(seconds=3.0), other, beside)
     assert found.seconds == 5.0
     assert found.forked
+
+
+def test_a_watch_notes_that_the_process_has_forked() -> None:
+    watch = LineWatch()
+    with watch:
+        before, child = watch.has_forked, multiprocessing.get_context("fork").Process()
+        child.start()
+        child.join()
+    assert (before, watch.has_forked) == (False, True)
 
 
 @pytest.mark.parametrize(
