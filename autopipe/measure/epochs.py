@@ -11,21 +11,17 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import dis
-import functools
-import inspect
 import itertools
 import math
 import sys
 import time
-import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, is_users
+from autopipe.errors import AutopipeError
 from autopipe.frameworks import tfdata
 from autopipe.measure import randomness
 from autopipe.measure.randomness import SHAPE_BYTES
@@ -382,7 +378,7 @@ def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
             if time.monotonic() > until:
                 break
         grown = [f"`{name}.{key}`" for key, size in _sizes(asked).items() if size > sizes.get(key, size)]
-        if grown := [*grown, *(f"the cache of `{key}`" for key in remembering(source))]:
+        if grown := [*grown, *(f"the cache of `{key}`" for key in pickling.remembering(source))]:
             found.notes.append(
                 f"{', '.join(grown)} grows with the batches that are read. Each worker process fills its own, and "
                 "those of Keras lose it as the epoch ends; threads share one, which makes later epochs faster"
@@ -414,37 +410,6 @@ def _sizes(dataset: Any) -> dict[str, int]:
     """Return the lengths of those attributes that can grow."""
     kinds = (dict, list, set, collections.deque)
     return {key: len(value) for key, value in getattr(dataset, "__dict__", {}).items() if isinstance(value, kinds)}
-
-
-def used(dataset: Any) -> dict[str, Any]:
-    """Return by its name what the code of a dataset's `__getitem__` and `__iter__` uses, also in functions that it
-    calls: attributes of the class, and globals of the user's files. Other names have None.
-    """
-    found, pending = dict[str, Any](), [getattr(type(dataset), name, None) for name in ("__getitem__", "__iter__")]
-    for each in pending:
-        function: Any = inspect.unwrap(each) if isinstance(each, (types.FunctionType, _CACHE)) else None
-        if isinstance(function, types.FunctionType) and is_users(function.__code__.co_filename):
-            for name in set(code_names(function.__code__)) - found.keys():
-                found[name] = getattr(type(dataset), name, function.__globals__.get(name))
-                pending.append(found[name])
-    return found
-
-
-def code_names(code: types.CodeType) -> Iterator[str]:
-    """Yield the names of attributes and globals in a function's code, and "global.attribute", also of inner ones."""
-    yield from code.co_names
-    pairs = itertools.pairwise(dis.get_instructions(code))
-    yield from (f"{one.argval}.{other.argval}" for one, other in pairs if one.opname == "LOAD_GLOBAL")
-    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    yield from itertools.chain.from_iterable(map(code_names, inner))
-
-
-def remembering(dataset: Any) -> list[str]:
-    """Return the functions that make a dataset's samples and whose results `functools.lru_cache` keeps."""
-    return [name for name, each in used(dataset).items() if isinstance(each, _CACHE)]
-
-
-_CACHE: Final = type(functools.lru_cache(len))
 
 
 def copies(seen: int, distinct: int, workers: int) -> str | None:

@@ -76,8 +76,8 @@ _NO_VALIDATION_STEPS = (
 )
 _SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
 _IN_LOOP = (
-    "`fit` is called in a loop, and this is its first call. Each opens its data anew; what passes between the calls is "
-    "in none of these figures. One call with epochs=, of data that go on, has no such pauses."
+    "`fit` is called in a loop, and this is one call. Each opens its data anew; what passes between the calls is in "
+    "none of these figures. One call with epochs=, of data that go on, has no such pauses."
 )
 _TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
 
@@ -117,6 +117,7 @@ class _Watch:
         self._steps, self._began = 0, 0.0
         self._unread: Any = None  # the data of which a read raised
         self._given = list[Any]()  # data that `fit` reads, while it does
+        self._first = list[dict[str, Any]]()  # what was seen of the first short `fit` in a loop, until another is seen
         self._raised = False  # a read for a framework did, or gave nothing
 
     @functools.cached_property
@@ -254,7 +255,9 @@ class _Watch:
 
     def end(self) -> None:
         """Tell what was seen: the script has ended, or trains on data that are not seen."""
-        if "reads" in vars(self):
+        if self._first:
+            self._write(self._first[0])
+        elif "reads" in vars(self):
             self.reads.end()
         elif self._lines is not None and (lines := self._lines.stop()) is not None:
             slow = [line for line in lines.lines[:_SHOWN] if not line.beside]
@@ -264,7 +267,7 @@ class _Watch:
     def explain(self, error: Exception) -> None:
         from autopipe.errors import hint_of_workers
 
-        self._lines = None  # what it came to is said by the error
+        self._lines, self._first = None, []  # what it came to is said by the error
         hints = [hint_of_workers(error), *fit_call.of_error(error)]
         if self._unread is not None and "Too many open files" not in str(error):  # none can be opened here
             from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared
@@ -275,6 +278,9 @@ class _Watch:
             self._write({"status": "hint", "message": message})
 
     def patch(self, keras: types.ModuleType) -> None:
+        from autopipe.extensions.diagnose.data import look_at_labels
+
+        look_at_labels(keras.utils, self._note)
         original = keras.Model.fit
         signature = inspect.signature(original)
 
@@ -438,12 +444,17 @@ class _Watch:
         validates = watched.epochs is not None and watched.epochs.validation_seconds > 0  # its images count, too
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
-        if self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds:
-            warnings += (_IN_LOOP,)
+        in_loop = self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds
+        warnings += (_IN_LOOP,) * in_loop
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
         more = {"bound": self._binding.end(), "warnings": warnings}
-        self._write(watched.model_dump(mode="json") | more | self._code)
+        told = watched.model_dump(mode="json") | more | self._code
+        if in_loop and not self._first:  # it opens its data for the first time, and builds what others find
+            self._first = [told]
+            return
+        self._first = []
+        self._write(told)
         if not self.asked.keep_running:
             raise _Enough
 

@@ -53,7 +53,7 @@ def shared(data: Any) -> Iterator[str]:
     if not (by_keras := forks(data)) and not stream.forks_workers(data):
         return
     source = of_loader(data, "dataset", data)
-    name, used = type(source).__name__, epochs.used(source)
+    name, used = type(source).__name__, pickling.used(source)
     if (said := epochs.shared_files(source)) is not None:
         yield f"{said}."
     drawn = [f"`{name}.{path}`" for path in pickling.generators(source) if path.partition(".")[0] in used]
@@ -62,7 +62,7 @@ def shared(data: Any) -> Iterator[str]:
     if drawn and of_loader(data, "worker_init_fn") is None:
         yield _SAME_NUMBERS.format(", ".join(drawn))
     anew = by_keras or not of_loader(data, "persistent_workers", True)
-    if kept := [f"`{each}`" for each in epochs.remembering(source)]:
+    if kept := [f"`{each}`" for each in pickling.remembering(source)]:
         instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
         lost = f", and loses it as the epoch ends. {instead}" if anew else ""
         yield f"{_EACH_KEEPS.format(', '.join(kept))}{lost}."
@@ -415,6 +415,52 @@ _MISPAIRED = (
 )
 
 
+def look_at_labels(utils: Any, told: Callable[[str, str], None]) -> None:
+    """From now on, tell which files a list of labels goes to, if `image_dataset_from_directory` gets one and the order
+    of the files is easily mistaken.
+    """
+    made = utils.image_dataset_from_directory
+
+    @functools.wraps(made)
+    def looked_at(directory: Any, labels: Any = "inferred", *arguments: Any, **named: Any) -> Any:
+        dataset = made(directory, labels, *arguments, **named)
+        files = sorted(getattr(dataset, "file_paths", ()))
+        numbers = [tuple(map(int, _NUMBERS.findall(Path(path).name))) for path in files]
+        if isinstance(labels, list | tuple) and len(files) == len(labels) and numbers != sorted(numbers):
+            first = ", ".join(f"{Path(path).name}: {label}" for path, label in zip(files[:4], labels, strict=False))
+            told(_LABELLED.format(first), "labels")
+        return dataset
+
+    utils.image_dataset_from_directory = looked_at
+
+
+_LABELLED = (
+    "`labels=` goes to the files in the order of their names as text, which is not that of their numbers: {}. If your "
+    "list is in another order, images have labels of others."
+)
+
+
+def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
+    """Say that an epoch of so many steps has as many batches as the data have samples, if so."""
+    x, batches = next(iter(randomness.leaves(batch))), getattr(data, "num_batches", None)
+    if steps is None or len(x) < 2 or steps == batches:
+        return
+    batched = (each for each, later in tfdata.dataset_ops(data) if any("Batch" in name for name in later))
+    known = [int(each.cardinality()) for each in batched]
+    known += [len(each) for each in _lists(data) if getattr(each, "shape", ())[1:] == tuple(x.shape[1:])]
+    known += [steps] * (math.ceil(steps / len(x)) == batches)
+    files = map(len, _named(_lists(data)))
+    if steps in known or steps in files:
+        unless = "" if steps in known else ", unless each file makes a whole batch"
+        yield _COUNTS_SAMPLES.format(steps=steps, rows=len(x), batches=math.ceil(steps / len(x)), unless=unless)
+
+
+_COUNTS_SAMPLES = (
+    "steps_per_epoch={steps} is the number of samples, but counts batches, here of {rows} samples{unless}: an epoch is "
+    "{rows} passes over the data, or they run out. steps_per_epoch={batches} is one pass."
+)
+
+
 def missing_files(data: Any) -> str | None:
     """Say that image files of a training's data are not where the data say; None if they are, or if what reads them may
     put a folder before their names.
@@ -455,9 +501,9 @@ def _held(data: Any) -> Iterator[Any]:
     """Yield what a dataset or a generator holds, and the globals that its code names."""
     frame = data.gi_frame if inspect.isgenerator(data) else None
     if frame is None:
-        yield from [*getattr(data, "__dict__", {}).values(), *epochs.used(data).values()]
+        yield from [*getattr(data, "__dict__", {}).values(), *pickling.used(data).values()]
     else:
-        named = [frame.f_globals.get(name) for name in epochs.code_names(frame.f_code)]
+        named = [frame.f_globals.get(name) for name in pickling.code_names(frame.f_code)]
         yield from [*frame.f_locals.values(), *named]
 
 

@@ -290,7 +290,8 @@ class Onlooker(keras.callbacks.Callback):
         assert self._lines is not None
         lines, usage = self._lines.stop(), self._sampler.stop()
         resources = outcome.Resources.of(usage)
-        unseen = [_UNSEEN] if lines is None and (usage.peak_processes or 1) > 1 else []
+        others = (usage.peak_processes or 1) > 1 and not self._lines.has_forked
+        unseen = [_UNSEEN] if lines is None and others else []
         seen = timing.steady(self._steps.steps)
         rows, figures = timing.rows_of(self._batch), self._steps.figures(seen)
         if self._steps.is_first_epoch and epochs.caches(self._source):  # it is opened more quickly from now on
@@ -328,6 +329,7 @@ class Onlooker(keras.callbacks.Callback):
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader, waits=waits),
                 *of_data.mispaired(source),
+                *of_data.counts_samples(source, (self.params or {}).get("steps"), self._batch),
                 *of_data.held_ahead(of_data.ahead_of(source), self._batch),
                 *(of_data.listed(source) if waits else ()),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import dis
+import functools
+import inspect
 import io
+import itertools
 import operator
 import os
 import pickle
@@ -17,12 +21,12 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import cloudpickle
 import numpy as np
 
-from autopipe.errors import AutopipeError, LoaderError, shortened, told, worker_failure
+from autopipe.errors import AutopipeError, LoaderError, is_users, shortened, told, worker_failure
 from autopipe.pipeline.loader import Made
 from autopipe.workload.op import Op, Step
 from autopipe.workload.sample import Source
@@ -209,9 +213,70 @@ def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> st
         return None
     if moved := ", ".join(f"`{kind}.{name}`" for name in moved_files(dataset)):
         return f"threads would share {moved}, and move the position in it while others read"
-    if names := ", ".join(f"`{kind}.{name}`" for name, value in held.items() if now.get(name) is not value):
+    changed = [name for name, value in held.items() if now.get(name) is not value]
+    if names := ", ".join(f"`{kind}.{name}`" for name in changed if not _only_counts(dataset, name)):
         return f"threads would share {names}, which each `{kind}[i]` sets"
     return f"threads would fill the same arrays, those of the `{kind}[i]` before" if refilled else None
+
+
+def _only_counts(dataset: Any, name: str) -> bool:
+    """Return True if an attribute is a number, and all that the code of its dataset does with it, once it is made, is
+    to add to it: `self.name += 1`. No batch depends on it, and at worst a thread's count is lost.
+    """
+    own = itertools.chain(*(vars(kind).items() for kind in type(dataset).__mro__))
+    functions = [*(each for key, each in own if key != "__init__"), *used(dataset).values()]
+    ways = set[str]()
+    for code in itertools.chain(*map(_codes, functions)):
+        ways |= {"vars", "__dict__"}.intersection(code.co_names)
+        before = ""
+        for step in dis.get_instructions(code):
+            if step.argval == name and not step.opname.endswith(("FAST", "GLOBAL", "DEREF")):  # another's name
+                ways.add(f"{before} {step.opname}")
+            before = step.opname
+    return type(vars(dataset).get(name)) in (int, float) and ways == _SUMMED
+
+
+def _codes(each: Any) -> Iterator[types.CodeType]:
+    """Yield the code of a function, a property or the like, and of functions within."""
+    parts = (each, *(getattr(each, name, None) for name in ("__func__", "__wrapped__", "fget", "fset")))
+    pending = [part.__code__ for part in parts if isinstance(part, types.FunctionType)]
+    for code in pending:
+        yield code
+        pending += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+
+
+_SUMMED = {"COPY LOAD_ATTR", "SWAP STORE_ATTR"}  # the object is duplicated for both, and the sum put below it
+
+
+def used(dataset: Any) -> dict[str, Any]:
+    """Return by its name what the code of a dataset's `__getitem__` and `__iter__` uses, also in functions that it
+    calls: attributes of the class, and globals of the user's files. Other names have None.
+    """
+    found, pending = dict[str, Any](), [getattr(type(dataset), name, None) for name in ("__getitem__", "__iter__")]
+    for each in pending:
+        function: Any = inspect.unwrap(each) if isinstance(each, (types.FunctionType, _CACHE)) else None
+        if isinstance(function, types.FunctionType) and is_users(function.__code__.co_filename):
+            for name in set(code_names(function.__code__)) - found.keys():
+                found[name] = getattr(type(dataset), name, function.__globals__.get(name))
+                pending.append(found[name])
+    return found
+
+
+def code_names(code: types.CodeType) -> Iterator[str]:
+    """Yield the names of attributes and globals in a function's code, and "global.attribute", also of inner ones."""
+    yield from code.co_names
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    yield from (f"{one.argval}.{other.argval}" for one, other in pairs if one.opname == "LOAD_GLOBAL")
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    yield from itertools.chain.from_iterable(map(code_names, inner))
+
+
+def remembering(dataset: Any) -> list[str]:
+    """Return the functions that make a dataset's samples and whose results `functools.lru_cache` keeps."""
+    return [name for name, each in used(dataset).items() if isinstance(each, _CACHE)]
+
+
+_CACHE: Final = type(functools.lru_cache(len))
 
 
 def generators(dataset: Any) -> list[str]:

@@ -225,6 +225,54 @@ def test_lists_of_files_that_stand_by_others_are_told_of(
     assert [f"{count} of 4 places" in said for said in of_data.mispaired(data)] == [True] * (count > 0)
 
 
+def drawn(x: Any) -> Iterator[Any]:
+    while True:
+        yield x[:4]
+
+
+@pytest.mark.parametrize(
+    ("make", "steps", "said"),
+    [
+        (lambda x: of_tensors(x).shuffle(20).repeat().batch(4), 20, "is the number of samples, but"),
+        (lambda x: of_tensors(x).batch(4).repeat(), 5, None),
+        (lambda x: of_tensors(x).shuffle(20).batch(4), 20, "steps_per_epoch=5 is one pass"),
+        (drawn, 20, "here of 4 samples: an epoch is 4 passes"),
+        (drawn, 5, None),
+        (lambda x: types.SimpleNamespace(x=x, num_batches=5), 20, "is the number of samples"),
+        (lambda x: types.SimpleNamespace(x=x, num_batches=20), 20, None),  # by its own length
+        (lambda _: types.SimpleNamespace(files=[f"{n}.jpg" for n in range(20)]), 20, "unless each file makes a whole"),
+        (lambda _: types.SimpleNamespace(order=np.arange(20)), 20, None),
+    ],
+)
+def test_as_many_steps_as_there_are_samples_are_told_of(make: Any, steps: int, said: str | None) -> None:
+    x = np.zeros((20, 3), np.float32)
+    told = list(of_data.counts_samples(make(x), steps, (x[:4], np.zeros(4))))
+    assert [str(said) in each for each in told] == [True] * (said is not None)
+
+
+def of_tensors(x: Any) -> Any:
+    return pytest.importorskip("tensorflow").data.Dataset.from_tensor_slices(x)
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "said"),
+    [
+        ([1, 2, 10], [0, 1, 2], "img_1.jpg: 0, img_10.jpg: 1, img_2.jpg: 2"),
+        (["01", "02", "10"], [0, 1, 2], None),
+        ([1, 2, 10], "inferred", None),
+    ],
+)
+def test_which_files_a_list_of_labels_goes_to_is_told_if_text_and_numbers_differ(
+    names: list[Any], labels: Any, said: str | None
+) -> None:
+    files = [f"photos/img_{name}.jpg" for name in names]
+    told = list[str]()
+    utils = types.SimpleNamespace(image_dataset_from_directory=lambda *_: types.SimpleNamespace(file_paths=files))
+    of_data.look_at_labels(utils, lambda message, about: told.append(message))
+    assert utils.image_dataset_from_directory("photos", labels).file_paths == files
+    assert [str(said) in each for each in told] == [True] * (said is not None)
+
+
 @pytest.mark.parametrize(
     ("high", "wide", "said"),
     [(5, 6, "20 times"), (12, 8, "6 times"), (4, 3, "50 times"), (15, 20, None), (11, 14, None)],

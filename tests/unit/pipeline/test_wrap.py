@@ -712,6 +712,7 @@ class Careless:
 
     def __init__(self, does: str) -> None:
         self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
+        self.count, self.turns = 0, 0
 
     def __len__(self) -> int:
         return 3
@@ -721,6 +722,11 @@ class Careless:
             self.file = getattr(self, "file", None) or Path(__file__).open("rb")  # noqa: SIM115  # as readers do
         if self.does == "sets":
             self.index = float(index)
+        if self.does == "counts":
+            self.count += 1
+        if self.does == "takes turns":
+            self.turns += 1
+            index += 0 * self.turns
         if self.does == "fills":
             self.x[:] = index
             return self.x
@@ -734,6 +740,8 @@ class Careless:
         ("opens", "threads would share `Careless.file`, and move the position in it while others read"),
         ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
         ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
+        ("takes turns", "threads would share `Careless.turns`, which each `Careless[i]` sets"),
+        ("counts", None),
         ("keeps", None),
     ],
 )
