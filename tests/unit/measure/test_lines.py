@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import importlib.util
-import multiprocessing
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ import pytest
 from autopipe import errors
 from autopipe.measure.lines import Line, Lines, LineWatch
 from autopipe.reports.tables import slow_lines
+from tests.fakes.commands import python, succeeded
 
 
 def line(**other: Any) -> Line:
@@ -33,13 +33,21 @@ def test_times_of_a_line_add_up_and_the_users_own_threads_come_last() -> None:
     assert found.forked
 
 
+FORKS = """
+import multiprocessing
+from autopipe.measure.lines import LineWatch
+
+with (watch := LineWatch()):
+    print(watch.has_forked)
+    child = multiprocessing.get_context("fork").Process()
+    child.start()
+    child.join()
+    print(watch.has_forked)
+"""
+
+
 def test_a_watch_notes_that_the_process_has_forked() -> None:
-    watch = LineWatch()
-    with watch:
-        before, child = watch.has_forked, multiprocessing.get_context("fork").Process()
-        child.start()
-        child.join()
-    assert (before, watch.has_forked) == (False, True)
+    assert succeeded(python("-c", FORKS)).stdout.split() == ["False", "True"]
 
 
 @pytest.mark.parametrize(
