@@ -23,28 +23,12 @@ from autopipe.errors import BadSampleError, LoaderError, WorkloadError
 from autopipe.hardware import disk, machine, processes
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
-from autopipe.measure import ceilings, fingerprint, verify
+from autopipe.measure import ceilings, fingerprint, outcome, verify
 from autopipe.measure.bench import ENDLESS, FEWEST_EPOCHS, Bench, EpochWatch, Probe, gradient_exchange
 from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
 from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
 from autopipe.measure.lines import LineWatch
-from autopipe.measure.outcome import (
-    FEWEST_VERIFIED,
-    CeilingOptions,
-    EpochOptions,
-    EpochTime,
-    LoaderOptions,
-    LoaderRate,
-    Measurement,
-    MeasureOptions,
-    Options,
-    Phase,
-    Ran,
-    Report,
-    Resources,
-    Verification,
-    VerifyOptions,
-)
+from autopipe.measure.outcome import FEWEST_VERIFIED, EpochOptions, Measurement, Options, Phase, Report, Resources
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
@@ -120,7 +104,7 @@ class Session:
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         report.phase(Phase.BUILD)
-        wanted = MeasureOptions.model_validate(options)
+        wanted = outcome.MeasureOptions.model_validate(options)
         feed, pages = self._feed(config, wanted, report), self._page_cache(wanted.page_cache)
         prepare = functools.partial(pages.prepare, feed.files)
         ready = prepare()
@@ -136,9 +120,9 @@ class Session:
         found = measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
         return found if watch is None else found.model_copy(update={"lines": watch.stop()})
 
-    def loader(self, config: PipelineConfig, options: Options, report: Report) -> LoaderRate:
+    def loader(self, config: PipelineConfig, options: Options, report: Report) -> outcome.LoaderRate:
         """Run a loader without a model, on a part of the samples if something has to be made or kept first."""
-        wanted = LoaderOptions.model_validate(options)
+        wanted = outcome.LoaderOptions.model_validate(options)
         report.phase(Phase.OPEN)
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()
@@ -152,9 +136,9 @@ class Session:
             pages.prepare(data_source.files(part.data))
         report.phase(Phase.MEASURE)
         rate, _ = ceilings.run(part, self._plan, config, wanted.seconds, report)
-        return LoaderRate(images_per_second=rate)
+        return outcome.LoaderRate(images_per_second=rate)
 
-    def epoch(self, config: PipelineConfig, options: Options, report: Report) -> EpochTime:
+    def epoch(self, config: PipelineConfig, options: Options, report: Report) -> outcome.EpochTime:
         """Time epochs with the workload's validation, of all samples or of a part that takes about as long as asked."""
         wanted, validation = EpochOptions.model_validate(options), self._asked.validation
         if validation is None:
@@ -190,7 +174,7 @@ class Session:
             return len(loader)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
-        wanted = CeilingOptions.model_validate(options)
+        wanted = outcome.CeilingOptions.model_validate(options)
         report.phase(Phase.BUILD)
         bench = self._bench(wanted.devices, wanted.channels)
         report.phase(Phase.WARM_UP)
@@ -213,10 +197,10 @@ class Session:
         }
         return alone.with_loader_of(loader).model_copy(update={**more, **exchanged})
 
-    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> Verification:
+    def verify(self, configs: Sequence[PipelineConfig], options: Options, report: Report) -> outcome.Verification:
         """Compare the batches of these configurations; of a dataset of the user's, count samples that come twice."""
         report.phase(Phase.MEASURE)
-        wanted = VerifyOptions.model_validate(options)
+        wanted = outcome.VerifyOptions.model_validate(options)
         if not isinstance(self._workload.data, WrappedData):
             return verify.verify(self._workload, configs, samples=wanted.samples or FEWEST_VERIFIED, report=report)
         return verify.repeats(self._workload, configs, wanted, report, own=self.own_model)
@@ -229,7 +213,7 @@ class Session:
         self._nvml.close()
         keras.backend.clear_session(free_memory=True)
 
-    def _feed(self, config: PipelineConfig, wanted: MeasureOptions, report: Report) -> Feed:
+    def _feed(self, config: PipelineConfig, wanted: outcome.MeasureOptions, report: Report) -> Feed:
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
         bench = self._bench(config.devices, config.channels)
@@ -368,9 +352,9 @@ def _notes(feed: Feed, loader: TimedLoader) -> list[str]:
     return said
 
 
-def _ran(config: PipelineConfig, processes: int) -> Ran:
+def _ran(config: PipelineConfig, processes: int) -> outcome.Ran:
     """Describe the parts that ran: processes as counted since the feed was opened, threads as the loader says."""
-    return Ran(
+    return outcome.Ran(
         threads=0 if processes else config.loader.threads(machine.usable_cores()),
         processes=processes,
         devices=strategies.names(config.devices),

@@ -22,22 +22,9 @@ from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, Trial
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t
 from autopipe.pipeline.config import PipelineConfig, Value, from_config
 from autopipe.search import feasible, measurer, storage, trials
+from autopipe.search import result as results
 from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
-from autopipe.search.result import (
-    WORTH,
-    Baseline,
-    Contest,
-    DeviceCount,
-    Effect,
-    Payback,
-    Reason,
-    Result,
-    Stop,
-    Trial,
-    Way,
-    Winner,
-    raced_rate,
-)
+from autopipe.search.result import Baseline, Contest, Payback, Reason, Stop, Way, Winner
 from autopipe.search.session import Session
 from autopipe.search.trials import AskedBy, Point, Row
 from autopipe.values import Estimate
@@ -114,7 +101,7 @@ def _cost_profile(session: Session, point: Point) -> CostProfile:
 class Searched:
     """The result of a search, with its record."""
 
-    result: Result
+    result: results.Result
     study: optuna.Study
     rows: Sequence[Row]  # every trial of the study that ran, with its measurement
     confirmation: Confirmation | None  # None without one
@@ -135,12 +122,12 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
     whole = proved is not None and _counts_what_is_paid_once(proved)
-    alone = None if best is None else raced_rate(session.raced.values(), best.config.model_dump(mode="json"))
+    alone = None if best is None else results.raced_rate(session.raced.values(), best.config.model_dump(mode="json"))
     chosen = None if best is None else _winner(best, ceiling, proved, whole=whole, loader_alone=alone)
     against = tuple(_baseline(session, each, proved, chosen, contests) for each in session.baselines)
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
     busy = median([each / 100 for each in others if each is not None] or [0.0])
-    found = Result(
+    found = results.Result(
         winner=chosen,
         proved=proved is not None and stop.reason is not Reason.INTERRUPTED and _is_enough(session, contests, proved),
         ceiling=ceiling,
@@ -207,8 +194,8 @@ def _best(session: Session, stop: Stop, proved: Confirmation | None) -> Point | 
     if best is None or usual is None or best.key == usual.key:
         return best
     if (gain := None if proved is None else proved.against.get(usual.key)) is not None:
-        return best if gain.faster and gain.ratio >= WORTH else usual
-    return best if best.estimate.low >= WORTH * usual.estimate.high else usual
+        return best if gain.faster and gain.ratio >= results.WORTH else usual
+    return best if best.estimate.low >= results.WORTH * usual.estimate.high else usual
 
 
 def _unconfirmed(session: Session, stop: Stop) -> Point | None:
@@ -398,7 +385,7 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
 # ---------------------------------------------------------------- effects of single settings
 
 
-def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[Effect, ...]:
+def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[results.Effect, ...]:
     """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
     confirmation. Of several configurations with one other value the fastest counts.
     """
@@ -419,7 +406,7 @@ def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[
             pairs = compare_pairs(both)
             assert pairs.high is not None  # of several pairs
             paired = Estimate(value=pairs.ratio, low=pairs.low, high=pairs.high)
-        effect = Effect(
+        effect = results.Effect(
             ratio=gain.ratio,
             low=gain.low,
             high=gain.high,
@@ -448,9 +435,9 @@ def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[s
 # ---------------------------------------------------------------- other findings
 
 
-def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> Trial:
+def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> results.Trial:
     """Make a result's entry for a trial; without an outcome it was interrupted."""
-    return Trial(
+    return results.Trial(
         origin=origin.asker,
         key=config.key(),
         config=config.model_dump(mode="json"),
@@ -475,7 +462,7 @@ def _left_out(session: Session) -> dict[str, int]:
     return dict(reasons)
 
 
-def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | None) -> tuple[DeviceCount, ...]:
+def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | None) -> tuple[results.DeviceCount, ...]:
     """Return what each number of devices came to: that of the winner as its own row has it."""
     alone = {
         count: rate
@@ -489,7 +476,7 @@ def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | N
         alone |= {} if ceiling is None else {count: ceiling.model_images_per_second.value}
     exchanges = {each.devices: each.exchange_seconds for each in reversed(session.ceilings)}
     return tuple(
-        DeviceCount(
+        results.DeviceCount(
             devices=count,
             model_images_per_second=alone.get(count),
             images_per_second=reached.get(count),

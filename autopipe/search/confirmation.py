@@ -15,21 +15,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from autopipe.measure import costs
+from autopipe.measure import costs, stats
 from autopipe.measure.facts import OVERTAKEN
 from autopipe.measure.outcome import Measurement
-from autopipe.measure.stats import (
-    CLEAR,
-    EQUAL,
-    FEWEST_PAIRS,
-    REPEATABILITY,
-    USUAL_NOISE,
-    Comparison,
-    compare_pairs,
-    median,
-    normal_point,
-    student_t,
-)
+from autopipe.measure.stats import FEWEST_PAIRS, normal_point, student_t
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import trials
 from autopipe.search.measurer import MOST_OF_OTHERS
@@ -51,7 +40,7 @@ class Confirmation:
     """The verdict of a confirmation run, and its data."""
 
     winner: str  # the key of the configuration to use
-    against: Mapping[str, Comparison]  # the winner compared with each other finalist, by key
+    against: Mapping[str, stats.Comparison]  # the winner compared with each other finalist, by key
     # the rate over the whole training, one-time costs included, if its length is known: these are compared
     scores: Blocks
     rounds: Blocks = field(default_factory=dict)  # images/s in each block; one far behind does not run again
@@ -90,7 +79,7 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
     return order[::-1] if (block // count) % 2 else order
 
 
-def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> Comparison | None:
+def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> stats.Comparison | None:
     """Compare two finalists over the blocks in which both ran; None if there is no such block.
 
     Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the pooled ones then.
@@ -98,7 +87,7 @@ def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> Comparison
     found = ratios(blocks.get(first, {}), blocks.get(second, {}))
     if not found:
         return None
-    return compare_pairs(found) if len(found) >= FEWEST_PAIRS else pooled.compared(first, second, len(found))
+    return stats.compare_pairs(found) if len(found) >= FEWEST_PAIRS else pooled.compared(first, second, len(found))
 
 
 def ratios(first: Mapping[int, float], second: Mapping[int, float]) -> list[float]:
@@ -125,12 +114,12 @@ def repeatability(pooled: Pooled) -> float:
     """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units; at least
     1 %, which counts on no machine.
     """
-    return max(REPEATABILITY * pooled.noise, 0.01)
+    return max(stats.REPEATABILITY * pooled.noise, 0.01)
 
 
 def worth_having(pooled: Pooled) -> float:
     """Return the largest difference that does not matter, in log units: the repeatability limit, at most 2 %."""
-    return min(repeatability(pooled), 1 - EQUAL)
+    return min(repeatability(pooled), 1 - stats.EQUAL)
 
 
 def as_good(pooled: Pooled, best: str, key: str) -> bool:
@@ -252,7 +241,7 @@ def _finalists(session: Session) -> list[Point]:
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
-        enough = ranked[0].value * math.exp(-min(USUAL_NOISE, repeatability(session.pooled())))
+        enough = ranked[0].value * math.exp(-min(stats.USUAL_NOISE, repeatability(session.pooled())))
         maybe = [finalist(session, each) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
@@ -294,7 +283,7 @@ def finalist(session: Session, point: Point) -> Point:
     facts = session.facts
     peaks = [trials.taken(each, point.config, facts.workload).peak_rss_bytes for each in point.measurements]
     used = [float(peak) for peak in peaks if peak is not None]
-    memory = median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
+    memory = stats.median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     baseline = session.names.get(point.key)
     least = cost(point.config, cores=facts.cores, memory_bytes=memory, baseline=baseline is not None)
     return replace(point, cost=least, baseline=baseline, required=point.key in session.required)
@@ -343,7 +332,7 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     if done == 0 or first is None:
         return entered
     needed = unproved(entered, blocks, pooled, most)
-    enough = math.exp(-CLEAR * repeatability(pooled)) * pooled.value(first)
+    enough = math.exp(-stats.CLEAR * repeatability(pooled)) * pooled.value(first)
     near = {each.key for each in entered if blocks[each.key] and pooled.value(each.key) >= enough}
     running = [each for each in entered if each.key in needed]
     more = [each for each in entered if each.key in needed | near]

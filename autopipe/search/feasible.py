@@ -16,16 +16,8 @@ from autopipe.errors import ConfigError, SpaceError
 from autopipe.hardware.machine import size_text
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
-from autopipe.pipeline.config import (
-    CACHE_SHARE,
-    LOADERS,
-    ModelSetup,
-    Params,
-    PipelineConfig,
-    Value,
-    from_config,
-    to_config,
-)
+from autopipe.pipeline import config as configs
+from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig, Value, to_config
 from autopipe.pipeline.space import Parameter, Space
 
 Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
@@ -40,7 +32,7 @@ def why_not(config: PipelineConfig, facts: Facts, rules: Iterable[Rule] | None =
 def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if config.loader.is_foreign:
         yield "foreign code is only a baseline"
-    params = from_config(config) if facts.limits.only or facts.workload.impossible else {}
+    params = configs.from_config(config) if facts.limits.only or facts.workload.impossible else {}
     for name, values in facts.limits.only.items():
         if name in params and params[name] not in values:
             yield _not_asked_for(name, [params[name]])
@@ -188,7 +180,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
     )
 
 
-def _why_not(params: Params, facts: Facts) -> str | None:
+def _why_not(params: configs.Params, facts: Facts) -> str | None:
     try:
         return why_not(to_config(params), facts)
     except ConfigError as error:
@@ -209,7 +201,7 @@ def _worth_trying(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     """
     kinds = [str(kind) for kind in space["loader"].values]
     there = facts.device_bytes is not None or "loader" in facts.limits.only
-    if worth := [kind for kind in kinds if there or not LOADERS[kind].keeps_on_device]:
+    if worth := [kind for kind in kinds if there or not configs.LOADERS[kind].keeps_on_device]:
         space = space.only("loader", worth)
     for parameter in space:
         reasons = {value: _useless_alone(space, parameter, value, facts) for value in parameter.values}
@@ -239,6 +231,6 @@ def _useless_alone(space: Space, parameter: Parameter, value: Value, facts: Fact
         place = PipelineConfig.model_construct(None, **dict[str, Any](keep=str(value)))
         if (reason := why_not(place, facts, (_of_storage, _of_memory))) is not None:
             return reason
-    if name in ModelSetup._fields:
+    if name in configs.ModelSetup._fields:
         return next(useless(name, value, facts), None)
     return f"{name} {value}: {against}" if (against := facts.workload.against(name, value)) is not None else None

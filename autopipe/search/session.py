@@ -22,22 +22,13 @@ from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import EQUAL, log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, from_config, to_config
 from autopipe.search import feasible, trials
+from autopipe.search import trials as events
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.pooled import Pooled, Reading
 from autopipe.search.record import TPE, Record, note, suggest
 from autopipe.search.result import WORTH, Raced
 from autopipe.search.settings import Settings
-from autopipe.search.trials import (
-    AskedBy,
-    Asker,
-    CeilingMeasured,
-    LoaderRaced,
-    OnEvent,
-    Point,
-    Row,
-    TrialFinished,
-    TrialStarted,
-)
+from autopipe.search.trials import AskedBy, Asker, Point, Row
 
 SLACK = 0.05
 """Of the budget, by which a confirmation may exceed it."""
@@ -55,7 +46,7 @@ class Session:
         facts: Facts,
         settings: Settings,
         record: Record,
-        on_event: OnEvent,
+        on_event: events.OnEvent,
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
@@ -284,7 +275,7 @@ class Session:
                 return None
             self.raced[key] = Raced(config=config.model_dump(mode="json"), images_per_second=rate)
             self.record.keep_raced(self.raced.values())
-            self.on_event(LoaderRaced(config=config, images_per_second=rate))
+            self.on_event(events.LoaderRaced(config=config, images_per_second=rate))
         return self.score(config, (), self.raced[key].images_per_second)
 
     def known_alone(self, setup: ModelSetup) -> float | None:
@@ -320,7 +311,7 @@ class Session:
     def tell(self, ceiling: Ceiling) -> None:
         """Tell of a ceiling, but for that of a dataset without a model, whose steps take no time."""
         if not self.facts.workload.reads_alone:
-            self.on_event(CeilingMeasured(ceiling=ceiling))
+            self.on_event(events.CeilingMeasured(ceiling=ceiling))
 
     # ------------------------------------------------------------ trials
 
@@ -386,7 +377,7 @@ class Session:
     def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: AskedBy) -> None:
         settings, best = self.settings, self.best()
         left = None if settings.budget_seconds is None else self.seconds_left()
-        self.on_event(TrialStarted(number=trial.number, origin=origin, config=config, seconds_left=left))
+        self.on_event(events.TrialStarted(number=trial.number, origin=origin, config=config, seconds_left=left))
         proving = origin.asker is Asker.PROOF
         # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
@@ -402,7 +393,7 @@ class Session:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
         now = self.best()
         self.on_event(
-            TrialFinished(
+            events.TrialFinished(
                 number=trial.number,
                 origin=origin,
                 config=config,

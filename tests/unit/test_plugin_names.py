@@ -55,7 +55,7 @@ ELSEWHERE = {
     ("workload/sample.py", "array"): "a field's kind",
     ("workload/data/arrays.py", "array"): "a key of what Arrays pickles",
     ("workload/data/records.py", "tfrecord"): "the folder of the record index",
-    ("measure/epochs.py", "Map"): "a step of tf.data",
+    ("frameworks/tfdata.py", "Map"): "a step of tf.data",
 }
 """Literals that are another thing of the same name."""
 USERS = {

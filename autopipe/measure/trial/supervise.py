@@ -19,18 +19,9 @@ import pydantic
 from autopipe import errors
 from autopipe.errors import ConfigError, TrialError
 from autopipe.hardware import machine, processes
+from autopipe.measure import outcome
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import (
-    MEMORY_HINT,
-    EpochTime,
-    FailureKind,
-    LoaderRate,
-    Measurement,
-    Options,
-    Phase,
-    TrialFailure,
-    Verification,
-)
+from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Options, Phase, TrialFailure, Verification
 from autopipe.measure.trial import protocol
 from autopipe.measure.trial.child import Child, Launch
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
@@ -281,11 +272,11 @@ class TrialRunner:
         usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
         return _expected(Description, self._request(protocol.Ask(request="describe"), usual)[0])
 
-    def measure(self, config: PipelineConfig, options: Options | None = None) -> Measurement | TrialFailure:
+    def measure(self, config: PipelineConfig, options: Options | None = None) -> outcome.Measurement | TrialFailure:
         began = time.monotonic()
         request = protocol.Ask(request="measure", configs=(config,), options=dict(options or {}))
         found, phase_seconds = self._request(request, _process_settings(config.model_setup))
-        answer = _expected(Measurement, found)
+        answer = _expected(outcome.Measurement, found)
         if isinstance(answer, TrialFailure):
             return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
         assert self._child is not None  # it has answered
@@ -297,14 +288,14 @@ class TrialRunner:
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
-    def loader(self, config: PipelineConfig, options: Options) -> LoaderRate | TrialFailure:
+    def loader(self, config: PipelineConfig, options: Options) -> outcome.LoaderRate | TrialFailure:
         """Run a loader without a model, in the process that is there."""
         request = protocol.Ask(request="loader", configs=(config,), options=dict(options))
-        return _expected(LoaderRate, self._request(request, None)[0])
+        return _expected(outcome.LoaderRate, self._request(request, None)[0])
 
-    def epoch(self, config: PipelineConfig, options: Options) -> EpochTime | TrialFailure:
+    def epoch(self, config: PipelineConfig, options: Options) -> outcome.EpochTime | TrialFailure:
         request = protocol.Ask(request="epoch", configs=(config,), options=dict(options))
-        return _expected(EpochTime, self._request(request, _process_settings(config.model_setup))[0])
+        return _expected(outcome.EpochTime, self._request(request, _process_settings(config.model_setup))[0])
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
         request = protocol.Ask(request="ceiling", options={**setup._asdict(), **(options or {})})

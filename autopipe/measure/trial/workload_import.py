@@ -24,16 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from autopipe.errors import (
-    AutopipeError,
-    DataWarning,
-    WorkloadError,
-    hint_of_workers,
-    near,
-    shortened,
-    told,
-    users_lines,
-)
+from autopipe import errors
+from autopipe.errors import WorkloadError, near
 from autopipe.frameworks import hooks
 from autopipe.hardware import processes
 from autopipe.measure.trial.protocol import Reference
@@ -96,7 +88,7 @@ def _imported(reference: str, what: str, example: str) -> tuple[types.ModuleType
     if not target or not attribute.isidentifier():
         lost = f"; there is no folder `{reference}`" if reference.endswith("/") or "." not in reference else ""
         raise WorkloadError(
-            f"A {what} is named by a file or module and an attribute, but got {shortened(reference)}{lost}.",
+            f"A {what} is named by a file or module and an attribute, but got {errors.shortened(reference)}{lost}.",
             hint=f"Write `{example}` or `package.module:{example.partition(':')[2]}`.",
         )
     module = import_file(Path(target), attribute) if target.endswith(".py") else _import_module(target)
@@ -131,7 +123,7 @@ def import_file(path: Path, wanted: str | None = None) -> types.ModuleType:
         training = error.__cause__ if isinstance(error, WorkloadError) else None
         if isinstance(training, _TrainingError) and (wanted is None or hasattr(module, wanted)):
             said = f"`{path.name}` trains when it is imported: it was read as far as {training.line_in(path)} only."
-            warnings.warn(said, DataWarning, stacklevel=3)
+            warnings.warn(said, errors.DataWarning, stacklevel=3)
             return module
         del sys.modules[name]
         if isinstance(error, WorkloadError) and isinstance(training, _TrainingError):
@@ -286,7 +278,7 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
         hint = f"Put what makes these batches into a function, and name the function: {target}:make_dataset."
     raise WorkloadError(
         f"`{attribute}` of `{target}` must be a Workload, a dataset, or a function that returns one, but is "
-        f"{shortened(value)}.",
+        f"{errors.shortened(value)}.",
         hint=hint,
     )
 
@@ -309,22 +301,22 @@ def _users_code(what: str) -> Iterator[None]:
     try:
         with _no_training():
             yield
-    except (AutopipeError, MemoryError):
+    except (errors.AutopipeError, MemoryError):
         raise  # says it better
     except (Exception, SystemExit, _TrainingError) as error:
-        hint = hint_of_workers(error) or "The last line above is where to look."
+        hint = errors.hint_of_workers(error) or "The last line above is where to look."
         if isinstance(error, SystemExit | _TrainingError):
             hint = "Put what trains, and what ends the program, under `if __name__ == '__main__':`."
         if isinstance(error, SystemExit) and error.code == 2:  # by argparse
             hint = "The file is imported without arguments of its own: give each a default."
         if isinstance(error, FileNotFoundError) and not Path(str(error.filename or "/")).is_absolute():
             hint += f" Relative paths that your code opens start at the working directory, {Path.cwd()}."
-        text, frames = str(error), users_lines(error, 3, or_any=True)
+        text, frames = str(error), errors.users_lines(error, 3, or_any=True)
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
             line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
             text, frames = error.msg, [f"  {line}"]
-        lines = [f"{what}: {told(error, text)}", *frames]
+        lines = [f"{what}: {errors.told(error, text)}", *frames]
         raise WorkloadError("\n".join(lines), hint=hint) from error
     finally:
         if (bound := binding.end()) is not None:
-            warnings.warn(bound, DataWarning, stacklevel=4)
+            warnings.warn(bound, errors.DataWarning, stacklevel=4)

@@ -17,18 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import (
-    AutopipeError,
-    BadSampleError,
-    DataError,
-    DataWarning,
-    OpError,
-    WorkloadError,
-    printable,
-    said_anew,
-    shortened,
-    told,
-)
+from autopipe import errors
+from autopipe.errors import AutopipeError, BadSampleError, DataError, WorkloadError, shortened, told
 from autopipe.workload.data.paths import SUFFIXES, spread
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
@@ -75,7 +65,7 @@ def run(step: Step, sample: Sample, random: NDArray[np.float64], source: Source,
 def sample_name(source: Source, index: int) -> str:
     """Return a sample's path if the source knows it, else its number."""
     name = getattr(source, "name", None)
-    return printable(str(name(index))) if callable(name) else f"sample {index}"
+    return errors.printable(str(name(index))) if callable(name) else f"sample {index}"
 
 
 def sample_place(source: Source, index: int) -> str:
@@ -89,10 +79,10 @@ def op_failure(error: BaseException, op: Op, source: Source, index: int) -> Auto
     _pass_interrupt(error)
     place = f"{op.name} on {sample_place(source, index)}"
     if isinstance(error, AutopipeError):
-        return said_anew(error, f"{place}: {error.message}", error.hint)
+        return errors.said_anew(error, f"{place}: {error.message}", error.hint)
     is_ours = type(error).__module__ == "cv2" and type(op).__module__.startswith("autopipe.") and op.name != "Map"
     hint = 'Is it of a dtype that OpenCV does not know? ap.Cast("float32") before it makes floats.' if is_ours else None
-    return OpError(f"{place} raised {told(error)}", hint=hint)
+    return errors.OpError(f"{place} raised {told(error)}", hint=hint)
 
 
 def read_failure(error: BaseException, source: Source, index: int) -> AutopipeError:
@@ -101,7 +91,7 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
     place = sample_place(source, index)
     if isinstance(error, AutopipeError):
         named = f"sample {index}" if sample_name(source, index) in error.message else place
-        return said_anew(error, f"{named}: {error.message}", error.hint)
+        return errors.said_anew(error, f"{named}: {error.message}", error.hint)
     kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
     return kind(f"{place} cannot be read: {told(error)}")
 
@@ -146,7 +136,7 @@ def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
         if (made.shape or ())[2:] == (3,) and any((each[at][:4], each[at][25:26]) == _PALETTE for each in samples):
             said = "Masks are PNG files that hold numbers and a palette, and the model gets the palette's colours."
             hint = "If the numbers are classes, put ap.MaskToClass([(0, 0, 0), ...]) of these behind ap.Decode()."
-            warnings.warn(f"{said} {hint}", DataWarning, stacklevel=3)
+            warnings.warn(f"{said} {hint}", errors.DataWarning, stacklevel=3)
 
 
 def normalise(value: Any, structure: Structure | None = None) -> Sample:
