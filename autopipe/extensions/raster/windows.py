@@ -270,8 +270,8 @@ class Windows:
         except AutopipeError as error:
             # A server that fails is not the sample's fault, which else would be skipped.
             kind = DataError if is_url(path) and not isinstance(error, BadSampleError) else BadSampleError
-            said = error.message.rstrip(".")
-            raise kind(f"{said}. It was read for the {_named(place)}.", hint=error.hint) from error
+            said = f"{error.message.rstrip('.')}. It was read for the {_named(place)}."
+            raise kind(said, hint=error.hint) from error
         except Exception as error:  # libraries raise many errors for damaged files
             raise BadSampleError(f"The {_named(place)} of `{shown(path)}` cannot be read: {told(error)}") from error
         if self._nodata[number] is not None and raster.nodata is not None:

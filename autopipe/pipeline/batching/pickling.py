@@ -180,15 +180,21 @@ def unpicklable(dataset: Any) -> list[str]:
 
 
 def open_files(dataset: Any) -> list[str]:
-    """Return the attributes of a user's dataset that are open files, or hold one."""
+    """Return the attributes of a user's dataset that are open files, or hold one, also in a list."""
 
     def is_open(value: Any) -> bool:
+        value = _first_of(value)
         kind = type(value)
         is_file = isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO) and not value.closed
         of_library = kind.__module__.partition(".")[0] in _FILES and bool(value)
         return is_file or of_library or kind.__name__ == "VideoCapture"
 
     return held(dataset, is_open)
+
+
+def _first_of(value: Any) -> Any:
+    many = value.values() if isinstance(value, dict) else value
+    return next(iter(many), None) if isinstance(value, dict | list | tuple) else value
 
 
 def moved_files(dataset: Any) -> list[str]:
@@ -200,7 +206,7 @@ def moved_files(dataset: Any) -> list[str]:
         is_locked = type(file).__module__.partition(".")[0] in _LOCKED
         return file.readable() if isinstance(file, io.IOBase) else not is_locked
 
-    return [path for path in open_files(dataset) if is_moved(operator.attrgetter(path)(dataset))]
+    return [path for path in open_files(dataset) if is_moved(_first_of(operator.attrgetter(path)(dataset)))]
 
 
 def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> str | None:

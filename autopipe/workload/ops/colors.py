@@ -52,11 +52,10 @@ class RandomBrightness(ImageOp):
         top = max(float(np.max(each, where=np.isfinite(each), initial=0)) for each in images)
         most = self.delta * pixels.largest(dtype)
         if most > top > 0 or most < top / 100:
-            effect = "it can make them all black" if most > top else "it hardly changes them"
+            effect = "can make them all black" if most > top else "hardly changes them"
             warnings.warn(
-                f"`RandomBrightness({self.delta})` adds or subtracts up to {most:,g} in images of {dtype}, and the "
-                f"largest value of those that were looked at is {top:,g}: {effect}. Scale them to 0 to 1 before it, "
-                f"ap.Rescale(1 / {top:g}) say, or multiply: ap.RandomBrightness(factor=(0.8, 1.2)).",
+                f"`RandomBrightness({self.delta})` changes {dtype} by up to {most:,g}, and images have values up to "
+                f"{top:,g}: that {effect}. Put ap.Rescale(1 / {top:g}) before it, or multiply by `factor`.",
                 DataWarning,
                 stacklevel=3,
             )

@@ -38,17 +38,14 @@ _FLAGS = {  # by channels; None is a mask, whose colours come as BGR
 _FOUR_INKS = ("CMYK", "YCCK")  # OpenCV makes RGB of them, libjpeg-turbo does not
 _RATIOS = (2, 4, 8)  # libjpeg, OpenCV and TensorFlow have fast code for these, and give the same pixels
 _DEPTHS: Final = {"uint8": headers.BITS, "uint16": 16, "float32": 32}  # bits of a value in a file that holds it
-_ALL_BANDS: Final = (
-    "ap.Windows(images, masks, size=(None, None)) reads files with all bands; for targets that are no masks, have "
-    "read(i) of a source of your own return (tifffile.imread(path), target): docs/workload.md."
-)
+_ALL_BANDS: Final = "ap.Windows(images, masks, size=(None, None)) reads all; so can read(i) of a source of your own."
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
 _FIRST: Final = "are TIFF files with further pages, or bands beside colours (alpha, infrared), which are dropped"
 _INSTEAD: Final = {
     _TURNED: 'Say which is meant in a workload\'s file: ap.Decode(orientation="exif") or "ignore".',
     _DEEP: 'To keep all of them, ask for them: ap.Decode(dtype="uint16"), or "float32" of files with floats.',
-    _FIRST: f"To take all of them: {_ALL_BANDS}",
+    _FIRST: _ALL_BANDS,
 }
 
 

@@ -1,7 +1,4 @@
-"""What the header and markers of an encoded image tell: its size, bits, bands, pages, orientation and end.
-
-No pixel is decoded here.
-"""
+"""What header and markers of an encoded image tell: size, bits, bands, pages, orientation, end. No pixel is decoded."""
 
 from __future__ import annotations
 
@@ -27,7 +24,6 @@ _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 _TIFF_KIND, _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_BANDS = 254, 258, 262, 277
 _TIFF_SIDES = _TIFF_HEIGHT, _TIFF_WIDTH = 257, 256
 _INKS, _NOT_PAGES = 5, 1 | 4  # values of tags: of CMYK, of which colours are made; of smaller copies and masks
-_MOST_PAGES = 8  # that are looked at
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
 _DAMAGED = (struct.error, IndexError, KeyError, StopIteration)
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
@@ -114,7 +110,7 @@ def leaves_out(data: bytes) -> bool:
         return False
     if bands_of(data) not in (0, 1, 3) and _tag_or(0, data, _TIFF_PHOTOMETRIC) != _INKS:
         return True
-    for page in range(1, _MOST_PAGES):
+    for page in range(1, 8):
         of_page, of_first = (tuple(_tag_or(0, data, tag, at) for tag in _TIFF_SIDES) for at in (page, 0))
         if of_page == of_first != (0, 0) and not _tag_or(0, data, _TIFF_KIND, page) & _NOT_PAGES:
             return True

@@ -11,6 +11,7 @@ import re
 import types
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import cv2
@@ -535,6 +536,12 @@ def test_a_file_that_each_process_opens_itself_is_not_shared() -> None:
     assert pickling.open_files(late) == []
     assert len(late[0][0]) == BATCH
     assert pickling.open_files(late) == ["file"]
+
+
+def test_open_files_in_a_list_or_a_dictionary_are_found(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb+") as file:
+        holder = types.SimpleNamespace(several=[file], named={"a": file}, none=[], numbers=[1])
+        assert pickling.open_files(holder) == pickling.moved_files(holder) == ["several", "named"]
 
 
 def test_a_copy_that_is_looked_at_does_not_close_the_users_file() -> None:

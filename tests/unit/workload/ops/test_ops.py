@@ -353,8 +353,8 @@ def test_pixels_of_no_class_and_numbers_of_classes_are_as_meant(y: NDArray[Any])
 @pytest.mark.parametrize(
     ("dtype", "top", "said"),
     [
-        ("uint16", 4095, "up to 13,107 in images of uint16.*is 4,095: it can make them all black"),
-        ("float32", 10000, "up to 0.2 in images of float32.*is 10,000: it hardly changes them"),
+        ("uint16", 4095, "changes uint16 by up to 13,107, .* up to 4,095: that can make them all black"),
+        ("float32", 10000, "changes float32 by up to 0.2, .* up to 10,000: that hardly changes them"),
         ("uint16", 60000, None),
         ("float32", 3, None),
         ("uint8", 9, None),
