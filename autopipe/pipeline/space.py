@@ -193,9 +193,7 @@ def resolve(
         for value in values:
             _check_value(name, value, types[name], names, where(path))
         parameters[name] = Parameter(
-            name=name,
-            values=values,
-            when=_conditions(written, parameters, where, (*path, "when")),
+            name=name, values=values, when=_conditions(written, parameters, where, (*path, "when"))
         )
     if "loader" not in parameters:
         raise SpaceError(f"{where(('parameters',))}: `loader` is missing: it says which loaders to try.")

@@ -95,11 +95,7 @@ class SwitchingLoader(Loader):
     """
 
     def __init__(
-        self,
-        loader: Loader,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        patience: float = _PATIENCE_SECONDS,
+        self, loader: Loader, *, clock: Callable[[], float] = time.monotonic, patience: float = _PATIENCE_SECONDS
     ) -> None:
         """Own `loader`, and those to which it switches. A new one may take `patience` seconds for its first batch, in
         which the loader before goes on.

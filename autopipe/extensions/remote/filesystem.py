@@ -169,8 +169,7 @@ def _implementation(protocol: str) -> type[Any]:
         known = names.known_implementations.get(protocol, {})
         package = _PACKAGES.get(protocol) or str(known.get("class", protocol)).partition(".")[0]
         raise MissingExtraError(
-            f"`{protocol}://` needs a package that is not installed: {error}.",
-            hint=f"Run: {again.installing(package)}",
+            f"`{protocol}://` needs a package that is not installed: {error}.", hint=f"Run: {again.installing(package)}"
         ) from None
     except ValueError:
         raise DataError(

@@ -258,12 +258,7 @@ def _read_or_none(read: _Read, index: int) -> Sample | None:
 
 
 def _run_programs(
-    found: Programs,
-    columns: _Columns,
-    rows: Sequence[int],
-    drawn: NDArray[np.float64],
-    out: Batch,
-    left: _Left | None,
+    found: Programs, columns: _Columns, rows: Sequence[int], drawn: NDArray[np.float64], out: Batch, left: _Left | None
 ) -> Sequence[int]:
     """Make rows of all parts, and return which are made. `columns` has each part of them: spans and what they point
     into, rows of an array, or a list of parts.

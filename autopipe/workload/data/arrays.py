@@ -64,10 +64,7 @@ class Arrays:
     """
 
     def __init__(
-        self,
-        x: ArrayLike | Parts,
-        y: ArrayLike | Parts | None = None,
-        sample_weight: ArrayLike | Parts | None = None,
+        self, x: ArrayLike | Parts, y: ArrayLike | Parts | None = None, sample_weight: ArrayLike | Parts | None = None
     ) -> None:
         given = (x, y) if sample_weight is None else (x, y, sample_weight)
         structure = Structure.of(given, _is_image)

@@ -444,8 +444,7 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
     except FileNotFoundError as error:
         missing = Path(os.fsdecode(directory))
         raise DataError(
-            f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}",
-            hint=RULE,
+            f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}", hint=RULE
         ) from error
     except NotADirectoryError as error:
         raise DataError(

@@ -376,8 +376,7 @@ def _require_cells(values: dict[str, str], path: str, row: int, file: str) -> No
         )
     if "\0" in path:
         raise DataError(
-            f"Row {row} of `{file}` must name a file, but got {shortened(path)}.",
-            hint="Mend the row, or remove it.",
+            f"Row {row} of `{file}` must name a file, but got {shortened(path)}.", hint="Mend the row, or remove it."
         )
 
 
