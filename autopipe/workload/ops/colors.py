@@ -46,6 +46,7 @@ class RandomBrightness(ImageOp):
             pixels.checked_range(self, "factor")
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        super().look(samples, spec)
         images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind in "uf"]
         if self.factor is not None or not images or (dtype := images[0].dtype) == np.uint8:
             return

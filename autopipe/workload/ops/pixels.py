@@ -308,7 +308,7 @@ def filling(op: Any, kind: FieldKind, dtype: np.dtype[Any]) -> Any:
 
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) > 4
+    return len(shape) == 3 and min(shape[1:]) > (4 if shape[0] in (1, 3) else 31 if shape[0] <= 16 else math.inf)
 
 
 def _are_alike(pairs: Sequence[Sample]) -> bool:

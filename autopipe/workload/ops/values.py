@@ -70,7 +70,7 @@ class _ValueOp(Op):
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         for each in map(np.shape, self.terms(NUMPY)):
-            if each and isinstance(sample[0], np.ndarray) and each != sample[0].shape[-1:]:
+            if each > (1,) and isinstance(sample[0], np.ndarray) and each != sample[0].shape[-1:]:
                 raise OpError(
                     f"`{self.name}` has numbers for {each[0]} channels, but an image has the shape {sample[0].shape}.",
                     hint="Give one number for each channel, or one for all.",

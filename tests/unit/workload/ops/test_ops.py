@@ -395,6 +395,19 @@ def test_normalised_channels_are_to_the_bit_what_each_is_alone() -> None:
         np.testing.assert_array_equal(made[..., channel], alone)
 
 
+@pytest.mark.parametrize(
+    ("shape", "is_told"),
+    [((3, 24, 24), True), ((13, 64, 64), True), ((4, 128, 100), True), ((64, 64, 13), False), ((13, 24, 24), False)],
+)
+def test_images_whose_channels_come_first_are_told_by_ops_that_move_pixels(
+    shape: tuple[int, ...], is_told: bool
+) -> None:
+    data = ap.Arrays(np.zeros((4, *shape), np.float32), np.arange(4))
+    for op in (ap.RandomFlip(), ap.RandomBrightness()):
+        with pytest.warns(DataWarning, match="Channels must come last") if is_told else contextlib.nullcontext():
+            make_plan(ap.Workload(data=data, ops=[op], batch_size=2))
+
+
 def test_a_dtype_that_opencv_does_not_know_is_told_with_what_to_put_before() -> None:
     with pytest.raises(OpError, match=r"Resize on sample 0 .*raised cv2\.error") as caught:
         make_plan(ap.Workload(data=ap.Arrays(IMAGES.astype("int32"), None), ops=[ap.Resize(3, 3)], batch_size=2))
@@ -404,6 +417,7 @@ def test_a_dtype_that_opencv_does_not_know_is_told_with_what_to_put_before() -> 
 def test_numbers_for_another_count_of_channels_are_named() -> None:
     with pytest.raises(OpError, match=r"`Normalize` has numbers for 2 channels, but an image has the shape \(.*3\)"):
         plan(np.arange(4), ap.Normalize((1.5, 20), 7.7))
+    plan(np.arange(4), ap.Normalize((1.5,), (7.7,)))  # one for all
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
