@@ -89,7 +89,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
     if ends is not None:
         ends()
     fixed = _asked(data, dataset, found)
-    _prepared(data, dataset, found)
+    _prepared(data, dataset, first, found)
     if any(_kind(each) == "FilterDataset" for each, _ in tfdata.dataset_ops(dataset)):
         found.notes += filter(None, [_thrown_away(dataset)])
     if randomness.is_streamed(dataset):
@@ -116,6 +116,24 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
         _other_samples(data, dataset, first, second, found, is_sure=bool(fixed))
         _alike(dataset, first, second, found)
     return found
+
+
+def overlapping(batches: Epoch) -> str | None:
+    """Say that batches of a dataset with an index share most of their samples with others, if so."""
+    shared = collections.Counter[tuple[int, int]]()
+    places = collections.defaultdict[bytes, list[int]](list)
+    for number, batch in enumerate(batches[:64]):
+        for x in {x for x, _ in batch}:
+            shared.update((other, number) for other in places[x])
+            places[x].append(number)
+    most = max(shared.values(), default=0)
+    size = max(map(len, batches), default=0)
+    if not 0.75 * size <= most < size or len(places) < 4 * size:  # few samples are drawn together by chance
+        return None
+    return (
+        f"batches share {most} of {size} samples with others: if `__getitem__` cuts a list, it begins at the index "
+        "times the batch size, `files[index * size : (index + 1) * size]`"
+    )
 
 
 def _xs(epoch: Epoch) -> set[bytes]:
@@ -431,8 +449,10 @@ def shared_files(source: Any) -> str | None:
     return f"{said}: open it in `__getitem__`, in each process once"
 
 
-def _prepared(data: WrappedData, dataset: Any, found: Findings) -> None:
-    """Tell of a race, what workers cannot get, what they would share, and what Keras converts."""
+def _prepared(data: WrappedData, dataset: Any, first: Epoch, found: Findings) -> None:
+    """Tell of a race, what workers cannot get, what they would share, what Keras converts, and batches that overlap."""
+    if data.by_index and not found.faults and (said := overlapping(first)) is not None:
+        found.faults.append(said)
     if (race := race_of_workers(dataset)) is not None:
         found.faults.append(race.rstrip("."))
     if tfdata.loses_cache(dataset):

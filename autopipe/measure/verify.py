@@ -245,7 +245,7 @@ def repeats(
     )
 
 
-_PATIENCE = 40.0  # seconds of all looks, after which no other is begun unless the number of samples was given
+_PATIENCE = 30.0  # seconds of all looks, after which no other is begun unless the number of samples was given
 
 
 def _model(workload: Workload, own: Any) -> Any:
@@ -330,6 +330,10 @@ def _beginning(
 # -------------------- values of samples
 
 
+def _between(values: NDArray[Any]) -> int:
+    return int(np.count_nonzero((values > 0) & (values < 1)))
+
+
 class Values:
     """What values the samples of some batches have."""
 
@@ -338,6 +342,7 @@ class Values:
         self._looked_at, self._odd = 0, collections.Counter[int]()
         # Of x, y and weights: least, largest, and whether all are whole.
         self._ranges: dict[int, tuple[float, float, bool]] = {}
+        self._pixels, self._soft = 0, 0  # of masks in y, and those of them between 0 and 1
 
     def note(self, batch: Sequence[Any], most: int | None = None) -> None:
         """Note the values of a batch (x, y, weights), at most so many of each array of a sample."""
@@ -349,6 +354,8 @@ class Values:
                     rows = rows if most is None else rows[:, :: 1 + rows.shape[1] // most]
                     numbers = np.isfinite(rows)
                     odd[number] |= (number != 1) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
+                    if number == 1 and array.ndim >= _AXES_OF_MASKS:
+                        self._pixels, self._soft = self._pixels + rows.size, self._soft + _between(rows)
                     some = np.append(rows[numbers].astype(np.float64), self._ranges.get(number, ())[:2])
                     is_whole = self._ranges.get(number, (0, 0, True))[2] and bool((some % 1 == 0).all())
                     if some.size:
@@ -393,6 +400,9 @@ class Values:
         *_, outputs = getattr(model, "output_shape", None) or (None,)
         if name in _BINARY and not 0 <= low <= high <= 1:
             yield _NOT_BINARY.format(low=low, high=high, loss=name)
+        is_soft = 0 < self._soft < self._pixels / 4 and 0 <= low <= high <= 1
+        if is_soft and name in (*_BINARY, "categorical_crossentropy"):
+            yield _SOFT.format(share=self._soft / self._pixels)
         if name != "sparse_categorical_crossentropy":
             return
         if not is_whole:
@@ -444,6 +454,12 @@ _BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
 _NOT_BINARY = (
     "y goes from {low:g} to {high:g}, but {loss} takes 0 to 1: such a loss means nothing, and falls below 0. Divide "
     "masks of 0 and 255 by 255."
+)
+_AXES_OF_MASKS = 3  # at least
+_SOFT = (
+    "y are masks of 0 and 1, of which {share:.2%} of the values lie between: so does resizing, unless it is by the "
+    'nearest pixel (method="nearest", cv2.INTER_NEAREST), and JPEG. If no edge is meant to be soft, resize so, and '
+    "keep masks as PNG."
 )
 _BETWEEN = (
     "y has values between whole numbers, but is to number classes. Masks that are resized come to have them: resize by "

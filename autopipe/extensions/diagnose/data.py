@@ -440,6 +440,21 @@ _LABELLED = (
 )
 
 
+def left_out(data: Any, batch_size: int) -> Iterator[str]:
+    """Say that the last files of a PyDataset's list are in no batch, if so and if nothing orders them anew."""
+    batches: int = getattr(data, "num_batches", None) or 0
+    for files in _named(_lists(data)) if batches and not epochs.hook(data) else ():
+        if batches * batch_size < len(files) - _LEFT_OUT * len(files) and len(files) < (batches + 1) * batch_size:
+            yield _NEVER_READ.format(len(files) - batches * batch_size, len(files))
+
+
+_LEFT_OUT = 0.02  # of the files, from which on it is said
+_NEVER_READ = (
+    "`__len__` leaves out {:,} of {:,} files, the same in each epoch if `__getitem__` takes them in order. "
+    "`math.ceil(len(files) / batch_size)` counts the last, smaller batch, too; or let `on_epoch_end` shuffle the list."
+)
+
+
 def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
     """Say that an epoch of so many steps has as many batches as the data have samples, if so."""
     x, batches = next(iter(randomness.leaves(batch))), getattr(data, "num_batches", None)

@@ -329,6 +329,8 @@ class Onlooker(keras.callbacks.Callback):
                 *resources.warnings,
                 *_warnings(seen, self._seen, source, reader, waits=waits),
                 *of_data.mispaired(source),
+                *(self._samples.overlapping() if hasattr(source, "num_batches") else ()),
+                *of_data.left_out(source, self._batch_size),
                 *of_data.counts_samples(source, (self.params or {}).get("steps"), self._batch),
                 *of_data.held_ahead(of_data.ahead_of(source), self._batch),
                 *(of_data.listed(source) if waits else ()),

@@ -159,6 +159,10 @@ class Samples:
         elif not self._drawn:
             yield from _sentence(epochs.same_targets([first, *others]))
 
+    def overlapping(self) -> Iterator[str]:
+        """Tell of batches that share most of their samples, in the epoch of which most was looked at."""
+        yield from map(capital, _sentence(epochs.overlapping(max(self._epochs, key=len, default=[]))))
+
     def hardly_mixed(self) -> Iterator[str]:
         """Tell of data that are sorted by y, in the epoch of which most was looked at."""
         said = epochs.hardly_mixed(max(self._epochs, key=len, default=[]), drawn=self._drawn)

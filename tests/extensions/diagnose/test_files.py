@@ -225,6 +225,12 @@ def test_lists_of_files_that_stand_by_others_are_told_of(
     assert [f"{count} of 4 places" in said for said in of_data.mispaired(data)] == [True] * (count > 0)
 
 
+@pytest.mark.parametrize(("count", "said"), [(24, "leaves out 4 of 24 files"), (20, None), (28, None), (5, None)])
+def test_files_behind_the_last_batch_are_told_of(count: int, said: str | None) -> None:
+    data: Any = types.SimpleNamespace(files=[f"{number}.jpg" for number in range(count)], num_batches=4)
+    assert [str(said) in each for each in of_data.left_out(data, 5)] == [True] * (said is not None)
+
+
 def drawn(x: Any) -> Iterator[Any]:
     while True:
         yield x[:4]

@@ -15,6 +15,8 @@ from autopipe.measure.verify import Values
 
 X = np.random.default_rng(0).integers(0, 255, (64, 40, 40, 3), np.uint8)
 Y = np.arange(64)
+SOFT = np.tile((np.arange(16) / 15 > 0.5).astype(np.float32), (64, 16, 1))
+SOFT[:, :, 8] = 0.4
 
 
 def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None) -> list[str]:
@@ -71,6 +73,14 @@ def test_samples_that_are_no_numbers_are_counted(slot: int, said: list[str]) -> 
     assert [each.partition(" that were")[0] for each in values.no_numbers()] == said
 
 
+@pytest.mark.parametrize("step", [1, 8])
+def test_batches_that_share_most_of_their_samples_are_told_of(step: int) -> None:
+    found = Samples(clock=lambda: 0.0)
+    for begin in range(0, 57, step):
+        found.trained((X[begin : begin + 8], Y[begin : begin + 8]))
+    assert ["share 7 of 8 samples" in each for each in found.overlapping()] == [True] * (step == 1)
+
+
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_weights_of_which_none_counts_are_told(weight: float) -> None:
     values = Values()
@@ -98,6 +108,9 @@ def test_a_validation_that_is_not_scaled_as_the_training_is_told(training: Any, 
             "sparse_categorical_crossentropy",
             "y goes from 1 to 3, but the model's 3 outputs are classes 0",
         ),
+        (X, SOFT, "binary_crossentropy", "of which 6.25% of the values lie between"),
+        (X, SOFT.round(), "binary_crossentropy", None),
+        (X, 0.05 + 0.9 * SOFT, "binary_crossentropy", None),  # smoothed
         (X, Y % 3 / 2, "sparse_categorical_crossentropy", "between whole numbers"),
         (X, Y % 3, keras.losses.SparseCategoricalCrossentropy(), None),
         (X, 1 + Y % 3, keras.losses.SparseCategoricalCrossentropy(ignore_class=3), None),
