@@ -41,7 +41,9 @@ _DEPTHS: Final = {"uint8": headers.BITS, "uint16": 16, "float32": 32}  # bits of
 _ALL_BANDS: Final = "ap.Windows(images, masks, size=(None, None)) reads all; so can read(i) of a source of your own."
 _TURNED: Final = "are to be rotated, by their EXIF tags, and are taken as they are stored"
 _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kept"
-_FIRST: Final = "are TIFF files with further pages, or bands beside colours (alpha, infrared), which are dropped"
+_FIRST: Final = (
+    "are TIFF files with more pages or bands, which are dropped; one of 8 bits is multiplied into the colours"
+)
 _INSTEAD: Final = {
     _TURNED: 'Say which is meant in a workload\'s file: ap.Decode(orientation="exif") or "ignore".',
     _DEEP: 'To keep all of them, ask for them: ap.Decode(dtype="uint16"), or "float32" of files with floats.',

@@ -51,7 +51,9 @@ class _Mixing(Op):
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         name, x, y = type(self).__name__, spec.x, spec.y
         if x.dtype is None or x.dtype.kind not in "uf":
-            raise OpError(f"`{name}` needs decoded images, but got {x.dtype or 'encoded bytes'}.")
+            before = "Decode()" if x.dtype is None else 'Cast("float32")'
+            said = f"`{name}` needs images of levels or floats, but got {x.dtype or 'encoded bytes'}."
+            raise OpError(said, hint=f"Put ap.{before} before ap.{name}.")
         if y is not None and y.kind is not FieldKind.MASK and (y.dtype is None or y.dtype.kind != "f"):
             raise OpError(
                 f"`{name}` needs targets that can be mixed, but got {y.dtype or 'encoded'} labels.",
