@@ -187,7 +187,7 @@ _OTHERS: Final = (
 def is_users(file: str) -> bool:
     """Return True for a file of the user's: neither of Python, nor of a package, nor of autopipe."""
     is_file = not file.startswith("<") or file.startswith("<ipython")
-    return is_file and not any(part in file for part in _OTHERS)
+    return is_file and not file.endswith(".pyx") and not any(part in file for part in _OTHERS)
 
 
 def told(error: BaseException, text: str | None = None) -> str:
@@ -254,8 +254,8 @@ _OF_WORKERS: Final = {  # words of what worker processes of other libraries fail
     "pickled: define them at the top of a file, as functions and classes, no lambdas, and open files in `__getitem__`.",
     r"before flags were parsed": "No `app.run` has parsed the flags of absl, which Grain's workers read, too: put "
     "`flags.FLAGS.mark_as_parsed()` at the top of the file, after `from absl import flags`.",
-    r"RasterioIOError|IReadBlock": "If the file was opened before workers were forked, or is read by several threads, "
-    "open it in `__getitem__`, once in each process and thread.",
+    r"RasterioIOError|IReadBlock": "The file may be damaged. If it was opened before workers were forked, or several "
+    "threads read it, open it in `__getitem__`, once in each process and thread.",
     r"[Bb]us error|/dev/shm|shared memory": "Worker processes hand batches over in /dev/shm, which is full: fewer of "
     "them, fewer batches ahead, or a larger one (`docker run --shm-size=8g`).",
     r"bootstrapping phase|exited unexpectedly": "Each worker that is not forked imports the file: put what trains "

@@ -59,6 +59,7 @@ def test_a_watch_notes_that_the_process_has_forked() -> None:
         (functools.__file__, False),
         (errors.__file__, False),
         ("<frozen runpy>", False),
+        ("rasterio/_io.pyx", False),
         ("<ipython-input-1-0a>", True),
     ],
 )
