@@ -248,9 +248,21 @@ _THROWING: Final = {
 }
 
 
+_ONE_FILE: Final = {
+    "Interleave": (
+        "`interleave` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE, with a cycle_length "
+        "above 1, reads several files at once"
+    ),
+    "FlatMap": (
+        "one thread reads TFRecords, and unpacks them if they are compressed, one file after the other: write several "
+        "files, and give TFRecordDataset all of them with num_parallel_reads=tf.data.AUTOTUNE"
+    ),
+}
+
+
 def one_by_one(iterator: Any) -> str | None:
-    """Say that a costly `map` or `interleave` of a running iterator of tf.data makes one element after the other; None
-    if none does.
+    """Say that a costly `map`, `interleave` or read of TFRecords of a running iterator of tf.data makes one element
+    after the other; None if none does.
     """
     nodes = nodes_of(iterator)
     whole = sum(float(node.processing_time) for node in nodes.values())
@@ -262,11 +274,9 @@ def one_by_one(iterator: Any) -> str | None:
     for node in nodes.values():
         made = [nodes[each] for each in node.inputs if each in nodes and nodes[each].num_elements]
         taken = max((float(each.processing_time) / each.num_elements for each in made), default=0.0)
-        if node.name == "Interleave" and is_costly(node, taken * node.num_elements):
-            return (
-                "`interleave` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE, with a "
-                "cycle_length above 1, reads several files at once"
-            )
+        reads = node.name == "Interleave" or any(each.name == "TFRecord" for each in made)
+        if reads and node.name in _ONE_FILE and is_costly(node, taken * node.num_elements):
+            return _ONE_FILE[node.name]
     alone = (
         node
         for node in nodes.values()

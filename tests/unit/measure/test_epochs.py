@@ -634,6 +634,27 @@ def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Ca
 
 
 @pytest.mark.parametrize(
+    ("reads", "by", "microseconds", "said"),
+    [
+        ("TFRecord", "FlatMap", 200, True),
+        ("TFRecord", "ParallelInterleaveV4", 200, False),
+        ("TFRecord", "FlatMap", 20, False),
+        ("Range", "FlatMap", 200, False),
+    ],
+)
+def test_records_that_one_thread_reads_are_told(
+    reads: str, by: str, microseconds: int, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = {reads: (500, 500_000 * microseconds, []), by: (500, 9_000, [2, 0]), "TensorSlice": (1, 9_000, [])}
+    nodes = [
+        types.SimpleNamespace(name=name, num_elements=count, processing_time=time, inputs=inputs, parameters=[])
+        for name, (count, time, inputs) in times.items()
+    ]
+    monkeypatch.setattr(tfdata, "nodes_of", lambda _: dict(enumerate(nodes)))
+    assert ("one thread reads TFRecords" in str(tfdata.one_by_one(None))) == said
+
+
+@pytest.mark.parametrize(
     ("name", "elements", "microseconds", "said"),
     [
         ("MapAndBatch", 3, 33, True),
