@@ -267,15 +267,17 @@ def one_by_one(iterator: Any) -> str | None:
     nodes = nodes_of(iterator)
     whole = sum(float(node.processing_time) for node in nodes.values())
 
-    def is_costly(node: Any, nanoseconds: float) -> bool:  # half of the time is worth several threads
-        return bool(nanoseconds >= max(whole / 2, _MADE_NANOSECONDS * node.num_elements, 1))
+    def is_costly(node: Any, nanoseconds: float, share: float = 1 / 2) -> bool:  # which is worth several threads
+        return bool(nanoseconds >= max(share * whole, _MADE_NANOSECONDS * node.num_elements, 1))
 
     # Datasets within `interleave` come to their end: what an element takes is known of those that are open.
     for node in nodes.values():
         made = [nodes[each] for each in node.inputs if each in nodes and nodes[each].num_elements]
         taken = max((float(each.processing_time) / each.num_elements for each in made), default=0.0)
         reads = node.name == "Interleave" or any(each.name == "TFRecord" for each in made)
-        if reads and node.name in _ONE_FILE and is_costly(node, taken * node.num_elements):
+        # What follows records, such as a `map`, has several threads already.
+        share = 1 / 3 if node.name == "FlatMap" else 1 / 2
+        if reads and node.name in _ONE_FILE and is_costly(node, taken * node.num_elements, share):
             return _ONE_FILE[node.name]
     alone = (
         node
