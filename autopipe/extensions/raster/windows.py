@@ -172,8 +172,7 @@ class Windows:
             self._require_alike(found)
             elsewhere += [(found[0], raster) for raster in found if _lie_apart(found[0].grid, raster.grid)]
             self._is_whole |= any(raster.is_whole for raster in found)
-        if elsewhere:
-            first, other = elsewhere[0]
+        for first, other in elsewhere[:1]:
             warnings.warn(
                 f"Parts of a scene are taken pixel on pixel, but {len(elsewhere)} lie elsewhere by their georeference: "
                 f"(EPSG, left, top, pixel) is {other.grid} in `{other.path}`, but {first.grid} in `{first.path}`. "

@@ -23,7 +23,6 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # markers that
 _PROGRESSIVE = frozenset((0xC2, 0xC6, 0xCA, 0xCE))
 _TIFF_KIND, _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_BANDS = 254, 258, 262, 277
 _TIFF_SIDES = _TIFF_HEIGHT, _TIFF_WIDTH = 257, 256
-_INKS, _NOT_PAGES = 5, 1 | 4  # values of tags: of CMYK, of which colours are made; of smaller copies and masks
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")  # signatures
 _DAMAGED = (struct.error, IndexError, KeyError, StopIteration)
 _TIFF_TYPES = {3: "H", 4: "I", 16: "Q"}
@@ -108,11 +107,11 @@ def leaves_out(data: bytes) -> bool:
     """Return True for a TIFF file of bands beside colours, or of more pages of one size, which OpenCV drops."""
     if data[:4] not in _TIFF:
         return False
-    if bands_of(data) not in (0, 1, 3) and _tag_or(0, data, _TIFF_PHOTOMETRIC) != _INKS:
+    if bands_of(data) not in (0, 1, 3) and _tag_or(0, data, _TIFF_PHOTOMETRIC) != 5:  # CMYK, of which colours are made
         return True
     for page in range(1, 8):
         of_page, of_first = (tuple(_tag_or(0, data, tag, at) for tag in _TIFF_SIDES) for at in (page, 0))
-        if of_page == of_first != (0, 0) and not _tag_or(0, data, _TIFF_KIND, page) & _NOT_PAGES:
+        if of_page == of_first != (0, 0) and not _tag_or(0, data, _TIFF_KIND, page) & 5:  # a smaller copy, a mask
             return True
     return False
 

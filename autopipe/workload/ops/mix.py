@@ -51,9 +51,8 @@ class _Mixing(Op):
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         name, x, y = type(self).__name__, spec.x, spec.y
         if x.dtype is None or x.dtype.kind not in "uf":
-            before = "Decode()" if x.dtype is None else 'Cast("float32")'
-            said = f"`{name}` needs images of levels or floats, but got {x.dtype or 'encoded bytes'}."
-            raise OpError(said, hint=f"Put ap.{before} before ap.{name}.")
+            hint = "Put ap.Decode() before it." if x.dtype is None else 'Put ap.Cast("float32") before it.'
+            raise OpError(f"`{name}` mixes levels or floats, but got {x.dtype or 'encoded bytes'}.", hint=hint)
         if y is not None and y.kind is not FieldKind.MASK and (y.dtype is None or y.dtype.kind != "f"):
             raise OpError(
                 f"`{name}` needs targets that can be mixed, but got {y.dtype or 'encoded'} labels.",

@@ -82,7 +82,7 @@ def test_a_sample_is_mixed_by_chance() -> None:
             [ap.Cast("int32"), ap.MixUp()],
             np.eye(5),
             OpError,
-            r"needs images of levels or floats, but got int32.*float32",
+            r"mixes levels or floats, but got int32.*float32",
         ),
         ([ap.OneHot(5), ap.MixUp(), ap.RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
     ],
