@@ -450,8 +450,8 @@ class _Watch:
             warnings += tuple(self._filtered.said())
         more = {"bound": self._binding.end(), "warnings": warnings}
         told = watched.model_dump(mode="json") | more | self._code
-        if in_loop and not self._first:  # it opens its data for the first time, and builds what others find
-            self._first = [told]
+        if in_loop and not (self._first or self.asked.keep_running):
+            self._first = [told]  # it opens its data for the first time, and builds what others find
             return
         self._first = []
         self._write(told)
