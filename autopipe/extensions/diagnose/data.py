@@ -466,13 +466,17 @@ def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
     known += [steps] * (math.ceil(steps / len(x)) == batches)
     files = map(len, _named(_lists(data)))
     if steps in known or steps in files:
-        unless = "" if steps in known else ", unless each file makes a whole batch"
-        yield _COUNTS_SAMPLES.format(steps=steps, rows=len(x), batches=math.ceil(steps / len(x)), unless=unless)
+        said = _COUNTS_SAMPLES if steps in known else _COUNTS_FILES
+        yield said.format(steps=steps, rows=len(x), batches=math.ceil(steps / len(x)))
 
 
 _COUNTS_SAMPLES = (
-    "steps_per_epoch={steps} is the number of samples, but counts batches, here of {rows} samples{unless}: an epoch is "
-    "{rows} passes over the data, or they run out. steps_per_epoch={batches} is one pass."
+    "steps_per_epoch={steps} is the number of samples, but counts batches, here of {rows} samples: an epoch is {rows} "
+    "passes over the data, or they run out. steps_per_epoch={batches} is one pass."
+)
+_COUNTS_FILES = (
+    "steps_per_epoch={steps} is the number of files that the data name, and counts batches, here of {rows} samples. If "
+    "a file is one sample, and no whole batch, steps_per_epoch={batches} is one pass over the data."
 )
 
 

@@ -246,7 +246,11 @@ def drawn(x: Any) -> Iterator[Any]:
         (drawn, 5, None),
         (lambda x: types.SimpleNamespace(x=x, num_batches=5), 20, "is the number of samples"),
         (lambda x: types.SimpleNamespace(x=x, num_batches=20), 20, None),  # by its own length
-        (lambda _: types.SimpleNamespace(files=[f"{n}.jpg" for n in range(20)]), 20, "unless each file makes a whole"),
+        (
+            lambda _: types.SimpleNamespace(files=[f"{n}.jpg" for n in range(20)]),
+            20,
+            "is the number of files that the data name",
+        ),
         (lambda _: types.SimpleNamespace(order=np.arange(20)), 20, None),
     ],
 )
