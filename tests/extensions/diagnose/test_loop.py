@@ -18,13 +18,21 @@ import pytest
 import autopipe as ap
 from autopipe import frameworks
 from autopipe.errors import ConfigError
-from autopipe.extensions.diagnose import child, fit_call, loop, steps
+from autopipe.extensions.diagnose import child, fit_call, loop, samples, steps
 from autopipe.extensions.diagnose.data import begins_anew, shared
 from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
 from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
 from autopipe.hardware import machine
 from autopipe.measure.outcome import Resources
+
+
+@pytest.fixture(autouse=True)
+def _all_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those alone for which a small share of the time is left, which is none on a busy machine."""
+    monkeypatch.setattr(samples, "_TIME_SHARE", 1e9)
+    monkeypatch.setattr(samples, "_FIRST_SHARE", 1e9)
+
 
 BATCHES = [(np.full((4, 2), number), np.arange(4)) for number in range(6)]
 
