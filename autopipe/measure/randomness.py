@@ -225,6 +225,9 @@ class Look:
             if (options := getattr(dataset.dataset, "multiprocessing_options", None)) is not None:
                 loader = copy.copy(dataset.dataset)
                 loader._multiprocessing_options = dataclasses.replace(options, num_workers=0)
+                vars(loader).pop("_local_num_workers", None)
+                if hasattr(loader, "_create_dataset"):  # a version that makes it at once
+                    loader._dataset = loader._create_dataset()
                 dataset = feeder(loader, "make_dataset", self.data.wanted_steps, lambda: loader)
         # A generator may make the data themselves by random numbers, before its first batch.
         has_hooks = hasattr(source, "use_multiprocessing")  # a PyDataset, which may be given seeds when an epoch ends

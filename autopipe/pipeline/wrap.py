@@ -14,8 +14,10 @@ import copy
 import dataclasses
 import inspect
 import itertools
+import multiprocessing
 import sys
 import time
+import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from autopipe import errors
-from autopipe.errors import ConfigError, DataWarning, WorkloadError, near, shortened
+from autopipe.errors import ConfigError, DataWarning, LoaderError, WorkloadError, near, shortened
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import datasets, likeness, pickling, torch_batches
@@ -249,6 +251,7 @@ class WrappedData:
         self.choices = given
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
         dataset = self.make(self.defaults)
+        _refuse_in_a_worker(dataset.dataset)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
         self.is_pass = not dataset.is_endless and steps in (None, dataset.length)  # an epoch is all of the dataset
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
@@ -458,6 +461,20 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
             hint=None if steps == 0 else f"Say how many batches an epoch has: ap.{call}(..., steps=1000)",
         )
     return steps
+
+
+def _refuse_in_a_worker(dataset: Any) -> None:
+    """Raise LoaderError if a worker process of a Grain DataLoader imports the file that wraps it: to read it here would
+    begin workers of its own, which wait for that import to end.
+    """
+    workers = getattr(getattr(dataset, "multiprocessing_options", None), "num_workers", 0)
+    if workers and multiprocessing.parent_process() is not None:
+        inner = traceback.walk_stack(None)
+        if any(frame.f_code.co_name == "<module>" and frame.f_globals["__name__"] != "__main__" for frame, _ in inner):
+            raise LoaderError(
+                "Worker processes of Grain import the file again, and `ap.wrap` at its top would begin others there.",
+                hint="Put it into a function, `def workload(): return ap.wrap(...)`.",
+            )
 
 
 def _counted(dataset: Feeder, name: str) -> int | None:

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from numpy.random import default_rng
 from numpy.typing import NDArray
 
@@ -391,7 +392,9 @@ def test_a_generator_that_goes_on_is_compared_with_what_comes_next() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*are counted")  # which takes as long as workers take to start
 def test_workers_of_grain_draw_what_this_process_would() -> None:
+    flags.FLAGS.mark_as_parsed()  # Grain's workers read them
     (said,) = found(by_sampler(Noisy(), workers=1))
     assert said.endswith("steps= for the batches of an epoch")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import gc
 import itertools
@@ -798,6 +799,26 @@ def test_the_values_of_keras_knobs_may_be_given() -> None:
         assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
     with pytest.raises(WorkloadError, match="`Items` has no parameter `worker`"):
         wrap.wrap(dataset, model=None, parameters={"worker": [1, 4]})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_file_that_workers_of_grain_import_again_begins_no_others(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would wait for that import to end."""
+
+    class Batches:
+        multiprocessing_options = types.SimpleNamespace(num_workers=workers)
+
+        def __iter__(self) -> Iterator[Any]:
+            yield np.zeros((4, 2)), np.zeros(4)
+
+    (file := tmp_path / "train.py").write_text("wrapped = ap.wrap(batches)")
+    names = {"ap": ap, "batches": Batches(), "__name__": "train"}
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: multiprocessing.current_process())
+    with pytest.raises(LoaderError, match=r"def workload") if workers else contextlib.nullcontext():
+        exec(compile(file.read_text(), str(file), "exec"), names)
+    assert ("wrapped" in names) == (workers == 0)
 
 
 def test_a_data_loader_is_refused_when_it_begins_after_a_framework_has_run(monkeypatch: pytest.MonkeyPatch) -> None:
