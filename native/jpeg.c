@@ -48,7 +48,7 @@ void decoder_free(struct decoder *decoder) {
   free(decoder);
 }
 
-/* -------------------- EXIF: the orientation, from 1 (upright) to 8, as `orientation_of` of ops/decode.py finds it */
+/* -------------------- EXIF: the orientation, from 1 (upright) to 8, as `orientation_of` of ops/headers.py finds it */
 
 /* Return the orientation in an EXIF block, which is a little TIFF file; 1 if it has none. */
 int orientation_in(const uint8_t *tiff, size_t size) {
