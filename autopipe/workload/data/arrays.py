@@ -9,7 +9,6 @@ Archives are in `columns`.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -268,17 +267,11 @@ def boxed(file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     axis, taken, wanted = len(shape) - 1, dtype.itemsize, dtype.itemsize
     while axis and shape[axis] * taken <= max(file.apart, _NARROW * sizes[axis] * wanted):
         taken, wanted, axis = taken * shape[axis], wanted * sizes[axis], axis - 1
-    out: NDArray[Any] | None = None
-    for place in itertools.product(*(range(each.start, each.stop) for each in box[:axis])):
-        first = int(np.ravel_multi_index((*place, box[axis].start), shape[: axis + 1]))
-        content = file.read(start + first * taken, sizes[axis] * taken)
-        piece = np.frombuffer(content, dtype).reshape(-1, *shape[axis + 1 :])[(slice(None), *box[axis + 1 :])]
-        if axis == 0:
-            return piece
-        out = np.empty(sizes, dtype) if out is None else out
-        out[tuple(at - each.start for at, each in zip(place, box, strict=False))] = piece
-    assert out is not None
-    return out
+    places = np.ix_(*(np.arange(each.start, each.stop) for each in box[:axis]), [box[axis].start])
+    starts = start + np.ravel_multi_index(places, shape[: axis + 1]).ravel() * taken
+    content = b"".join([file.read(at, sizes[axis] * taken) for at in starts.tolist()])
+    read: NDArray[Any] = np.frombuffer(content, dtype).reshape(*sizes[: axis + 1], *shape[axis + 1 :])
+    return read[(*[slice(None)] * (axis + 1), *box[axis + 1 :])]
 
 
 def npy_mapped(file: Path) -> np.memmap[Any, Any]:
