@@ -470,7 +470,9 @@ def _refuse_in_a_worker(dataset: Any) -> None:
     workers = getattr(getattr(dataset, "multiprocessing_options", None), "num_workers", 0)
     if workers and multiprocessing.parent_process() is not None:
         inner = traceback.walk_stack(None)
-        if any(frame.f_code.co_name == "<module>" and frame.f_globals["__name__"] != "__main__" for frame, _ in inner):
+        if any(
+            frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__" for frame, _ in inner
+        ):
             raise LoaderError(
                 "Worker processes of Grain import the file again, and `ap.wrap` at its top would begin others there.",
                 hint="Put it into a function, `def workload(): return ap.wrap(...)`.",

@@ -269,9 +269,20 @@ def boxed(file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
         taken, wanted, axis = taken * shape[axis], wanted * sizes[axis], axis - 1
     places = np.ix_(*(np.arange(each.start, each.stop) for each in box[:axis]), [box[axis].start])
     starts = start + np.ravel_multi_index(places, shape[: axis + 1]).ravel() * taken
-    content = b"".join([file.read(at, sizes[axis] * taken) for at in starts.tolist()])
+    content = _at(file, starts, sizes[axis] * taken)
     read: NDArray[Any] = np.frombuffer(content, dtype).reshape(*sizes[: axis + 1], *shape[axis + 1 :])
     return read[(*[slice(None)] * (axis + 1), *box[axis + 1 :])]
+
+
+def _at(file: Ranges, starts: NDArray[np.int64], count: int) -> bytes | NDArray[np.uint8]:
+    """Return `count` bytes from each start on, one after another; by one call of the library if it can read them."""
+    if isinstance(file, OpenFile) and len(starts) > 1 and native.why_not() is None:
+        spans = native.rows_at(np.zeros(len(starts), np.int64), (count,), 1)
+        spans["file"], spans["offset"], spans["size"] = file.descriptor, starts, count
+        rows, program = np.empty((len(starts), count), np.uint8), native.Program([], (count,), np.dtype(np.uint8))
+        if not program.fill(spans, np.empty((len(starts), 0)), rows).any():
+            return rows
+    return b"".join([file.read(at, count) for at in starts.tolist()])
 
 
 def npy_mapped(file: Path) -> np.memmap[Any, Any]:
