@@ -232,7 +232,7 @@ def reads_logs_later(callbacks: Any) -> bool:
 
 def watch_queues(watch: Callable[[], contextlib.AbstractContextManager[None]]) -> Callable[[], None]:
     """Enter `watch()` where Keras empties the queue of a PyDataset's workers, at the end of an epoch: it waits for the
-    batches in it, and keeps them for the next epoch. Return what ends that.
+    batches in it, and keeps them for the next epoch. Return a function that puts Keras's own method back.
     """
     kind = imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetEnqueuer")
     stop = attribute("keras", kind, "stop")
@@ -278,7 +278,7 @@ def leave_jax_cluster() -> None:
 
 
 def imported(package: str, module: str, name: str) -> Any:
-    """Return what a module of a framework has by a name. Raise FrameworkError, which names versions that have it."""
+    """Return an attribute of a framework's module. Raise FrameworkError, which names versions that have it."""
     try:
         found = importlib.import_module(f"{package}.{module}")
     except ModuleNotFoundError:

@@ -356,8 +356,8 @@ class _Watch:
         _end_here()
 
     def _checked(self, given: dict[str, Any]) -> tuple[str, ...]:
-        """Return what is wrong with the arguments of `fit`. End the script if its validation never ends, or is of a
-        generator that goes on for so long that it may not.
+        """Return sentences about faults of the arguments of `fit`. The script ends if the validation never does; a
+        generator, which may not tell, ends it once it has gone on for long.
         """
         if (said := fit_call.endless(given)) is not None:
             self._fail(*said)

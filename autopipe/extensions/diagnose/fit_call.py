@@ -76,7 +76,7 @@ def of_error(error: Exception) -> Iterator[str]:
 
 
 def _batches(data: Any) -> float:
-    """Return how many batches a tf.data.Dataset or PyDataset has: infinity without an end, nan if it does not tell."""
+    """Return the number of batches of a tf.data.Dataset or PyDataset: infinite if it has no end, nan if unknown."""
     counts = getattr(data, "cardinality", None)
     if callable(counts):
         return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)

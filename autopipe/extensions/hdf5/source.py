@@ -23,7 +23,7 @@ from autopipe.workload.sample import leaves
 
 
 def _rows_of(dataset: Any) -> Any:
-    """Return what reads rows of an open, non-empty dataset of h5py by number, of encoded images as bytes."""
+    """Return an indexable of the rows of an open, non-empty dataset of h5py. A row of encoded images is bytes."""
     if _is_encoded(dataset):
         return _Decoded(dataset)
     rows = _in_own_order(dataset)
