@@ -43,8 +43,9 @@ def fail(folder: Path) -> None:
     """Have reads of open files fail as of a broken disk: the memory at the first addresses gives EIO."""
     memory = os.open("/proc/self/mem", os.O_RDONLY)
     for each in Path("/proc/self/fd").iterdir():
-        if each.is_symlink() and each.readlink().is_relative_to(folder) and each.readlink().suffix != ".json":
-            os.dup2(memory, int(each.name))
+        with contextlib.suppress(FileNotFoundError):  # another thread has closed it meanwhile
+            if (opened := each.readlink()).is_relative_to(folder) and opened.suffix != ".json":
+                os.dup2(memory, int(each.name))
     os.close(memory)
 
 
