@@ -36,9 +36,11 @@ import resource
 import sysconfig
 import traceback
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+_T = TypeVar("_T")
 
 
 class AutopipeError(Exception):
@@ -166,6 +168,20 @@ def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeE
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
     made: AutopipeError = kind(message, hint=hint)
     return made
+
+
+def called(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Return `function(*arguments)`, asked a second time if CPython fails as two threads parse at once.
+
+    3.11 counts the depth of all threads' syntax trees in one number (github.com/python/cpython/issues/106905), and
+    `np.load` parses the header of a file.
+    """
+    try:
+        return function(*arguments)
+    except SystemError as error:
+        if "AST constructor" not in str(error):
+            raise
+        return function(*arguments)
 
 
 def worker_failure(error: BaseException) -> AutopipeError:

@@ -1,4 +1,4 @@
-"""A source of whatever samples a test makes up."""
+"""A source of whatever samples a test makes up, and a function that fails at first."""
 
 from __future__ import annotations
 
@@ -17,3 +17,18 @@ class Made:
 
     def read(self, index: int) -> Any:
         return self._make(index)
+
+
+class Failing:
+    """Fails at some of its calls, as `np.load` does in CPython 3.11 while another thread loads a file, too."""
+
+    def __init__(
+        self, function: Callable[..., Any], calls: int = 1, said: str = "AST constructor recursion depth"
+    ) -> None:
+        self.calls, self._function, self._said = calls, function, said
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.calls -= 1
+        if self.calls >= 0:
+            raise SystemError(f"{self._said} mismatch (before=72, after=68)")
+        return self._function(*arguments, **options)

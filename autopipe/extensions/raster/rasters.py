@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, extra_module, told
+from autopipe.errors import AutopipeError, BadSampleError, DataError, called, extra_module, told
 from autopipe.extensions.raster import nifti
 from autopipe.workload.data import remote
 from autopipe.workload.data.arrays import boxed
@@ -334,7 +334,7 @@ class _Whole(_Tiled):
         if self._damage is not None:
             raise self._damage.with_traceback(None)
         try:
-            return self._layout.bands_last(self._load())
+            return self._layout.bands_last(called(self._load))
         except _STAYS_DAMAGED as error:
             self._damage = error
             raise

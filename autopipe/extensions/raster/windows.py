@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, shortened, told
+from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, called, shortened, told
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.files import scenes_of
 from autopipe.extensions.raster.rasters import Kept, Raster
@@ -279,7 +279,7 @@ class Windows:
         return found[..., 0] if number >= len(leaves(self._slots[0])) and found.shape[-1] == 1 else found
 
     def _opened(self, path: str) -> Raster:
-        return rasters.opened(path, bands_first=self._bands_first, axes=len(self._size))
+        return called(functools.partial(rasters.opened, bands_first=self._bands_first, axes=len(self._size)), path)
 
     def _again(self, path: str, alike: _Alike, scene: int) -> Raster:
         raster = self._opened(path)

@@ -314,7 +314,7 @@ def length_of(dataset: Any) -> int:
 def batch_at(dataset: Any, index: int, length: int) -> Any:
     """Return `dataset[index]`; raise WorkloadError, with the index and the user's line, if that raises."""
     try:
-        return dataset[index]
+        return errors.called(dataset.__getitem__, index)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autopipe.errors import AutopipeError, DataWarning, WorkloadError, raised
+from autopipe.errors import AutopipeError, DataWarning, WorkloadError, called, raised
 
 
 def is_loader(dataset: Any) -> bool:
@@ -123,7 +123,7 @@ class TorchBatches:
 
     def _sample(self, index: Any) -> Any:
         try:
-            return self.of_samples[index]
+            return called(self.of_samples.__getitem__, index)
         except (AutopipeError, MemoryError):
             raise
         except Exception as error:

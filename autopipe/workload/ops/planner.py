@@ -41,7 +41,7 @@ from autopipe.workload.workload import Workload
 def read(source: Source, index: int) -> Any:
     """Return the value of a source's `read`; raise BadSampleError if a user's source raised an error."""
     try:
-        return source.read(index)
+        return errors.called(source.read, index)
     except BaseException as error:  # it is named and shown
         raise read_failure(error, source, index) from error
 
@@ -49,7 +49,7 @@ def read(source: Source, index: int) -> Any:
 def read_sample(source: Source, index: int, structure: Structure | None) -> Sample:
     """Return a sample as `(x, y, *others)`; raise DataError if it cannot be read, or its structure is another."""
     try:
-        return normalise(source.read(index), structure)
+        return normalise(errors.called(source.read, index), structure)
     except BaseException as error:  # a user's source may raise anything; it is named and shown
         raise read_failure(error, source, index) from error
 
@@ -57,7 +57,7 @@ def read_sample(source: Source, index: int, structure: Structure | None) -> Samp
 def run(step: Step, sample: Sample, random: NDArray[np.float64], source: Source, index: int) -> Sample:
     """Return a sample after an op; raise OpError, or the op's own AutopipeError, with the sample's name."""
     try:
-        return step.op.apply(sample, step.before, random)
+        return errors.called(step.op.apply, sample, step.before, random)
     except BaseException as error:  # a user's function may raise anything; it is named and shown
         raise op_failure(error, step.op, source, index) from error
 

@@ -23,7 +23,7 @@ from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes.reference import by_python
-from tests.fakes.sources import Made
+from tests.fakes.sources import Failing, Made
 
 COUNT = 32
 Damage = Callable[[Path], object]
@@ -73,6 +73,17 @@ def test_an_open_set_that_is_cut_short_or_on_a_broken_disk_is_told(
         befalls(folder)
         with pytest.raises(BadSampleError, match=rf"`{folder}/[a-z]+-\d+\.[a-z]+` {said}"):
             list(chain.from_iterable(map(loader.epoch, range(1, 100))))  # the first ones may have been read before
+
+
+def test_a_set_is_opened_again_where_two_threads_parse_headers_at_once(
+    kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workload, config, _ = kept
+    loading = Failing(np.load)
+    monkeypatch.setattr(np, "load", loading)
+    with ap.build_loader(workload, config) as loader:
+        assert sum(len(batch[0]) for batch in loader.epoch(0)) == COUNT
+    assert loading.calls < 0
 
 
 def test_a_set_that_vanishes_before_it_is_read_is_told(kept: Any) -> None:
