@@ -47,11 +47,7 @@ class RandomFlip(PixelOp):
         across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
         if not (across or down):
             return array
-        if not pixels.is_moved(array):
-            return array[:: -1 if down else 1, :: -1 if across else 1]
-        code = (-1 if down else 1) if across else 0
-        flipped = cv2.flip(array, code)
-        return flipped if flipped.ndim == array.ndim else flipped[..., None]
+        return np.ascontiguousarray(array[:: -1 if down else 1, :: -1 if across else 1])
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction("FLIP", (self.horizontal, self.vertical), is_wide=True),)

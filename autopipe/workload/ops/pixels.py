@@ -189,15 +189,6 @@ def check_ordered(op: object, lower: float, upper: float) -> None:
 CHANNELS: Final = 128
 """Of any array, the most that OpenCV 5 takes."""
 
-_MOVED = frozenset(map(np.dtype, ("uint8", "int8", "uint16", "int16", "int32", "float16", "float32", "float64")))
-
-
-def is_moved(array: NDArray[Any]) -> bool:
-    """Return True if OpenCV puts an array's values elsewhere as they are. It refuses some, and makes 32-bit numbers of
-    some.
-    """
-    return array.dtype in _MOVED and array.shape[2:] <= (CHANNELS,)
-
 
 @dataclasses.dataclass(frozen=True)
 class PixelOp(Op):

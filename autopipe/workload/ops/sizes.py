@@ -207,12 +207,12 @@ def padded(array: NDArray[Any], size: tuple[int, int], value: float) -> NDArray[
     if not down and not right:
         return array
     top, left = down // 2, right // 2
-    if not pixels.is_moved(array):
-        around = ((top, down - top), (left, right - left), *[(0, 0)] * (array.ndim - 2))
-        level = value if array.dtype.kind == "f" else round(value)
-        return np.pad(array, around, constant_values=level)
-    larger = cv2.copyMakeBorder(array, top, down - top, left, right - left, cv2.BORDER_CONSTANT, value=(value,) * 4)
-    return larger if larger.ndim == array.ndim else larger[..., None]
+    level = value if array.dtype.kind == "f" else round(value)
+    if array.dtype.kind in "iu":
+        level = np.clip(level, np.iinfo(array.dtype).min, np.iinfo(array.dtype).max)
+    larger = np.full((array.shape[0] + down, array.shape[1] + right, *array.shape[2:]), level, array.dtype)
+    larger[top : top + array.shape[0], left : left + array.shape[1]] = array
+    return larger
 
 
 @dataclasses.dataclass(frozen=True)
