@@ -389,13 +389,10 @@ def kept_bytes(recipe: Recipe) -> float:
         return 0.0
 
     def size(index: int) -> int | None:
-        try:
-            sample = planner.read_sample(recipe.source, index, recipe.spec.structure)
-            for step in recipe.steps[: recipe.fixed_steps]:
-                sample = planner.run(step, sample, np.empty(0), recipe.source, index)
-        except BadSampleError:
-            return None
-        return data_source.sample_bytes(sample)
+        with contextlib.suppress(BadSampleError):
+            steps = recipe.steps[: recipe.fixed_steps]
+            return data_source.sample_bytes(planner.prepared(steps, recipe.source, index, recipe.spec.structure))
+        return None
 
     positions = spread(len(recipe.source), _PROBES)
     sizes = [found for found in remote.at_once(size, positions) if found is not None]  # reads may wait

@@ -21,29 +21,19 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import cloudpickle
 import numpy as np
 
 from autopipe.errors import AutopipeError, LoaderError, is_users, shortened, told, worker_failure
 from autopipe.pipeline.loader import Made
-from autopipe.workload.op import Op, Step
-from autopipe.workload.sample import Source
+from autopipe.workload.op import Op
 
 _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
-class Work(Protocol):
-    """What a recipe and a conversion have in common."""
-
-    @property
-    def source(self) -> Source: ...
-    @property
-    def steps(self) -> tuple[Step, ...]: ...
-
-
-def pickled(work: Work, loader: str) -> bytes:
+def pickled(work: Any, loader: str) -> bytes:
     """Return a recipe or a conversion pickled, with the search path of its modules, for the workers of `loader`. Raise
     LoaderError if a part of it does not pickle.
     """
@@ -96,7 +86,7 @@ class RemoteTraceback(Exception):
     """Shows the traceback of another process as the cause of the error raised here."""
 
 
-def _parts_of(work: Work) -> list[Any]:
+def _parts_of(work: Any) -> list[Any]:
     """Return the class of the source, those of the ops, and mapped functions."""
     things: list[Any] = [type(work.source)]
     for step in work.steps:

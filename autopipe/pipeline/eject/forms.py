@@ -22,7 +22,7 @@ from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.planner import looked_at, normalise
+from autopipe.workload.ops.planner import looked_at, prepared
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.plain_code import PlainSource
 from autopipe.workload.sample import FieldKind
@@ -90,12 +90,9 @@ def against_cache(workload: Workload, plan: Plan) -> str | None:
 
 def cached_bytes(workload: Workload, plan: Plan) -> int:
     """Return the bytes of all samples after the deterministic ops, estimated from a few."""
-    numbers, found = looked_at(len(workload.data)), 0
-    for number in numbers:
-        sample = normalise(workload.data.read(number), plan.source.structure)
-        for step in plan.prefix:
-            sample = step.op.apply(sample, step.before, np.empty(0))
-        found += sum(np.asarray(part).nbytes for part in sample if part is not None)
+    numbers = looked_at(len(workload.data))
+    samples = (prepared(plan.prefix, workload.data, number, plan.source.structure) for number in numbers)
+    found = sum(np.asarray(part).nbytes for sample in samples for part in sample if part is not None)
     return found * len(workload.data) // len(numbers)
 
 

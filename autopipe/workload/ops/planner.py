@@ -62,6 +62,14 @@ def run(step: Step, sample: Sample, random: NDArray[np.float64], source: Source,
         raise op_failure(error, step.op, source, index) from error
 
 
+def prepared(steps: Iterable[Step], source: Source, index: int, structure: Structure | None) -> Sample:
+    """Return a sample after deterministic steps; raise as `read_sample` and `run`."""
+    sample = read_sample(source, index, structure)
+    for step in steps:
+        sample = run(step, sample, np.empty(0), source, index)
+    return sample
+
+
 def sample_name(source: Source, index: int) -> str:
     """Return a sample's path if the source knows it, else its number."""
     name = getattr(source, "name", None)
