@@ -21,8 +21,8 @@ from rich.console import Console
 from autopipe.api import request
 from autopipe.cli import screen
 from autopipe.errors import AutopipeError, ConfigError, near
-from autopipe.pipeline.space import Space
 from autopipe.search import library
+from autopipe.search.space import Space
 
 
 def main() -> None:

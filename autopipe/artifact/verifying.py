@@ -27,9 +27,9 @@ from autopipe.measure.trial import protocol
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.space import of_wrapped
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
+from autopipe.search.space import of_wrapped
 from autopipe.values import Value
 from autopipe.workload.data.records import cache_folder
 from autopipe.workload.digests import digest

@@ -18,7 +18,7 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.pipeline import config as configs
 from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig, Value, to_config
-from autopipe.pipeline.space import Parameter, Space
+from autopipe.search.space import Parameter, Space
 
 Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
 

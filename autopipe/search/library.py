@@ -1,6 +1,6 @@
 """Search spaces in files: the shipped ones and the user's own.
 
-Reads YAML (`yaml.safe_load`) and names the place of a mistake. The meaning of the keys is in `autopipe.pipeline.space`.
+Reads YAML (`yaml.safe_load`) and names the place of a mistake. The meaning of the keys is in `autopipe.search.space`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import yaml
 from autopipe import registry
 from autopipe.errors import SpaceError, near, shortened
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline import space as core
 from autopipe.pipeline.config import LOADERS, Value
-from autopipe.pipeline.space import Space
+from autopipe.search import space as core
+from autopipe.search.space import Space
 
 OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
 """Gives a space its values on a machine, from its bounds other than the measured ones: `{"cores": 8, "gpus": 1}`."""

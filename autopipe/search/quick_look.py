@@ -21,9 +21,9 @@ from autopipe.measure.facts import Description, Facts, Impossible, OpCost, ReadC
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import Kept, PipelineConfig
-from autopipe.pipeline.space import Space, of_wrapped
 from autopipe.search import feasible, library
 from autopipe.search.race import Measure, Race
+from autopipe.search.space import Space, of_wrapped
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.data.source import Subset

@@ -20,9 +20,9 @@ from autopipe.errors import TrialError, shortened
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import Kept, Params, PipelineConfig, Value, from_config
-from autopipe.pipeline.space import Parameter, Space, among
 from autopipe.search import storage
 from autopipe.search.result import Raced
+from autopipe.search.space import Parameter, Space, among
 from autopipe.search.trials import AskedBy, Row
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.measure.outcome import TrialFailure
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
-from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, feasible
 from autopipe.search.budget import Budget
 from autopipe.search.conclusion import Searched
@@ -30,6 +29,7 @@ from autopipe.search.record import open_record
 from autopipe.search.result import Reason, Stop
 from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from autopipe.search.trials import AskedBy, Asker, OnEvent, Point, SearchStopped, SpaceTrimmed, StorageLost, StudyOpened
 from autopipe.values import count_text
 

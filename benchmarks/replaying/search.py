@@ -18,13 +18,13 @@ from autopipe.errors import TrialError
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, from_config
-from autopipe.pipeline.space import Space
 from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import Sampler
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from autopipe.search.trials import Row
 from replaying.samplers import named
 from replaying.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autopipe.pipeline.config import Value
-from autopipe.pipeline.space import Space, among
+from autopipe.search.space import Space, among
 
 
 def holds(space: Space, params: Mapping[str, Value]) -> bool:

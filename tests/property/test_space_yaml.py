@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopipe.errors import SpaceError
-from autopipe.pipeline.space import Space
 from autopipe.search import library
+from autopipe.search.space import Space
 from tests.fakes.spaces import holds
 
 BOUNDS = {"cores": 3, "gpus": 1}

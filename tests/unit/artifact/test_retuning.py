@@ -27,11 +27,11 @@ from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.pipeline.space import Space
 from autopipe.search import conclusion, confirmation, library, measurer, study
 from autopipe.search.result import Reason, Stop
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
 from benchmarks.machines import Machine, Played

@@ -35,8 +35,8 @@ from autopipe.pipeline.batching import stream
 from autopipe.pipeline.batching.datasets import copied
 from autopipe.pipeline.config import STORAGES, from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.space import of_wrapped
 from autopipe.pipeline.wrap import WrappedData
+from autopipe.search.space import of_wrapped
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
 

@@ -19,7 +19,6 @@ from autopipe.measure.facts import Facts
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.pipeline.space import Space
 from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
@@ -27,6 +26,7 @@ from autopipe.search.measurer import Baseline
 from autopipe.search.record import open_record
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
+from autopipe.search.space import Space
 from autopipe.search.trials import Event
 from tests.fakes.surface import Surface
 

@@ -9,8 +9,8 @@ import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.pipeline.config import LOADERS, to_config
-from autopipe.pipeline.space import Space
 from autopipe.search import library
+from autopipe.search.space import Space
 
 HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"
 BOUNDS = {"cores": 2, "gpus": 0}

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from autopipe.pipeline.config import Params, PipelineConfig, from_config
-from autopipe.pipeline.space import Space
 from autopipe.search import library
 from autopipe.search.race import Race, usual
+from autopipe.search.space import Space
 from tests.unit.search.conftest import some, space_of
 
 Rate = Callable[[PipelineConfig], float | None]

@@ -8,7 +8,7 @@ import pytest
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.pipeline.config import Value, from_config, to_config
-from autopipe.pipeline.space import Space, SpaceSpec, resolve
+from autopipe.search.space import Space, SpaceSpec, resolve
 from tests.fakes import surface  # noqa: F401  # the knobs of its loader
 from tests.fakes.reports import Approved, refusal
 

@@ -1,7 +1,7 @@
 """A search space on one machine: the values of each parameter, the conditions under which it counts, and its file form.
 
 Bounds are whole numbers, and names such as `cores` and `cores*2`. Reading files, removing impossible values and
-choosing the next configuration belong to `autopipe.search`.
+choosing the next configuration are in the modules beside this one.
 """
 
 from __future__ import annotations
