@@ -90,9 +90,9 @@ def doctor(
     from autopipe import again, native
     from autopipe.errors import DataWarning
     from autopipe.hardware import machine
+    from autopipe.measure import progressive
     from autopipe.measure.trial import workload_import
     from autopipe.reports import tables, wording
-    from autopipe.workload.ops import progressive
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.util
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.machinery import ModuleSpec
 from typing import Any
 
@@ -26,6 +27,24 @@ _STEPS = (  # module, class and function that only a training calls, in each ste
 )
 _TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # the same, once, perhaps before its loop
 _LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
+
+
+@contextlib.contextmanager
+def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of an object while a block runs, then restore the object's own value or its class's.
+
+    It bypasses Keras's `__setattr__`, which tracks layers and variables.
+    """
+    own, unset = vars(owner), object()
+    before = own.get(name, unset)
+    own[name] = value
+    try:
+        yield
+    finally:
+        if before is unset:
+            del own[name]
+        else:
+            own[name] = before
 
 
 def watch_loops(

@@ -29,7 +29,7 @@ from autopipe.values import count_text
 
 if TYPE_CHECKING:  # which import Optuna, and decoders
     from autopipe.artifact.verifying import FileVerification
-    from autopipe.workload.ops.progressive import Progressive
+    from autopipe.measure.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
 _STYLES = {drift.Verdict.FITS: "bold green", drift.Verdict.STALE: "bold yellow", drift.Verdict.DRIFTED: "bold red"}

@@ -20,7 +20,7 @@ from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, millisec
 from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # which imports decoders
-    from autopipe.workload.ops.progressive import Progressive
+    from autopipe.measure.progressive import Progressive
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import importlib
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from autopipe.errors import WorkloadError, shortened
@@ -145,24 +144,3 @@ def _require_samples(name: str, given: Any) -> None:
         )
     if len(given) < 1:
         raise WorkloadError(f"`{name}` must hold at least one sample, but {shortened(given)} holds none.")
-
-
-# -------------------- stand in
-
-
-@contextlib.contextmanager
-def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of an object while a block runs, then restore the object's own value or its class's.
-
-    It bypasses Keras's `__setattr__`, which tracks layers and variables.
-    """
-    own, unset = vars(owner), object()
-    before = own.get(name, unset)
-    own[name] = value
-    try:
-        yield
-    finally:
-        if before is unset:
-            del own[name]
-        else:
-            own[name] = before

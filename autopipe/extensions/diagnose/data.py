@@ -27,15 +27,14 @@ from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.frameworks import tfdata
 from autopipe.hardware import machine
-from autopipe.measure import epochs, randomness
+from autopipe.measure import epochs, progressive, randomness
+from autopipe.measure.progressive import Progressive
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
-from autopipe.workload.ops import progressive
 from autopipe.workload.ops.headers import image_size
-from autopipe.workload.ops.progressive import Progressive
 from autopipe.workload.sample import Source
 
 # -------------------- a torch DataLoader

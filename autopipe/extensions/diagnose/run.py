@@ -26,6 +26,7 @@ from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, Step, StepClock
 from autopipe.frameworks import tfdata
+from autopipe.frameworks.hooks import standing_in
 from autopipe.hardware import machine, processes
 from autopipe.measure import bench, costs, epochs, facts, op_costs, outcome
 from autopipe.measure.lines import Lines, LineWatch
@@ -34,7 +35,6 @@ from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.values import capital
 from autopipe.workload.data.paths import spread
 from autopipe.workload.ops import planner
-from autopipe.workload.workload import standing_in
 
 _UNSEEN = "Lines were seen in no process: those that were not forked from the training's own are not looked at."
 

@@ -21,10 +21,10 @@ from autopipe.measure import bottleneck
 from autopipe.measure.facts import OpCost
 from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources
+from autopipe.measure.progressive import Progressive
 from autopipe.measure.rows import Row
 from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate, Value, capital, count_text
-from autopipe.workload.ops.progressive import Progressive
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
 _BEHIND = 0.25  # of the time of steps is waited for data: they are made more slowly than the model takes them

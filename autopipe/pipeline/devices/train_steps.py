@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import frameworks
+from autopipe.frameworks.hooks import standing_in
 from autopipe.hardware import processes
 from autopipe.pipeline.devices.feed import Placement, Stream
 from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.op import ArrayNamespace
 from autopipe.workload.sample import Field, leaves
-from autopipe.workload.workload import standing_in
 
 # -------------------- several steps by one call of a compiled function
 # Keras's function for several steps loops over a `tf.data` iterator inside the graph. A dataset made here takes batches

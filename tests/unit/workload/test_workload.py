@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from autopipe.errors import DataError, DataWarning, WorkloadError
+from autopipe.frameworks.hooks import standing_in
 from autopipe.pipeline.assembly import batch_order, batches_digest
 from autopipe.workload.data import paths
 from autopipe.workload.data.arrays import Arrays
@@ -34,7 +35,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import RandomCrop
 from autopipe.workload.order import Blocks
 from autopipe.workload.sample import Structure
-from autopipe.workload.workload import Workload, standing_in
+from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
 DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))

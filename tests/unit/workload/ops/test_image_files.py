@@ -22,9 +22,9 @@ from PIL import Image, ImageOps
 import autopipe as ap
 from autopipe.artifact.verifying import verify_files
 from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
+from autopipe.measure import progressive
 from autopipe.reports import tables
 from autopipe.workload.data.images import ImageFolder
-from autopipe.workload.ops import progressive
 from autopipe.workload.ops.decode import Decode, decode
 from autopipe.workload.ops.headers import image_size, orientation_of
 from autopipe.workload.ops.planner import make_plan
