@@ -59,7 +59,7 @@ def bottleneck(
         if rate is None and model_share is None:
             return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
         return Bottleneck(
-            limit=None, sentence=f"{_making(bounds, used)}: the model alone takes {_text(model)} images/s."
+            limit=None, sentence=f"{_making(bounds, used)}; the model alone takes {_text(model)} images/s."
         )
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
@@ -102,9 +102,9 @@ def leaves_cores_idle(used: Resources | None, cores: float | None) -> bool | Non
 def _making(bounds: Bounds, used: Resources | None) -> str:
     cores = bounds.costs.cores
     if (idle := leaves_cores_idle(used, cores)) is None or used is None:
-        return "making batches"
+        return "making batches is the limit"
     busy = f"{(used.cpu_percent or 0.0) / 100:.1f} of {count_text(cores or 0.0, 'core')} in use"
-    return f"making batches, {f'which waits, with {busy}' if idle else f'beside the model, with {busy}'}"
+    return f"making batches is the limit: {f'it waits, with {busy}' if idle else f'beside the model, {busy}'}"
 
 
 def _model(others: list[Limit], model: float) -> str:

@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -334,6 +335,14 @@ def _between(values: NDArray[Any]) -> int:
     return int(np.count_nonzero((values > 0) & (values < 1)))
 
 
+def _sure_mean(values: Sequence[float]) -> float:
+    """Return the mean, or 0 if that is within four of its standard errors."""
+    if len(values) < _FEWEST_IMAGES:
+        return 0.0
+    mean = fmean(values)
+    return mean if abs(mean) > 4 * stdev(values) / math.sqrt(len(values)) else 0.0
+
+
 class Values:
     """What values the samples of some batches have."""
 
@@ -343,6 +352,7 @@ class Values:
         # Of x, y and weights: least, largest, and whether all are whole.
         self._ranges: dict[int, tuple[float, float, bool]] = {}
         self._pixels, self._soft = 0, 0  # of masks in y, and those of them between 0 and 1
+        self._redder = list[float]()  # of each image in x, the mean of its first channel less that of its last
 
     def note(self, batch: Sequence[Any], most: int | None = None) -> None:
         """Note the values of a batch (x, y, weights), at most so many of each array of a sample."""
@@ -356,6 +366,10 @@ class Values:
                     odd[number] |= (number != 1) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
                     if number == 1 and array.ndim >= _AXES_OF_MASKS:
                         self._pixels, self._soft = self._pixels + rows.size, self._soft + _between(rows)
+                    if number == 0 and array.ndim == _AXES_OF_IMAGES and array.shape[-1] == _COLOURS:
+                        step = 1 if most is None else 1 + math.isqrt(array[0].size // most)
+                        means = array[:, ::step, ::step].mean(axis=(1, 2), dtype=np.float64)
+                        self._redder += (means[:, 0] - means[:, -1]).tolist()
                     some = np.append(rows[numbers].astype(np.float64), self._ranges.get(number, ())[:2])
                     is_whole = self._ranges.get(number, (0, 0, True))[2] and bool((some % 1 == 0).all())
                     if some.size:
@@ -381,6 +395,11 @@ class Values:
             scaled = [-_STANDARD <= low < high <= _STANDARD for low, high in spans]
             if scaled[0] != scaled[1] and any(low >= 0 and _HALF < high <= 2 * _HALF for low, high in spans):
                 yield _SCALED_APART.format(*spans[0], *spans[1])
+                return
+        one, other = map(_sure_mean, (self._redder, validation._redder))
+        if one * other < 0 and 0.5 <= -one / other <= 2:
+            which = ("more", "less") if one > 0 else ("less", "more")
+            yield _TURNED.format(*which, one=abs(one), other=abs(other))
 
     def misfits(self, model: Any) -> Iterator[str]:
         """Tell of values that a model's first layers, or its loss, are not made for."""
@@ -434,6 +453,11 @@ _STANDARD, _HALF = 4.0, 128  # the most of an image that was standardised; half 
 _SCALED_APART = (
     "x of the training goes from {:.3g} to {:.3g}, but x of the validation from {:.3g} to {:.3g}: one of them is "
     "scaled, and the other is not, so that its figures mean nothing. Prepare both alike."
+)
+_AXES_OF_IMAGES, _COLOURS, _FEWEST_IMAGES = 4, 3, 16
+_TURNED = (
+    "Images of the training have {} in their first channel than in their last (by {one:.3g} in the mean), those of the "
+    "validation {} (by {other:.3g}), as if one were RGB and the other BGR, which OpenCV reads. Read both alike."
 )
 _RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
 _SCALED = (

@@ -85,7 +85,7 @@ class StreamingConfig(LoaderConfig):
     read_ahead: int = pydantic.Field(default=0, ge=0, le=1024)
 
     spaces: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        OF_DATASETS: {"workers": {"range": [1, 64, "cores*2"], "log": True}, "queue_size": [4, 16]}
+        OF_DATASETS: {"workers": {"range": [1, 512, "cores*2"], "log": True}, "queue_size": [4, 16]}
     }
 
     @classmethod

@@ -97,6 +97,25 @@ def test_a_validation_that_is_not_scaled_as_the_training_is_told(training: Any, 
     assert ["one of them is scaled" in each for each in told] == [True] * is_told
 
 
+WARM = np.clip(X * 0.8 + np.array([40, 20, 0]), 0, 255).astype(np.uint8)  # as photographs are
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "is_told"),
+    [
+        (WARM, WARM[..., ::-1], True),
+        (WARM / 255, WARM[..., ::-1] / 255, True),
+        (WARM, WARM, False),
+        (WARM, X[..., ::-1], False),
+        (WARM[:, 0], WARM[:, 0, :, ::-1], False),
+        (WARM, WARM[:8, ..., ::-1], False),
+    ],
+)
+def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, validation: Any, is_told: bool) -> None:
+    told = seen([(training[:32], Y[:32])], validation[-32:])
+    assert ["as if one were RGB and the other BGR" in each for each in told] == [True] * is_told
+
+
 @pytest.mark.parametrize(
     ("x", "y", "loss", "said"),
     [
