@@ -104,7 +104,7 @@ def _making(bounds: Bounds, used: Resources | None) -> str:
     if (idle := leaves_cores_idle(used, cores)) is None or used is None:
         return "making batches is the limit"
     busy = f"{(used.cpu_percent or 0.0) / 100:.1f} of {count_text(cores or 0.0, 'core')} in use"
-    return f"making batches is the limit: {f'it waits, with {busy}' if idle else f'beside the model, {busy}'}"
+    return f"making batches is the limit{f': it waits, with {busy}' if idle else f' beside the model, with {busy}'}"
 
 
 def _model(others: list[Limit], model: float) -> str:

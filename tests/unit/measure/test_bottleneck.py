@@ -162,7 +162,7 @@ def test_what_makes_batches_waits_if_the_cores_are_idle() -> None:
         wrapped = bounds(ceiling(op_costs=()), THREADS)
         return bottleneck(wrapped, 1000.0, used=Resources(cpu_percent=percent)).sentence
 
-    assert "which waits, with 0.2 of 2 cores in use" in told(20.0)
+    assert "it waits, with 0.2 of 2 cores in use" in told(20.0)
     assert "beside the model, with 1.9 of 2 cores in use" in told(190.0)
     assert "in use" not in told(None)
 

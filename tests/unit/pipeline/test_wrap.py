@@ -766,7 +766,7 @@ def test_keras_own_knobs_of_a_py_dataset_are_tried_beside_loaders_with_workers()
     assert {1, 8} <= set(choices(workload)["workers"])
     configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 2}).grid()]
     counts = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
-    assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 24, "processes": 24}
+    assert counts == {"wrapped": len(choices(workload)["workers"]) * 2, "threads": 36, "processes": 36}
     assert as_it_is(workload).key() in {config.key() for config in configs}
 
 
@@ -777,7 +777,7 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
     workload = wrap.wrap(make, model=None, parameters={"add": [0, 5], "workers": [1, 2]}, shuffle=False)
     configs = [to_config(params) for params in of_wrapped(choices(workload), {"cores": 1}).grid()]
     kinds = collections.Counter(each.loader.kind for each in configs if each.device_prefetch == 0)
-    assert kinds == {"wrapped": 4, "threads": 2 * 24, "processes": 2 * 24}
+    assert kinds == {"wrapped": 4, "threads": 2 * 36, "processes": 2 * 36}
     assert {to_config(from_config(each)).key() for each in configs} == {each.key() for each in configs}
     for loader in (
         {"loader": Wrapped.model_validate({"add": 5})},
