@@ -35,7 +35,7 @@ from autopipe.errors import AutopipeError
 from autopipe.measure.costs import Kind
 from autopipe.measure.facts import Ceiling, Facts, Limits, OpCost, ReadCosts, ReadRung
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search import feasible, library, study
@@ -43,6 +43,7 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import BASELINES, Baseline
 from autopipe.search.searching import STARTING_SHARE
 from autopipe.search.settings import Settings
+from autopipe.search.space import to_config
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
 from tests.fakes.measurements import measurement

@@ -18,7 +18,8 @@ import pytest
 
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import process
-from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig, to_config
+from autopipe.pipeline.config import LOADERS, LoaderConfig, PipelineConfig
+from autopipe.search.space import to_config
 from tests.fakes import nurseries
 from tests.fakes.commands import children
 from tests.fakes.reports import Approved

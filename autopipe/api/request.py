@@ -28,6 +28,7 @@ from autopipe.pipeline import config as configs
 from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search.settings import Settings
+from autopipe.search.space import from_config, near_parameter, parameter_types, to_config
 from autopipe.values import seconds, size_bytes
 from autopipe.workload.data.paths import is_url, located
 from autopipe.workload.mode import Mode
@@ -367,7 +368,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
                 f"One configuration takes one value of each setting, but got {several}.",
                 hint=f"Measure them one by one, or let a tune try them: --only {several}, or only=[{several!r}].",
             )
-    params = dict(configs.from_config(config))
+    params = dict(from_config(config))
     for key, values in split:
         if key == "loader":
             kind = str(_value("loader", values[0]))
@@ -381,7 +382,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
         if key != "loader":
             for name in _names(key, str(params["loader"])):
                 params[name] = _value(name, values[0])
-    return configs.to_config(params)
+    return to_config(params)
 
 
 def of_loaders(pairs: Iterable[str]) -> list[str]:
@@ -427,7 +428,7 @@ def _split(pair: str) -> tuple[str, list[str]]:
 
 
 def _names(key: str, loader: str | None = None) -> list[str]:
-    known: Mapping[str, object] = configs.parameter_types()
+    known: Mapping[str, object] = parameter_types()
     if key in known:
         return [key]
     whose = ""
@@ -438,7 +439,7 @@ def _names(key: str, loader: str | None = None) -> list[str]:
         known = {f"loader.{name.partition('.')[2]}": None for name in knobs}
         whose = "" if loader is None else f" of the loader {loader}"
     raise ConfigError(
-        f"There is no setting `{key}`{whose}.{configs.near_parameter(key, known)}",
+        f"There is no setting `{key}`{whose}.{near_parameter(key, known)}",
         hint=f"There are: {', '.join(known)}",
     )
 
@@ -451,7 +452,7 @@ def _value_of_any(names: list[str], text: str) -> Value:
 
 
 def _value(name: str, text: str) -> Value:
-    adapter = configs.parameter_types()[name]
+    adapter = parameter_types()[name]
     try:
         value: Value = adapter.validate_strings(text, strict=True)
     except ValueError:
@@ -465,7 +466,7 @@ _ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at 
 
 
 def _hint(name: str) -> str:
-    schema = configs.parameter_types()[name].json_schema()
+    schema = parameter_types()[name].json_schema()
     if "enum" in schema:
         return f"It takes {', '.join(map(str, schema['enum']))}."
     said = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]

@@ -1,7 +1,7 @@
 """A configuration: how a workload is fed, by values that a search may choose. Nothing here may change what is trained.
 
 The knobs of a loader live with the loader (`autopipe.pipeline.loaders.threads.Threads`, ...); this module holds their
-base, the configuration that carries one of them, and the flat parameters of both.
+base, and the configuration that carries one of them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import hashlib
 import importlib.util
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 import pydantic
 
 from autopipe import again
-from autopipe.errors import ConfigError, near, shortened
+from autopipe.errors import ConfigError, near
 from autopipe.registry import Registry
 from autopipe.values import Strict
 
@@ -206,6 +206,9 @@ class OfSetup(pydantic.BaseModel):
     def setup(self) -> ModelSetup:
         return ModelSetup.of(self)
 
+
+Value: TypeAlias = str | int | float | bool
+ARGUMENTS: Final = "arguments"
 
 FILES = "files"
 """The storage form of samples that are read as they are."""
@@ -401,59 +404,3 @@ class PipelineConfig(Strict):
         """Return a short name of it, the same on every machine."""
         settings = {"kind": self.loader.kind, **self.model_dump(mode="json", exclude_defaults=True)}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-
-
-# -------------------- params: flat parameters (`threads.workers=4`), as in search spaces, studies and on the command
-# line
-
-
-Value: TypeAlias = str | int | float | bool
-Params: TypeAlias = dict[str, Value]
-ARGUMENTS: Final = "arguments"
-
-
-def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
-    """Return every parameter that does not depend on a function of the user's, with the type that checks its values."""
-    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name not in ("loader", ARGUMENTS)}
-    for kind in (each for each in LOADERS if not LOADERS[each].takes_any):
-        knobs = LOADERS[kind].model_fields.items()
-        fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
-    # mypy wants types that are written down; these are put together from the plugins that are there.
-    types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
-    types = {"loader": Literal[tuple(LOADERS)], **types}
-    return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
-
-
-def near_parameter(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean `x`?", or an empty text; a knob without its loader is `loader.knob`, that of any."""
-    if "." in name:
-        return near(name, known)
-    knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}
-    return re.sub(r"`(.+)`", lambda match: f"`{knobs[match[1]]}{match[1]}`", near(name, knobs))
-
-
-def to_config(params: Mapping[str, Value]) -> PipelineConfig:
-    """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
-    if "loader" not in params:
-        raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
-    kind = params["loader"]
-    loader: dict[str, Value] = {"kind": kind}
-    arguments: dict[str, Value] = {}
-    rest: dict[str, Any] = {}
-    for name, value in params.items():
-        owner, dot, knob = name.partition(".")
-        if dot and owner in (kind, ARGUMENTS):
-            (loader if owner == kind else arguments)[knob] = value
-        elif name != "loader":
-            rest[name] = value
-    return PipelineConfig.model_validate({**rest, "loader": loader, ARGUMENTS: arguments})
-
-
-def from_config(config: PipelineConfig) -> Params:
-    """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
-    plain: dict[str, Any] = config.model_dump(mode="json")
-    loader, arguments = plain.pop("loader"), plain.pop(ARGUMENTS)
-    kind = loader.pop("kind")
-    plain |= {f"{ARGUMENTS}.{name}": value for name, value in arguments.items()}
-    knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set
-    return {"loader": kind, **knobs, **plain}

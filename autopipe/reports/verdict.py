@@ -15,10 +15,11 @@ from autopipe.measure.bottleneck import MODEL_SHARE
 from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, Ratio
-from autopipe.pipeline.config import Params, PipelineConfig, from_config
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.reports import wording
 from autopipe.search.result import WORTH, Baseline, Contest, Effect, Reason, Result
+from autopipe.search.space import Params, from_config
 from autopipe.values import UNSTEADY, capital, listed
 from autopipe.workload.mode import Mode
 

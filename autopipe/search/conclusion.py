@@ -20,12 +20,13 @@ from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t
-from autopipe.pipeline.config import PipelineConfig, Value, from_config
+from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.search import feasible, measurer, storage, trials
 from autopipe.search import result as results
 from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
 from autopipe.search.result import Baseline, Contest, Payback, Reason, Stop, Way, Winner
 from autopipe.search.session import Session
+from autopipe.search.space import from_config
 from autopipe.search.trials import AskedBy, Point, Row
 from autopipe.values import Estimate
 

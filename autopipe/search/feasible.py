@@ -17,8 +17,8 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.pipeline import config as configs
-from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig, Value, to_config
-from autopipe.search.space import Parameter, Space
+from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig, Value
+from autopipe.search.space import Parameter, Params, Space, from_config, to_config
 
 Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
 
@@ -32,7 +32,7 @@ def why_not(config: PipelineConfig, facts: Facts, rules: Iterable[Rule] | None =
 def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if config.loader.is_foreign:
         yield "foreign code is only a baseline"
-    params = configs.from_config(config) if facts.limits.only or facts.workload.impossible else {}
+    params = from_config(config) if facts.limits.only or facts.workload.impossible else {}
     for name, values in facts.limits.only.items():
         if name in params and params[name] not in values:
             yield _not_asked_for(name, [params[name]])
@@ -180,7 +180,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
     )
 
 
-def _why_not(params: configs.Params, facts: Facts) -> str | None:
+def _why_not(params: Params, facts: Facts) -> str | None:
     try:
         return why_not(to_config(params), facts)
     except ConfigError as error:

@@ -19,8 +19,8 @@ from typing import Final, TypeAlias
 
 from autopipe.errors import ConfigError
 from autopipe.measure.stats import EQUAL
-from autopipe.pipeline.config import LOADERS, Kept, ModelSetup, Params, PipelineConfig, Value, from_config, to_config
-from autopipe.search.space import Parameter, Space, among
+from autopipe.pipeline.config import LOADERS, Kept, ModelSetup, PipelineConfig, Value
+from autopipe.search.space import Parameter, Params, Space, among, from_config, to_config
 
 Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 """Measures a configuration, in images/s; None if it failed."""

@@ -19,10 +19,10 @@ from optuna.trial import FrozenTrial, TrialState
 from autopipe.errors import TrialError, shortened
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
-from autopipe.pipeline.config import Kept, Params, PipelineConfig, Value, from_config
+from autopipe.pipeline.config import Kept, PipelineConfig, Value
 from autopipe.search import storage
 from autopipe.search.result import Raced
-from autopipe.search.space import Parameter, Space, among
+from autopipe.search.space import Parameter, Params, Space, among, from_config
 from autopipe.search.trials import AskedBy, Row
 
 if TYPE_CHECKING:

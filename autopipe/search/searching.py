@@ -31,7 +31,7 @@ from autopipe.measure.trial.child import Launch
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import TrialRunner
-from autopipe.pipeline.config import LOADERS, PipelineConfig, Value, parameter_types, to_config
+from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
 from autopipe.search import library, storage, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.library import OnMachine
@@ -39,7 +39,7 @@ from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import GRACE_SHARE, Baseline, TrialMeasurer, succeeded
 from autopipe.search.session import SLACK
 from autopipe.search.settings import Settings, step_text
-from autopipe.search.space import Space, of_wrapped, places
+from autopipe.search.space import Space, of_wrapped, parameter_types, places, to_config
 from autopipe.search.trials import OnEvent, Waiting
 from autopipe.values import count_text
 from autopipe.workload import digests

@@ -20,7 +20,7 @@ from autopipe.measure.bottleneck import leaves_cores_idle
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import EQUAL, log_variance, median
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, from_config, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
 from autopipe.search import feasible, trials
 from autopipe.search import trials as events
 from autopipe.search.measurer import Baseline, Measurer
@@ -28,6 +28,7 @@ from autopipe.search.pooled import Pooled, Reading
 from autopipe.search.record import TPE, Record, note, suggest
 from autopipe.search.result import WORTH, Raced
 from autopipe.search.settings import Settings
+from autopipe.search.space import from_config, to_config
 from autopipe.search.trials import AskedBy, Asker, Point, Row
 
 SLACK = 0.05

@@ -1,7 +1,7 @@
 """A search space on one machine: the values of each parameter, the conditions under which it counts, and its file form.
 
-Bounds are whole numbers, and names such as `cores` and `cores*2`. Reading files, removing impossible values and
-choosing the next configuration are in the modules beside this one.
+Bounds are whole numbers, and names such as `cores` and `cores*2`. The flat parameters of a configuration are here, too.
+Reading files, removing impossible values and choosing the next configuration are in the modules beside this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, near, shortened
 from autopipe.pipeline import wrap
-from autopipe.pipeline.config import ARGUMENTS, LOADERS, Kept, Params, Value, near_parameter, parameter_types
+from autopipe.pipeline.config import ARGUMENTS, LOADERS, Kept, PipelineConfig, Value
 
 _MOST: Final = 1024  # of anything that a loader counts
 
@@ -322,3 +322,57 @@ def of_wrapped(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, i
             Parameter(name="device_prefetch", values=(0, 2)),
         )
     )
+
+
+# -------------------- params: flat parameters (`threads.workers=4`), as in search spaces, studies and on the command
+# line
+
+
+Params: TypeAlias = dict[str, Value]
+
+
+def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
+    """Return every parameter that does not depend on a function of the user's, with the type that checks its values."""
+    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name not in ("loader", ARGUMENTS)}
+    for kind in (each for each in LOADERS if not LOADERS[each].takes_any):
+        knobs = LOADERS[kind].model_fields.items()
+        fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
+    # mypy wants types that are written down; these are put together from the plugins that are there.
+    types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
+    types = {"loader": Literal[tuple(LOADERS)], **types}
+    return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
+
+
+def near_parameter(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean `x`?", or an empty text; a knob without its loader is `loader.knob`, that of any."""
+    if "." in name:
+        return near(name, known)
+    knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}
+    return re.sub(r"`(.+)`", lambda match: f"`{knobs[match[1]]}{match[1]}`", near(name, knobs))
+
+
+def to_config(params: Mapping[str, Value]) -> PipelineConfig:
+    """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
+    if "loader" not in params:
+        raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
+    kind = params["loader"]
+    loader: dict[str, Value] = {"kind": kind}
+    arguments: dict[str, Value] = {}
+    rest: dict[str, Any] = {}
+    for name, value in params.items():
+        owner, dot, knob = name.partition(".")
+        if dot and owner in (kind, ARGUMENTS):
+            (loader if owner == kind else arguments)[knob] = value
+        elif name != "loader":
+            rest[name] = value
+    return PipelineConfig.model_validate({**rest, "loader": loader, ARGUMENTS: arguments})
+
+
+def from_config(config: PipelineConfig) -> Params:
+    """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
+    plain: dict[str, Any] = config.model_dump(mode="json")
+    loader, arguments = plain.pop("loader"), plain.pop(ARGUMENTS)
+    kind = loader.pop("kind")
+    plain |= {f"{ARGUMENTS}.{name}": value for name, value in arguments.items()}
+    knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set
+    return {"loader": kind, **knobs, **plain}

@@ -17,14 +17,14 @@ import numpy as np
 from autopipe.errors import TrialError
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, from_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import Sampler
 from autopipe.search.settings import Settings
-from autopipe.search.space import Space
+from autopipe.search.space import Params, Space, from_config
 from autopipe.search.trials import Row
 from replaying.samplers import named
 from replaying.table import Table

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts, ReadRung
-from autopipe.pipeline.config import Params, PipelineConfig, to_config
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search.space import Params, to_config
 from autopipe.values import Estimate
 
 COSTS = (

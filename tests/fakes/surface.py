@@ -16,8 +16,9 @@ import pydantic
 
 from autopipe.measure.facts import Ceiling, Facts, OpCost
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import LoaderConfig, ModelSetup, Params, PipelineConfig, from_config, to_config
+from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.search.measurer import Baseline
+from autopipe.search.space import Params, from_config, to_config
 from autopipe.values import Estimate
 from tests.fakes.facts import facts
 from tests.fakes.measurements import measurement

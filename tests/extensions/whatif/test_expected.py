@@ -9,7 +9,8 @@ import pytest
 
 from autopipe.extensions.whatif.prediction import model_rate, predict, transfer_seconds
 from autopipe.measure.facts import Ceiling, OpCost
-from autopipe.pipeline.config import PipelineConfig, to_config
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.search.space import to_config
 from tests.fakes.ceilings import OPS, SLOW_READS, ceiling, config, reads
 
 WAITS = (OPS[0].model_copy(update={"native": False, "wait_seconds_per_image": 0.02}), *OPS[1:])

@@ -18,10 +18,11 @@ from autopipe.measure.costs import Bounds, Kind, bounds
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts
 from autopipe.measure.feed import PageCache
 from autopipe.measure.session import cut_sizes
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search.space import to_config
 from autopipe.values import Estimate
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.ops.geometry import RandomFlip

@@ -33,10 +33,10 @@ from autopipe.measure.outcome import Report, VerifyOptions
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import stream
 from autopipe.pipeline.batching.datasets import copied
-from autopipe.pipeline.config import STORAGES, from_config, to_config
+from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.search.space import of_wrapped
+from autopipe.search.space import from_config, of_wrapped, to_config
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
 

@@ -13,7 +13,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import verdict
 from autopipe.search.budget import Budget, ceiling_stop, needed_share, no_gain_stop
@@ -21,7 +21,7 @@ from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import Sampler
 from autopipe.search.result import Reason, nothing_measured
-from autopipe.search.space import Space
+from autopipe.search.space import Space, to_config
 from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, CeilingMeasured, Event
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface

@@ -14,14 +14,14 @@ from autopipe.errors import SearchInterruptedError
 from autopipe.hardware.machine import size_text
 from autopipe.measure.facts import Facts, Limits, WrappedDataset
 from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import PipelineConfig, from_config, to_config
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import verdict
 from autopipe.search import library
 from autopipe.search.conclusion import Searched, only_change
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason, Result, Stop, nothing_measured
-from autopipe.search.space import Space, of_wrapped
+from autopipe.search.space import Space, from_config, of_wrapped, to_config
 from tests.fakes.profiles import baseline, config, trial
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import run, some, space_of

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from autopipe.measure.stats import FEWEST_PAIRS
-from autopipe.pipeline.config import PipelineConfig, to_config
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation
 from autopipe.search.pooled import Pooled, Reading
+from autopipe.search.space import to_config
 from autopipe.search.trials import Point
 from autopipe.values import Estimate
 from tests.unit.search.conftest import some

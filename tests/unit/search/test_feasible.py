@@ -9,10 +9,9 @@ import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Facts, Impossible, Limits
-from autopipe.pipeline.config import Params, to_config
 from autopipe.search import library
 from autopipe.search.feasible import candidates, trim, why_not
-from autopipe.search.space import Space
+from autopipe.search.space import Params, Space, to_config
 from tests.fakes import facts as made
 from tests.unit.search.conftest import some
 

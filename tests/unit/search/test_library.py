@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from autopipe.errors import SpaceError
-from autopipe.pipeline.config import LOADERS, to_config
+from autopipe.pipeline.config import LOADERS
 from autopipe.search import library
-from autopipe.search.space import Space
+from autopipe.search.space import Space, to_config
 
 HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"
 BOUNDS = {"cores": 2, "gpus": 0}

@@ -10,11 +10,12 @@ import pytest
 from autopipe.errors import NothingMeasuredError, WorkloadError
 from autopipe.measure.facts import CODE, Ceiling, Impossible, Limits, WrappedDataset
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search.measurer import TrialMeasurer, succeeded
 from autopipe.search.settings import Settings
+from autopipe.search.space import to_config
 from autopipe.values import Estimate
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.measurements import measurement

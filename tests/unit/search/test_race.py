@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from autopipe.pipeline.config import Params, PipelineConfig, from_config
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library
 from autopipe.search.race import Race, usual
-from autopipe.search.space import Space
+from autopipe.search.space import Params, Space, from_config
 from tests.unit.search.conftest import some, space_of
 
 Rate = Callable[[PipelineConfig], float | None]

@@ -18,12 +18,12 @@ from optuna.study import StudyDirection
 from autopipe.errors import TrialError
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, Params, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import library, record, storage
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import TPE, Record, best_elsewhere, open_record
 from autopipe.search.result import Reason
-from autopipe.search.space import Space
+from autopipe.search.space import Params, Space, to_config
 from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, Event, SearchStopped, StudyOpened
 from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface

@@ -7,8 +7,8 @@ import functools
 import pytest
 
 from autopipe.errors import ConfigError, SpaceError
-from autopipe.pipeline.config import Value, from_config, to_config
-from autopipe.search.space import Space, SpaceSpec, resolve
+from autopipe.pipeline.config import Value
+from autopipe.search.space import Space, SpaceSpec, from_config, resolve, to_config
 from tests.fakes import surface  # noqa: F401  # the knobs of its loader
 from tests.fakes.reports import Approved, refusal
 

@@ -16,14 +16,14 @@ from autopipe.measure import meter
 from autopipe.measure.costs import bounds
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, to_config
+from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import verdict
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import BLOCKS
-from autopipe.search.space import Space
+from autopipe.search.space import Space, to_config
 from autopipe.search.trials import CeilingMeasured, ConfirmationStarted, Event, TrialFinished, TrialStarted
 from benchmarks.machines import drawn, tuned
 from tests.fakes.ceilings import reads

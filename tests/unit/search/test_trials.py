@@ -4,8 +4,8 @@ import pytest
 
 from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import ConversionCost, Measurement, Resources
-from autopipe.pipeline.config import to_config
 from autopipe.search import trials
+from autopipe.search.space import to_config
 from autopipe.search.trials import AskedBy, Asker
 from autopipe.values import Estimate
 from tests.fakes.facts import facts

@@ -22,11 +22,10 @@ from autopipe.hardware import processes
 from autopipe.measure import fingerprint, session
 from autopipe.measure.bench import Bench
 from autopipe.pipeline import assembly, wrap
-from autopipe.pipeline.config import from_config, to_config
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search import feasible
-from autopipe.search.space import of_wrapped
+from autopipe.search.space import from_config, of_wrapped, to_config
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
 from tests.fakes.facts import facts
