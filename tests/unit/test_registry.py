@@ -90,8 +90,8 @@ from pathlib import Path
 import autopipe as ap
 from autopipe.artifact import converting
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.config import parameter_types, to_config
 from autopipe.pipeline.devices import strategy as strategies
+from autopipe.search.space import parameter_types, to_config
 
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
