@@ -37,6 +37,7 @@ from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, forks, has
 from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
+from autopipe.workload.workload import standing_in
 
 Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 """Batches, each as the digests of its samples."""
@@ -484,9 +485,9 @@ def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], Non
         @functools.wraps(original)
         def traced(dataset: Any, map_func: Any, *arguments: Any, **named: Any) -> Any:
             function = _plain(map_func)
-            before = _states(function)
-            made = original(dataset, map_func, *arguments, **named)
-            if function is not None and _states(function) != before:
+            with _drawing(function) as draws:
+                made = original(dataset, map_func, *arguments, **named)
+            if function is not None and draws():
                 code = function.__code__
                 place = f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno}"
                 told(_ONCE.format(f"`{function.__name__}` ({place})"))
@@ -498,6 +499,28 @@ def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], Non
         undo.callback(setattr, kind, name, getattr(kind, name))
         setattr(kind, name, watching(getattr(kind, name)))
     return undo.close
+
+
+@contextlib.contextmanager
+def _drawing(function: types.FunctionType | None) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether random numbers were drawn meanwhile, but for a layer of Keras: that draws a
+    seed at its first call off TensorFlow, and then other numbers for each sample.
+    """
+    keras: Any = sys.modules.get("keras.src.random.seed_generator")
+    seed: Any = getattr(keras, "make_default_seed", None)
+    before, drawn = _states(function), False
+
+    def draws() -> bool:
+        return drawn or _states(function) != before
+
+    def of_layer() -> Any:
+        nonlocal before, drawn
+        drawn, made = draws(), seed()
+        before = _states(function)
+        return made
+
+    with contextlib.nullcontext() if seed is None else standing_in(keras, "make_default_seed", of_layer):
+        yield draws
 
 
 def _plain(function: Any) -> types.FunctionType | None:

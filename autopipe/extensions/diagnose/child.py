@@ -280,7 +280,7 @@ class _Watch:
     def patch(self, keras: types.ModuleType) -> None:
         from autopipe.extensions.diagnose.data import look_at_labels
 
-        look_at_labels(keras.utils, self._note)
+        look_at_labels(keras, self._note)
         original = keras.Model.fit
         signature = inspect.signature(original)
 

@@ -24,6 +24,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, is_users
+from autopipe.extensions.diagnose import fit_call
 from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.frameworks import tfdata
 from autopipe.hardware import machine
@@ -168,7 +169,7 @@ def begins_anew(
         )
     if of_loader(data, "num_workers") and not of_loader(data, "persistent_workers", True):
         return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
-    goes_on = once == _ONE_ITERATOR and int(getattr(data, "cardinality", int)()) == -1  # it has no end
+    goes_on = once == _ONE_ITERATOR and fit_call.batches(data) == math.inf
     if goes_on or not hasattr(data, "element_spec"):
         return None
     if (buffer := tfdata.shuffle_buffer(data)) is None:
@@ -414,11 +415,11 @@ _MISPAIRED = (
 )
 
 
-def look_at_labels(utils: Any, told: Callable[[str, str], None]) -> None:
+def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
     """From now on, tell which files a list of labels goes to, if `image_dataset_from_directory` gets one and the order
-    of the files is easily mistaken.
+    of the files is easily mistaken; and of classes that have another number in another folder.
     """
-    made = utils.image_dataset_from_directory
+    made, known = keras.utils.image_dataset_from_directory, dict[str, int]()
 
     @functools.wraps(made)
     def looked_at(directory: Any, labels: Any = "inferred", *arguments: Any, **named: Any) -> Any:
@@ -428,9 +429,14 @@ def look_at_labels(utils: Any, told: Callable[[str, str], None]) -> None:
         if isinstance(labels, list | tuple) and len(files) == len(labels) and numbers != sorted(numbers):
             first = ", ".join(f"{Path(path).name}: {label}" for path, label in zip(files[:4], labels, strict=False))
             told(_LABELLED.format(first), "labels")
+        classes = {name: number for number, name in enumerate(getattr(dataset, "class_names", None) or ())}
+        if (said := fit_call.renumbered(known, classes)) is not None:
+            told(said, "classes")
+        known.update(classes)
         return dataset
 
-    utils.image_dataset_from_directory = looked_at
+    for each in (keras, getattr(getattr(keras, "_tf_keras", keras), "keras", keras)):  # the second is `tf.keras`
+        each.utils.image_dataset_from_directory = each.preprocessing.image_dataset_from_directory = looked_at
 
 
 _LABELLED = (

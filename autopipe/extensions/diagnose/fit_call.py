@@ -31,7 +31,14 @@ _OTHER_STEPS = (
     "steps_per_epoch={}, but the data have {} batches: Keras goes on where the epoch before ended, so that 1 of {} "
     "epochs has {}. Leave it out, or repeat."
 )
-_OF_KERAS_3 = {  # words of errors
+_MOVED = (
+    "The class `{}` has number {} in one folder, and {} in another: a folder that lacks a class moves the numbers of "
+    "those after it, so that to validate on it means nothing. Give both the same list: class_names= of "
+    "`image_dataset_from_directory`, classes= of `flow_from_directory`."
+)
+_HINTS = {  # by words of errors
+    "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
+    "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, but a keras.layers.Pipeline on JAX, too.",
     "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
     "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
     "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",
@@ -48,37 +55,50 @@ def refused(named: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def endless(given: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return that the validation of `fit` never ends, and what to do; None if it does, or may."""
-    is_endless = given.get("validation_steps") is None and _batches(given.get("validation_data")) == math.inf
+    is_endless = given.get("validation_steps") is None and batches(given.get("validation_data")) == math.inf
     return _ENDLESS_VALIDATION if is_endless else None
 
 
+def renumbered(one: Mapping[str, int], other: Mapping[str, int]) -> str | None:
+    """Say that a class of two folders has two numbers, if so."""
+    moved = (
+        _MOVED.format(name, number, other[name]) for name, number in one.items() if other.get(name, number) != number
+    )
+    return next(moved, None)
+
+
 def faults(given: Mapping[str, Any]) -> Iterator[str]:
-    """Say that an epoch of `fit` never ends, or has fewer batches than it counts on."""
+    """Say that an epoch of `fit` never ends, or has fewer batches than it counts on, or that its classes differ from
+    those of the validation.
+    """
     x, steps, validation = (given.get(name) for name in ("x", "steps_per_epoch", "validation_data"))
-    count, epochs = _batches(x), given.get("epochs", 1)
+    count, epochs = batches(x), given.get("epochs", 1)
     if count == math.inf and steps is None:
         yield _ENDLESS
     if inspect.isgenerator(x) and steps is None and epochs > 1:
         yield _READ_ONCE
     for name, data in (("x", x), ("validation_data", validation)):
-        if _batches(data) == 0:
+        if batches(data) == 0:
             yield _NO_BATCHES.format(name)
     for name, data in (("steps_per_epoch", x), ("validation_steps", validation)):
-        if (wanted := given.get(name)) is not None and wanted > _batches(data):
-            yield _TOO_MANY_STEPS.format(name, wanted, _batches(data))
+        if (wanted := given.get(name)) is not None and wanted > batches(data):
+            yield _TOO_MANY_STEPS.format(name, wanted, batches(data))
+    classes = (getattr(data, "class_indices", {}) for data in (x, validation))  # of `flow_from_directory`
+    yield from filter(None, [renumbered(*classes)])
     if steps is not None and steps < count < steps * epochs and count % steps:
         yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
 
 
 def of_error(error: Exception) -> Iterator[str]:
-    """Say what Keras 3 wants in place of what it has refused, by the words of its error."""
-    yield from (hint for words, hint in _OF_KERAS_3.items() if words in str(error))
+    """Say what Keras 3 wants in place of what it has refused, or what a script has kept of a notebook, by the error."""
+    yield from (hint for words, hint in _HINTS.items() if words in str(error))
 
 
-def _batches(data: Any) -> float:
+def batches(data: Any) -> float:
     """Return the number of batches of a tf.data.Dataset or PyDataset: infinite if it has no end, nan if unknown."""
     counts = getattr(data, "cardinality", None)
-    if callable(counts):
-        return {-1: math.inf, -2: math.nan}.get(count := int(counts()), count)
+    counts = counts() if callable(counts) else counts  # no function of what a strategy distributes
+    if counts is not None:
+        return {-1: math.inf, -2: math.nan}.get(count := int(counts), count)
     found = getattr(data, "num_batches", math.nan)
     return math.inf if found is None else found

@@ -78,6 +78,11 @@ def run(  # noqa: PLR0913  as `diagnose`
     if (long := seconds(time, "time")) < _LEAST_SECONDS:
         raise ConfigError(f"`time` must be at least {_LEAST_SECONDS:g} s, but got {time!r}.")
     asked = {"seconds": long, "steps": steps, "callbacks": callbacks or keep_running, "keep_running": keep_running}
+    if script.suffix == ".ipynb":
+        raise TrialError(
+            f"`diagnose` runs a Python script, but `{script}` is a notebook.",
+            hint="In the notebook: import autopipe as ap, then model.fit(..., callbacks=[ap.Diagnose()]).",
+        )
     if not script.is_file():
         raise TrialError(
             f"`diagnose` runs a Python script, but `{script}` is {'a folder' if script.is_dir() else 'not there'}.",

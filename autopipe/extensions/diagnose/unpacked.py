@@ -211,7 +211,7 @@ class Unpacked:
 
 
 _MORE, _SURE = 1.25, 0.03  # images for each sample, and the error of their count
-_AHEAD = 4  # batches that are made and not trained on yet, at most
+_AHEAD = 16  # batches that are made and not trained on yet, as by Keras's `prefetch` behind a generator
 _DROPPED = (
     "decodes {times:.1f} images for each sample that is trained on. If it throws some away, as odd or of the wrong "
     "class, choose before they are decoded."

@@ -15,6 +15,7 @@ from PIL import Image
 
 import autopipe as ap
 from autopipe.extensions.diagnose import data as of_data
+from autopipe.extensions.diagnose import fit_call
 
 
 @pytest.fixture
@@ -277,9 +278,40 @@ def test_which_files_a_list_of_labels_goes_to_is_told_if_text_and_numbers_differ
 ) -> None:
     files = [f"photos/img_{name}.jpg" for name in names]
     told = list[str]()
-    utils = types.SimpleNamespace(image_dataset_from_directory=lambda *_: types.SimpleNamespace(file_paths=files))
-    of_data.look_at_labels(utils, lambda message, about: told.append(message))
-    assert utils.image_dataset_from_directory("photos", labels).file_paths == files
+    keras = with_folders(lambda *_: types.SimpleNamespace(file_paths=files))
+    of_data.look_at_labels(keras, lambda message, about: told.append(message))
+    for each in (keras.utils, keras.preprocessing, keras._tf_keras.keras.utils, keras._tf_keras.keras.preprocessing):
+        told.clear()
+        assert each.image_dataset_from_directory("photos", labels).file_paths == files
+        assert [str(said) in each for each in told] == [True] * (said is not None)
+
+
+def with_folders(make: Callable[..., Any]) -> Any:
+    """Return the modules of Keras that have `image_dataset_from_directory`, also as `tf.keras`."""
+    bare = [types.SimpleNamespace(utils=types.SimpleNamespace(), preprocessing=types.SimpleNamespace()) for _ in "12"]
+    bare[0].utils.image_dataset_from_directory = make
+    bare[0]._tf_keras = types.SimpleNamespace(keras=bare[1])
+    return bare[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [(["b", "c"], "`b` has number 1 in one folder, and 0 in another"), (["a", "b"], None), (["d", "e"], None)],
+)
+@pytest.mark.parametrize("by_generator", [False, True])
+def test_classes_that_another_folder_numbers_otherwise_are_told_of(
+    by_generator: bool, names: list[str], said: str | None
+) -> None:
+    told = list[str]()
+    if by_generator:
+        numbers = ({name: number for number, name in enumerate(each)} for each in ("abc", names))
+        x, validation = (types.SimpleNamespace(class_indices=each) for each in numbers)
+        told.extend(fit_call.faults({"x": x, "validation_data": validation}))
+    else:
+        keras = with_folders(lambda names, *_: types.SimpleNamespace(class_names=names))
+        of_data.look_at_labels(keras, lambda message, about: told.append(message))
+        keras.utils.image_dataset_from_directory(["a", "b", "c"])
+        keras.utils.image_dataset_from_directory(names)
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 

@@ -586,7 +586,16 @@ def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told() -> None:
         told.append("buffer of 48 elements" in str(found.begins_anew))
     assert told == [True, True, True, False]
     assert begins_anew(shuffled, None) is not None
-    assert begins_anew(shuffled.repeat(), None) is None  # of `fit`, which keeps its iterator
+    for data in (shuffled.repeat(), tf.distribute.get_strategy().experimental_distribute_dataset(shuffled.repeat())):
+        assert begins_anew(data, None) is None  # of `fit`, which keeps its iterator
+
+
+@pytest.mark.parametrize(("cardinality", "said"), [(-1, "never ends"), (0, "has no batches"), (-2, None), (8, None)])
+@pytest.mark.parametrize("is_distributed", [False, True])  # by a strategy of TensorFlow
+def test_the_cardinality_of_data_may_be_a_number(is_distributed: bool, cardinality: int, said: str | None) -> None:
+    number: Any = np.int64(cardinality)
+    told = fit_call.faults({"x": types.SimpleNamespace(cardinality=number if is_distributed else lambda: number)})
+    assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
 def test_an_iterator_that_is_made_for_each_batch_is_told() -> None:

@@ -5,6 +5,7 @@ torch is not installed here: `tests.fakes.data_loader` stands for its DataLoader
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from autopipe.errors import LoaderError
-from autopipe.measure.randomness import Look, OtherSeeds, digests
+from autopipe.measure.randomness import Look, OtherSeeds, digests, watch_maps
 from autopipe.pipeline.wrap import WrappedData
 from tests.fakes.commands import python, succeeded
 from tests.fakes.data_loader import DataLoader
@@ -469,6 +470,27 @@ def test_generators_continue_elsewhere_when_seeds_change() -> None:
         seeds.change(True)
         went_on = [float(each.random()) for each in made]
     assert not {float(each.random()) for each in (default_rng(1), np.random.RandomState(1), Random(1))} & set(went_on)
+
+
+def drawn_by_a_layer(x: Any) -> Any:
+    importlib.import_module("keras.src.random.seed_generator").make_default_seed()  # as its first call on JAX does
+    return x
+
+
+def drawn_by_both(x: Any) -> Any:
+    return drawn_by_a_layer(x + round(random.random()))
+
+
+@pytest.mark.parametrize(
+    ("function", "is_told"),
+    [(drawn_by_a_layer, False), (drawn_by_both, True), (lambda x: drawn_by_a_layer(x) + round(random.random()), True)],
+)
+def test_numbers_that_tf_data_draws_once_are_told_of_unless_they_seed_a_layer(function: Any, is_told: bool) -> None:
+    told = list[str]()
+    end = watch_maps(told.append, tf)
+    tf.data.Dataset.range(3).map(function)
+    end()
+    assert ["tf.random.uniform" in each for each in told] == [True] * is_told
 
 
 def test_digests_of_texts_are_of_what_they_say() -> None:
