@@ -31,13 +31,13 @@ import numpy as np
 
 from autopipe.errors import LoaderError
 from autopipe.frameworks import tfdata
+from autopipe.frameworks.hooks import standing_in
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, forks, has_index
 from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
-from autopipe.workload.workload import standing_in
 
 Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 """Batches, each as the digests of its samples."""

@@ -38,7 +38,7 @@ _MOVED = (
 )
 _HINTS = {  # by words of errors
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
-    "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, but a keras.layers.Pipeline on JAX, too.",
+    "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, a keras.layers.Pipeline on JAX, too.",
     "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
     "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
     "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",
