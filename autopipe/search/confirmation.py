@@ -18,11 +18,10 @@ from typing import TypeAlias
 from autopipe.measure import costs, stats
 from autopipe.measure.facts import OVERTAKEN
 from autopipe.measure.outcome import Measurement
-from autopipe.measure.stats import FEWEST_PAIRS, normal_point, student_t
+from autopipe.measure.stats import FEWEST_PAIRS, Pooled, normal_point, student_t
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import trials
 from autopipe.search.measurer import MOST_OF_OTHERS
-from autopipe.search.pooled import Pooled
 from autopipe.search.session import Session
 from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
 from autopipe.values import Estimate

@@ -19,12 +19,11 @@ from autopipe.measure import costs
 from autopipe.measure.bottleneck import leaves_cores_idle
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
-from autopipe.measure.stats import EQUAL, log_variance, median
+from autopipe.measure.stats import EQUAL, Pooled, Reading, log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
 from autopipe.search import feasible, trials
 from autopipe.search import trials as events
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.pooled import Pooled, Reading
 from autopipe.search.record import TPE, Record, note, suggest
 from autopipe.search.result import WORTH, Raced
 from autopipe.search.settings import Settings

@@ -12,10 +12,9 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from autopipe.measure.stats import FEWEST_PAIRS
+from autopipe.measure.stats import FEWEST_PAIRS, Pooled, Reading
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation
-from autopipe.search.pooled import Pooled, Reading
 from autopipe.search.space import to_config
 from autopipe.search.trials import Point
 from autopipe.values import Estimate
