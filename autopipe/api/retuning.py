@@ -39,11 +39,10 @@ from autopipe.search import settings as asking
 from autopipe.search.lock import Queue
 from autopipe.search.measurer import PROOF, Baseline, succeeded
 from autopipe.search.record import best_elsewhere
+from autopipe.search.result import OnEvent, nothing_measured
 from autopipe.search.result import Result as SearchResult
-from autopipe.search.result import nothing_measured
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import TRAINING, Settings, retune_settings, simulation
-from autopipe.search.trials import OnEvent
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload

@@ -16,10 +16,9 @@ from autopipe.measure.trial import workload_import
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.reports import notebook, profile_report
 from autopipe.search import searching
-from autopipe.search.result import Result, nothing_measured
+from autopipe.search.result import OnEvent, Result, nothing_measured
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings, require_possible
-from autopipe.search.trials import OnEvent
 from autopipe.workload.workload import Workload
 
 
@@ -35,7 +34,7 @@ def tune(
 
     Args:
         workload: a `Workload`, or its name: "train.py:workload" or "package.module:workload".
-        on_event: gets the events of `autopipe.search.trials`. In a notebook, the default shows a picture of all trials
+        on_event: gets the events of `autopipe.search.result`. In a notebook, the default shows a picture of all trials
             so far.
         budget: seconds, or "2m", with the confirmation run; None for no limit. The default is two minutes.
         baseline: your own pipeline, which the winner has to beat: "FILE.py:function", or a function in a file, which

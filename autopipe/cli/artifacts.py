@@ -26,7 +26,7 @@ def check(
     5 if it has drifted (a new measurement is slower than the old one). `autopipe retune` renews it.
     """
     from autopipe.api import retuning
-    from autopipe.search.trials import Event, Waiting
+    from autopipe.search.result import Event, Waiting
 
     def tell(event: Event) -> None:
         if isinstance(event, Waiting):

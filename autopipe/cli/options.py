@@ -435,7 +435,7 @@ class SearchOptions:
         counts from the start of the command of `context`.
         """
         from autopipe.api.request import Search, settings_of
-        from autopipe.search.storage import url_of
+        from autopipe.search.record import url_of
 
         asked = Search(**{**vars(self), "storage": self.storage or url_of(study)})  # type: ignore[typeddict-item]  # its own fields
         began = context.find_root().obj

@@ -16,11 +16,12 @@ from rich.text import Text
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement
 from autopipe.measure.trial import protocol
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import terminal, wording
-from autopipe.search import trials as events
+from autopipe.search import result as events
+from autopipe.search.result import Asker
 from autopipe.search.searching import Watcher, once
 from autopipe.search.settings import Settings, as_options
-from autopipe.search.trials import Asker
 
 _ENOUGH_TRIALS = 8  # with fewer, a search is hardly one
 _LABEL = 10  # columns
@@ -102,9 +103,9 @@ class Progress:
                 self._opened(event)
             case events.SpaceTrimmed():
                 self._space(event)
-            case events.CeilingMeasured():
-                self._ceiling(event.ceiling)
-            case events.LoaderRaced():
+            case Ceiling():
+                self._ceiling(event)
+            case events.Raced():
                 self._raced(event)
             case events.BudgetPlanned():
                 self.say("budget", _budget(event))
@@ -115,8 +116,8 @@ class Progress:
                 self._started(event)
             case events.TrialFinished():
                 self._finished(event)
-            case events.SearchStopped():
-                self.say("stopped", event.stop.message)
+            case events.Stop():
+                self.say("stopped", event.message)
             case events.ConfirmationStarted():
                 configs, (fewest, most) = wording.count(len(event.configs), "configuration"), event.blocks
                 self.say("confirm", f"{configs} by turns, in {fewest} to {most} rounds")
@@ -135,10 +136,11 @@ class Progress:
             self.say("ceiling", f"the model alone takes {rate:,.0f} images/s{setup and f', {setup}'}")
         self._said_ceiling = True
 
-    def _raced(self, event: events.LoaderRaced) -> None:
-        self._doing, self._detail = f"race of loaders: {event.config.short()}", ""
+    def _raced(self, event: events.Raced) -> None:
+        config = PipelineConfig.model_validate(event.config).short()
+        self._doing, self._detail = f"race of loaders: {config}", ""
         if self._verbose:
-            self.say("loader", f"{event.images_per_second:>9,.0f} images/s  {event.config.short()}", one_line=True)
+            self.say("loader", f"{event.images_per_second:>9,.0f} images/s  {config}", one_line=True)
 
     def _opened(self, event: events.StudyOpened) -> None:
         if event.resumed:

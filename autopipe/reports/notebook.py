@@ -13,7 +13,7 @@ from autopipe.measure.facts import Ceiling
 from autopipe.reports import page, plots
 from autopipe.reports.drawing import WIDE
 from autopipe.reports.terminal import cell
-from autopipe.search import trials as events
+from autopipe.search import result as events
 from autopipe.search.conclusion import trial
 from autopipe.search.result import Trial
 
@@ -50,8 +50,8 @@ class Live:
         match event:
             case events.Waiting():
                 self._doing = "waiting for another tune on this machine"
-            case events.CeilingMeasured():
-                self._ceiling = self._ceiling or event.ceiling
+            case Ceiling():
+                self._ceiling = self._ceiling or event
             case events.TrialStarted():
                 which = "confirmation" if event.origin.asker is events.Asker.PROOF else f"trial {event.number + 1}"
                 self._doing = f"{which}: {event.config.short()}"
@@ -60,8 +60,8 @@ class Live:
                 self._trials.append(trial(event.origin, event.config, event.outcome))
             case events.ConfirmationStarted():
                 self._doing = "confirmation: the best few and the baselines, by turns"
-            case events.SearchStopped():
-                self._doing = event.stop.message
+            case events.Stop():
+                self._doing = event.message
             case _:
                 return False
         return True

@@ -10,9 +10,9 @@ from autopipe.measure.outcome import FEWEST_STEPS, StopRule
 from autopipe.measure.stats import EQUAL, REPEATABILITY, log_variance
 from autopipe.search import confirmation
 from autopipe.search.measurer import MOST_OF_OTHERS
-from autopipe.search.result import Reason, Stop
+from autopipe.search.record import Point
+from autopipe.search.result import BudgetPlanned, Reason, Stop
 from autopipe.search.session import Session
-from autopipe.search.trials import BudgetPlanned, Point
 from autopipe.values import Estimate
 
 

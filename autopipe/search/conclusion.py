@@ -21,13 +21,13 @@ from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t
 from autopipe.pipeline.config import PipelineConfig, Value
-from autopipe.search import feasible, measurer, storage, trials
+from autopipe.search import feasible, measurer
 from autopipe.search import result as results
 from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
-from autopipe.search.result import Baseline, Contest, Payback, Reason, Stop, Way, Winner
+from autopipe.search.record import Point, Row, taken, without_password
+from autopipe.search.result import AskedBy, Baseline, Contest, Payback, Reason, Stop, Way, Winner
 from autopipe.search.session import Session
 from autopipe.search.space import from_config
-from autopipe.search.trials import AskedBy, Point, Row
 from autopipe.values import Estimate
 
 # -------------------- conversions
@@ -145,7 +145,7 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
         raced=tuple(session.raced.values()),
         left_out=_left_out(session),
         over_limits=tuple(
-            trials.taken(row.outcome, row.config, workload)
+            taken(row.outcome, row.config, workload)
             for row in rows
             if isinstance(row.outcome, Measurement) and not session.kept_limits(row)
         ),
@@ -159,7 +159,7 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
         progressive_share=workload.progressive_share,
         unsaved=session.record.lost,
         study=settings.study_name,
-        study_url=None if settings.storage is None else storage.without_password(settings.storage),
+        study_url=None if settings.storage is None else without_password(settings.storage),
         command=settings.command,
         seed=settings.seed,
         space=settings.space,

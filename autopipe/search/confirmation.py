@@ -20,10 +20,10 @@ from autopipe.measure.facts import OVERTAKEN
 from autopipe.measure.outcome import Measurement
 from autopipe.measure.stats import FEWEST_PAIRS, Pooled, normal_point, student_t
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import trials
 from autopipe.search.measurer import MOST_OF_OTHERS
+from autopipe.search.record import Point, taken
+from autopipe.search.result import AskedBy, Asker, ConfirmationStarted
 from autopipe.search.session import Session
-from autopipe.search.trials import AskedBy, Asker, ConfirmationStarted, Point
 from autopipe.values import Estimate
 
 Blocks: TypeAlias = Mapping[str, Mapping[int, float]]
@@ -280,7 +280,7 @@ def _to_beat(session: Session) -> list[str]:
 def finalist(session: Session, point: Point) -> Point:
     """Return a point with what a confirmation run looks at: its cost, and whether it is a baseline."""
     facts = session.facts
-    peaks = [trials.taken(each, point.config, facts.workload).peak_rss_bytes for each in point.measurements]
+    peaks = [taken(each, point.config, facts.workload).peak_rss_bytes for each in point.measurements]
     used = [float(peak) for peak in peaks if peak is not None]
     memory = stats.median(used) if used else float(costs.memory_bytes(point.config, facts.workload))
     baseline = session.names.get(point.key)

@@ -1,7 +1,7 @@
 """The configurations of a space that can run and are allowed, and the reasons against the others. Pure.
 
 A reason is a sentence for the user. Only a measurement can tell how much memory is really used: that is a constraint on
-the trial, see `autopipe.search.trials`.
+the trial, see `autopipe.search.session`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The record of a search: its Optuna study in memory, and its resumption after a crash; all studies of a storage.
+"""The record of a search: its trials, its Optuna study in memory, and its resumption after a crash; all studies of a
+storage.
 
 With a storage, each trial is added to the study there as it ends, with its configuration, its outcome (raw windows
 included) and its origin as user attributes. After the first failure nothing more is written there, and the search goes
@@ -8,25 +9,118 @@ on in memory. What to try next, and the meaning of the figures, is decided elsew
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from urllib.parse import quote
 
 import optuna
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autopipe.errors import TrialError, shortened
-from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import Measurement, TrialFailure
+from autopipe.errors import AutopipeError, TrialError, shortened
+from autopipe.measure import costs
+from autopipe.measure.facts import Ceiling, Description
+from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure, parse_outcome
+from autopipe.measure.stats import estimate, median
 from autopipe.pipeline.config import Kept, PipelineConfig, Value
-from autopipe.search import storage
-from autopipe.search.result import Raced
+from autopipe.search.result import AskedBy, Raced
 from autopipe.search.space import Parameter, Params, Space, among, from_config
-from autopipe.search.trials import AskedBy, Row
+from autopipe.values import Estimate
 
 if TYPE_CHECKING:
     from autopipe.search.session import Session
+
+# -------------------- a trial, and all trials of a configuration, as a search reads them
+
+_ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One finished trial."""
+
+    number: int  # the trial's number in the study
+    origin: AskedBy  # who asked for it
+    config: PipelineConfig  # what ran
+    key: str  # of the configuration
+    outcome: Measurement | TrialFailure | None  # None if the trial was interrupted
+    value: float | None  # the study's value
+    feasible: bool  # within the user's limits at that time, as measured
+    seconds: float  # in total
+
+    @property
+    def running_seconds(self) -> float:
+        """Its duration without the first start of a process and compilation."""
+        phases = self.outcome.phase_seconds if isinstance(self.outcome, Measurement) else {}
+        return max(0.0, self.seconds - sum(phases.get(each, 0.0) for each in _ONCE))
+
+    @property
+    def block(self) -> int | None:
+        return self.origin.block
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> Self:
+        attributes = trial.user_attrs
+        outcome = attributes.get("outcome")
+        return cls(
+            number=trial.number,
+            origin=AskedBy.parse(attributes.get("origin", "")),
+            config=PipelineConfig.model_validate(attributes["config"]),
+            key=attributes["key"],
+            outcome=None if outcome is None else parse_outcome(outcome["json"]),
+            value=trial.value,
+            feasible=not any(excess > 0 for excess in trial.constraints.values()),
+            seconds=0.0 if outcome is None else outcome["seconds"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """All measurements of one configuration."""
+
+    config: PipelineConfig
+    key: str
+    measurements: tuple[Measurement, ...]  # oldest first, at least one
+    estimate: Estimate  # images/s over all their windows
+    value: float  # the objective
+    # within the user's limits, by its settings and by every measurement: else it is only compared with
+    feasible: bool
+    # in a confirmation run
+    cost: tuple[float, ...] = ()  # beside its rate; the lower wins a tie
+    baseline: str | None = None  # its name if it is a baseline
+    required: bool = False  # a baseline that the result needs, however slow it is
+
+
+def merged(measurements: Sequence[Measurement]) -> Estimate:
+    """Return images/s over all measurements of one configuration: their median, with the interval of all windows.
+
+    A measurement's own rate counts the pauses between epochs, which the median of windows would leave out.
+    """
+    if len(measurements) == 1:
+        return measurements[0].images_per_second
+    value = median([each.images_per_second.value for each in measurements])
+    windows = estimate([window.images / window.seconds for each in measurements for window in each.windows])
+    return windows.mapped(lambda rate: rate / windows.value * value)
+
+
+def taken(measurement: Measurement, config: PipelineConfig, workload: Description) -> Resources:
+    """Return the resources of a whole training by `config`, with its whole cache and validation's loader; a trial has
+    no validation, and may be of a part of the data, whose cache holds no more than that.
+    """
+    took = measurement.resources
+    if took.peak_rss_bytes is None:
+        return took
+    more = (1 - measurement.data_share) * (costs.cache_bytes(config, workload) or 0)
+    more += costs.validation_bytes(config, workload, took.workers_bytes)
+    return took.model_copy(update={"peak_rss_bytes": int(took.peak_rss_bytes + more)})
+
+
+# -------------------- the record
 
 SCHEMA_VERSION = 1
 _OF_FILES = {
@@ -66,7 +160,7 @@ class Record:
 
     def close(self) -> None:
         if self._kept is not None:
-            storage.close(self._kept)
+            _close(self._kept)
 
     def rows(self) -> list[Row]:
         """Return all finished trials that ran a configuration, oldest first."""
@@ -114,7 +208,7 @@ class Record:
         try:
             act(self._stored)
         except Exception as error:  # noqa: BLE001  each database has errors of its own
-            self.lost = storage.reason(error)
+            self.lost = _reason(error)
             self._on_lost(self.lost)
 
     # ------------------------------------------------------------ trials of this search
@@ -192,12 +286,12 @@ def open_record(
         TrialError: the study is of another workload, machine or space; or the storage cannot be used.
     """
     wanted = {"schema_version": str(SCHEMA_VERSION), **digests}
-    with storage.quiet():
+    with _quiet():
         record = Record(optuna.create_study(sampler=sampler, direction="maximize"))
     if storage_url is None:
         record.study.set_user_attr("digests", wanted)
         return record
-    with storage.opened(storage_url) as kept:
+    with opened(storage_url) as kept:
         there = _opened(kept, name, wanted, fresh=fresh)
         _require_same(there, wanted)
         record.keep_in(kept, there, on_lost)
@@ -326,7 +420,7 @@ def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfi
     """
     if storage_url is None:
         return []
-    with storage.opened(storage_url) as kept:
+    with opened(storage_url) as kept:
         studies = [optuna.load_study(study_name=name, storage=kept) for name in optuna.get_all_study_names(kept)]
         best = [_best(study) for study in reversed(studies) if _is_of(study, workload)]
     return list({config.key(): config for config in best if config is not None}.values())
@@ -342,3 +436,81 @@ def _best(study: optuna.Study) -> PipelineConfig | None:
     rows = [row for row in rows if not row.config.loader.is_foreign]
     best = max(rows, key=lambda row: row.value or 0.0, default=None)
     return None if best is None else best.config
+
+
+# -------------------- the storage of studies, as Optuna opens it by its URL: its errors in words, and URLs to be shown
+
+_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
+
+
+@contextmanager
+def opened(url: str) -> Iterator[RDBStorage]:
+    """Open a storage; raises TrialError if it cannot be used, here or in the block."""
+    try:
+        with _quiet():
+            storage = _database(url)
+            try:
+                yield storage
+            finally:
+                _close(storage)
+    except AutopipeError:
+        raise
+    except Exception as error:
+        raise TrialError(
+            f"The storage {without_password(url)!r} cannot be used: {_reason(error)}.",
+            hint="Give an Optuna storage URL with --storage, e.g. sqlite:///study.db, whose folder is there, has room "
+            "and can be written to; or postgresql+psycopg://user@host/name.",
+        ) from error
+
+
+def _database(url: str) -> RDBStorage:
+    """Open a database. Another machine may create the same tables at the same time; that is no error. Optuna makes four
+    one after the other, and may be outrun at each.
+    """
+    for _ in range(4):
+        try:
+            return RDBStorage(url)
+        except Exception as error:
+            if type(error).__name__ not in ("IntegrityError", "ProgrammingError"):  # as PEP 249 has each driver call it
+                raise
+    return RDBStorage(url)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Optuna's messages about new studies on stderr; the user's own setting stays."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def _close(storage: RDBStorage) -> None:
+    """Close the connections to a storage; it stays usable."""
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of the driver's own error, which Optuna and SQLAlchemy each wrap once."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def url_of(file: Path) -> str:
+    """Return the URL of a study in a file; a `?` or a `%` in its folder's name does not change the path."""
+    return f"sqlite:///{quote(str(file.absolute()), safe=' +/')}"
+
+
+def is_shared(url: str | None) -> bool:
+    """Return True if several machines can reach a storage; SQLite's and the one in memory are for one."""
+    return url is not None and not url.startswith("sqlite:")
+
+
+def without_password(url: str) -> str:
+    """Return a URL that may be shown and kept."""
+    return _PASSWORD.sub(r"\1@", url, count=1)

@@ -2,14 +2,15 @@
 
 Facts only: figures, configurations and enums. `autopipe.reports` makes the sentences, but for the error of a search
 without a result, at the end. Configurations are kept as JSON, so that a result can be read without the package of a
-loader.
+loader. What a search tells meanwhile, its events, is of the same values.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 import pydantic
 
@@ -17,9 +18,10 @@ from autopipe.errors import NothingMeasuredError, SearchInterruptedError
 from autopipe.hardware.machine import size_text
 from autopipe.measure.costs import CostProfile, Kind
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import EpochTime, Resources, TrialFailure
+from autopipe.measure.outcome import EpochTime, Measurement, Resources, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.measure.stats import Comparison, Ratio
+from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value, count_text
 from autopipe.workload.mode import Mode
 
@@ -63,6 +65,32 @@ class Asker(enum.StrEnum):
     ADVICE = "advice"  # a converted form, measured as advice
     SAMPLER = "sampler"  # the detail is its name
     PROOF = "proof"  # the detail is the number of its block
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """The origin of a trial."""
+
+    asker: Asker
+    detail: str = ""  # see `Asker`
+
+    @classmethod
+    def parse(cls, word: str) -> Self:
+        """Parse a study's word; an unknown one is a sampler's name."""
+        kind, _, detail = word.partition(":")
+        if kind in (each.value for each in Asker if each is not Asker.SAMPLER):
+            return cls(Asker(kind), detail)
+        return cls(Asker.SAMPLER, word)
+
+    def __str__(self) -> str:
+        if self.asker is Asker.SAMPLER:
+            return self.detail
+        return f"{self.asker}:{self.detail}" if self.detail else str(self.asker)
+
+    @property
+    def block(self) -> int | None:
+        """The confirmation run's block, from 0; None of any other trial."""
+        return int(self.detail) if self.asker is Asker.PROOF else None
 
 
 class Trial(Value):
@@ -315,6 +343,103 @@ class Learnt(Value):
     data_wait_share: Share
     trained_at: pydantic.AwareDatetime
     changes: tuple[Change, ...] = pydantic.Field(default=(), max_length=MOST_CHANGES)
+
+
+# -------------------- events, while a search runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """The search waits, because another process measures on this machine."""
+
+    why: str  # the process
+    seconds: float  # the longest wait
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceTrimmed:
+    """The remaining space, and the configurations left out."""
+
+    candidates: int  # that can run
+    left_out: Mapping[str, int]  # by the reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOpened:
+    """The record is open."""
+
+    name: str
+    resumed: int  # earlier trials
+    failed: int = 0  # of them, without baselines: they are not tried again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageLost:
+    """The study's storage cannot be written any more; the search goes on in memory."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPlanned:
+    """The plan of the budget, as far as it is known before the first trial."""
+
+    budget_seconds: float  # of the whole search
+    spent_seconds: float  # on importing and building the workload, and on measuring the model alone
+    trial_seconds: float  # that one trial will take, about
+    trials: int  # that fit, about, those of a confirmation run included
+    needed_seconds: float  # for the least that says something: a baseline and one other configuration
+    advised_seconds: float  # for a search of some trials, and its confirmation run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """A trial begins; `origin` is the reason."""
+
+    number: int
+    origin: AskedBy
+    config: PipelineConfig
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFinished:
+    """A trial ended."""
+
+    number: int
+    origin: AskedBy  # who asked for it
+    config: PipelineConfig  # what ran
+    outcome: Measurement | TrialFailure  # what came of it
+    value: float | None  # the objective over all measurements of this configuration; None if it failed
+    best: float | None  # the best value so far
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationStarted:
+    """The best few and the baselines run against each other."""
+
+    configs: tuple[PipelineConfig, ...]
+    blocks: tuple[int, int]
+
+
+Event: TypeAlias = (
+    Waiting
+    | SpaceTrimmed
+    | StudyOpened
+    | StorageLost
+    | Ceiling
+    | Raced
+    | BudgetPlanned
+    | TrialStarted
+    | TrialFinished
+    | Stop
+    | ConfirmationStarted
+)
+"""What a search tells of while it runs: each `Ceiling`, each loader that has `Raced`, and the `Stop`, which
+a confirmation run follows unless it is an interruption.
+"""
+
+OnEvent: TypeAlias = Callable[[Event], None]
 
 
 # -------------------- the error of a search without a result

@@ -32,15 +32,15 @@ from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
-from autopipe.search import library, storage, study
+from autopipe.search import library, record, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import GRACE_SHARE, Baseline, TrialMeasurer, succeeded
+from autopipe.search.result import OnEvent, Waiting
 from autopipe.search.session import SLACK
 from autopipe.search.settings import Settings, step_text
 from autopipe.search.space import Space, of_wrapped, parameter_types, places, to_config
-from autopipe.search.trials import OnEvent, Waiting
 from autopipe.values import count_text
 from autopipe.workload import digests
 from autopipe.workload.mode import Mode
@@ -388,7 +388,7 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
     name, measured = settings.study_name, _measured_as(settings)
-    if storage.is_shared(settings.storage):  # by workloads and machines, and by tunes that run at once
+    if record.is_shared(settings.storage):  # by workloads and machines, and by tunes that run at once
         workload = digests.digest(workload_key(described), *measured.values())
         kind = digests.digest(digests.canonical(hardware))
         where = digests.digest(socket.gethostname(), site.folder.absolute())

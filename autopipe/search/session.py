@@ -21,14 +21,12 @@ from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import EQUAL, Pooled, Reading, log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
-from autopipe.search import feasible, trials
-from autopipe.search import trials as events
+from autopipe.search import feasible
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.record import TPE, Record, note, suggest
-from autopipe.search.result import WORTH, Raced
+from autopipe.search.record import TPE, Point, Record, Row, merged, note, suggest, taken
+from autopipe.search.result import WORTH, AskedBy, Asker, OnEvent, Raced, TrialFinished, TrialStarted
 from autopipe.search.settings import Settings
 from autopipe.search.space import from_config, to_config
-from autopipe.search.trials import AskedBy, Asker, Point, Row
 
 SLACK = 0.05
 """Of the budget, by which a confirmation may exceed it."""
@@ -46,7 +44,7 @@ class Session:
         facts: Facts,
         settings: Settings,
         record: Record,
-        on_event: events.OnEvent,
+        on_event: OnEvent,
     ) -> None:
         self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
         self.record, self.on_event = record, on_event
@@ -178,7 +176,7 @@ class Session:
 
     def _point(self, key: str, rows: Sequence[Row]) -> Point:
         measurements = tuple(row.outcome for row in rows if isinstance(row.outcome, Measurement))
-        estimate = trials.merged(measurements)
+        estimate = merged(measurements)
         return Point(
             config=rows[0].config,
             key=key,
@@ -240,16 +238,26 @@ class Session:
         return median(took) if took else 0.0
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
+        """Return the objective: the rate or, if the length of the training is known, that over all of it, with what is
+        paid once.
+        """
         if self.settings.epochs is None or rate <= 0:
             return rate
         images = self.settings.epochs * self.facts.workload.samples
-        return trials.score(rate, self.once_seconds(config, measurements), images)
+        return images / (self.once_seconds(config, measurements) + images / rate)
 
     def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
-        """Return the one-time costs of a configuration in seconds: measured, else predicted."""
-        count = self.facts.workload.samples
-        predicted = (0.0, 0.0) if self._costs is None else costs.one_time_seconds(config, self._costs, count)
-        return trials.one_time_seconds(measurements, predicted, count)
+        """Return the one-time costs of a configuration in seconds: conversion, filling the cache, and the wait for the
+        first batch; measured, else predicted.
+        """
+        count, convert, fill = self.facts.workload.samples, 0.0, 0.0
+        if self._costs is not None:
+            convert, fill = costs.one_time_seconds(config, self._costs, count)
+        if written := [each.conversion for each in measurements if each.conversion is not None]:
+            convert = median([costs.conversion_seconds(each, count).value for each in written])
+        if fills := [each.cache_fill_seconds for each in measurements if each.cache_fill_seconds is not None]:
+            fill = median(fills)
+        return convert + fill + (median([each.first_batch_seconds for each in measurements]) if measurements else 0.0)
 
     def highest_ceiling(self) -> Ceiling:
         """Return the highest ceiling of all setups that were measured; requires a ceiling."""
@@ -275,7 +283,7 @@ class Session:
                 return None
             self.raced[key] = Raced(config=config.model_dump(mode="json"), images_per_second=rate)
             self.record.keep_raced(self.raced.values())
-            self.on_event(events.LoaderRaced(config=config, images_per_second=rate))
+            self.on_event(self.raced[key])
         return self.score(config, (), self.raced[key].images_per_second)
 
     def known_alone(self, setup: ModelSetup) -> float | None:
@@ -311,7 +319,7 @@ class Session:
     def tell(self, ceiling: Ceiling) -> None:
         """Tell of a ceiling, but for that of a dataset without a model, whose steps take no time."""
         if not self.facts.workload.reads_alone:
-            self.on_event(events.CeilingMeasured(ceiling=ceiling))
+            self.on_event(ceiling)
 
     # ------------------------------------------------------------ trials
 
@@ -377,7 +385,7 @@ class Session:
     def _measure(self, trial: optuna.Trial, config: PipelineConfig, origin: AskedBy) -> None:
         settings, best = self.settings, self.best()
         left = None if settings.budget_seconds is None else self.seconds_left()
-        self.on_event(events.TrialStarted(number=trial.number, origin=origin, config=config, seconds_left=left))
+        self.on_event(TrialStarted(number=trial.number, origin=origin, config=config, seconds_left=left))
         proving = origin.asker is Asker.PROOF
         # A one-time cost can make up for a lower rate and the other way round: then nothing is cut short.
         hopeless = None if best is None or proving or settings.epochs is not None else best.estimate.low
@@ -393,7 +401,7 @@ class Session:
             self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
         now = self.best()
         self.on_event(
-            events.TrialFinished(
+            TrialFinished(
                 number=trial.number,
                 origin=origin,
                 config=config,
@@ -410,11 +418,13 @@ class Session:
             return None, {}
         known = self.points().get(config.key())
         measurements = [*(known.measurements if known else ()), outcome]
-        value = self.score(config, measurements, trials.merged(measurements).value)
+        value = self.score(config, measurements, merged(measurements).value)
         return value, self._excesses(config, outcome)
 
     def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
-        return trials.excesses(trials.taken(measured, config, self.facts.workload), self.facts.limits)
+        """Return the excess over each limit of the user's, as Optuna's constraints: above zero is too much."""
+        took, most = taken(measured, config, self.facts.workload).peak_rss_bytes, self.facts.limits.memory_bytes
+        return {} if took is None or most is None else {"memory_bytes": took - most}
 
 
 # -------------------- the model alone

@@ -25,12 +25,11 @@ from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.race import Race
-from autopipe.search.record import open_record
-from autopipe.search.result import Reason, Stop
+from autopipe.search.record import Point, open_record
+from autopipe.search.result import AskedBy, Asker, OnEvent, Reason, SpaceTrimmed, Stop, StorageLost, StudyOpened
 from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
 from autopipe.search.settings import Settings
 from autopipe.search.space import Space
-from autopipe.search.trials import AskedBy, Asker, OnEvent, Point, SearchStopped, SpaceTrimmed, StorageLost, StudyOpened
 from autopipe.values import count_text
 
 # -------------------- trials with a reason
@@ -110,7 +109,7 @@ def run(
     """Find the fastest configuration of a space, and prove it; `winner` is None if none could be measured.
 
     An existing study is resumed. Ctrl-C ends the search, with the result so far. `on_event` gets the events of
-    `autopipe.search.trials`. Raises SpaceError if nothing in the space can run here, and TrialError if the study is of
+    `autopipe.search.result`. Raises SpaceError if nothing in the space can run here, and TrialError if the study is of
     another workload, machine or space, or its storage cannot be used.
     """
     facts = replace(facts, limits=settings.limits)
@@ -155,12 +154,12 @@ class _Search:
         try:
             session.baselines = tuple(session.measurer.baselines())
             stop = self._search()
-            session.on_event(SearchStopped(stop=stop))
+            session.on_event(stop)
             self._confirm(stop)
             stop = self._budget.seen_again(stop)
         except KeyboardInterrupt:
             stop = self._interrupted()
-            session.on_event(SearchStopped(stop=stop))
+            session.on_event(stop)
         proved = confirmation.judge(session, self._entered) if self._entered else None
         return conclusion.result(session, stop, proved)
 

@@ -22,10 +22,9 @@ from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
-from autopipe.search.record import Sampler
+from autopipe.search.record import Row, Sampler
 from autopipe.search.settings import Settings
 from autopipe.search.space import Params, Space, from_config
-from autopipe.search.trials import Row
 from replaying.samplers import named
 from replaying.table import Table
 from tests.fakes.measurements import measurement

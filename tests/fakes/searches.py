@@ -9,8 +9,8 @@ from typing import Any
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import library, study
 from autopipe.search.conclusion import Searched
+from autopipe.search.result import Event
 from autopipe.search.settings import Settings
-from autopipe.search.trials import Event
 from tests.fakes.surface import Surface
 
 SPACE = """

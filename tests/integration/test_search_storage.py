@@ -16,7 +16,7 @@ import pytest
 
 from autopipe.errors import TrialError
 from autopipe.search.conclusion import Searched
-from autopipe.search.trials import Event, StorageLost
+from autopipe.search.result import Event, StorageLost
 from tests.fakes.searches import same, searched
 
 

@@ -16,8 +16,8 @@ from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import lock, searching
+from autopipe.search.result import Event, Waiting
 from autopipe.search.searching import hardware_of, workload_digest
-from autopipe.search.trials import Event, Waiting
 from tests.fakes.profiles import about, profile
 from tests.fakes.workload_script import TRAIN
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import optuna
 import pytest
 
-from autopipe.search import storage
+from autopipe.search import record
 from autopipe.search.conclusion import Searched
 from autopipe.search.record import best_elsewhere
-from autopipe.search.trials import StorageLost
+from autopipe.search.result import StorageLost
 from tests.fakes.searches import HARMED_AT, nothing, same, searched
 from tests.servers.postgres import Postgres, started
 
@@ -31,7 +31,7 @@ def postgres() -> Iterator[Postgres]:
 
 
 def kept(url: str, name: str) -> list[float | None]:
-    with storage.opened(url) as there:
+    with record.opened(url) as there:
         return [each.value for each in optuna.load_study(study_name=name, storage=there).trials]
 
 
@@ -62,7 +62,7 @@ def test_machines_that_come_to_an_empty_database_at_the_same_moment_can_all_use_
 
     def make(_: int) -> None:
         barrier.wait()
-        with storage.opened(url):
+        with record.opened(url):
             pass
 
     with ThreadPoolExecutor(4) as threads:

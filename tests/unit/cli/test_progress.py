@@ -15,9 +15,8 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search import trials as events
-from autopipe.search.result import Reason, Stop
-from autopipe.search.trials import AskedBy
+from autopipe.search import result as events
+from autopipe.search.result import AskedBy, Reason, Stop
 from autopipe.values import Estimate
 from tests.fakes.measurements import measurement
 from tests.fakes.reports import Approved
@@ -65,8 +64,7 @@ DROPS = {"too large": 1200, "forks": 24, "none": 0}
 
 def ceiling(rate: float, **setup: Any) -> events.Event:
     estimate = Estimate(value=rate, low=rate, high=rate)
-    found = Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0, **setup)
-    return events.CeilingMeasured(ceiling=found)
+    return Ceiling(model_images_per_second=estimate, model_core_seconds_per_image=0.0, **setup)
 
 
 def planned(trials: int, needed: float) -> events.Event:
@@ -87,7 +85,7 @@ def started(origin: str = "surrogate", seconds_left: float | None = 60.0) -> eve
 LONG = " ".join(["of something"] * 10)
 CRASHED = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message=f"It died.\n{LONG}")
 SPACE = events.SpaceTrimmed(candidates=184, left_out=DROPS)
-STOPPED = events.SearchStopped(stop=Stop(reason=Reason.TIME, message="see [red]this[/red]"))  # which is no markup
+STOPPED = Stop(reason=Reason.TIME, message="see [red]this[/red]")  # which is no markup
 TOLD: dict[str, list[events.Event]] = {
     "the space": [SPACE],
     "the ceiling": [ceiling(1000.0), ceiling(1100.0, finish="host")],
@@ -118,7 +116,7 @@ def test_events(approved: Approved) -> None:
 
 
 def test_on_a_terminal_sentences_are_wrapped_below_their_text_and_lines_of_figures_cut() -> None:
-    shown = Screen().tell(events.SearchStopped(stop=Stop(reason=Reason.TIME, message=12 * "the time is up ")))
+    shown = Screen().tell(Stop(reason=Reason.TIME, message=12 * "the time is up "))
     assert shown[0].startswith("stopped   the time")
     assert all(line.startswith(" " * 10) for line in shown[1:])
     assert max(map(len, shown)) <= 80

@@ -11,7 +11,7 @@ from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import notebook
-from autopipe.search.trials import AskedBy, CeilingMeasured, TrialFinished, TrialStarted
+from autopipe.search.result import AskedBy, TrialFinished, TrialStarted
 from autopipe.values import Estimate
 from tests.fakes.measurements import measurement
 
@@ -44,7 +44,7 @@ def test_the_picture_has_every_trial_the_time_and_the_best_and_is_drawn_in_place
     ceiling = Ceiling(
         model_images_per_second=Estimate(value=4000.0, low=3900.0, high=4100.0), model_core_seconds_per_image=0.0
     )
-    live(CeilingMeasured(ceiling=ceiling))
+    live(ceiling)
     for number, rate in enumerate((500.0, 900.0)):
         measured = measurement(CONFIG, [rate] * 4, batch_size=8)
         live(

@@ -19,15 +19,15 @@ from autopipe.measure.facts import Facts
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.search import library, storage, study
+from autopipe.search import library, record, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import open_record
+from autopipe.search.result import Event
 from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.space import Space
-from autopipe.search.trials import Event
 from tests.fakes.surface import Surface
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def space() -> Space:
 def empty_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with Optuna's tables, which take half a second to make."""
     file = tmp_path_factory.mktemp("study") / "study.db"
-    with storage.opened(storage.url_of(file)):
+    with record.opened(record.url_of(file)):
         return file
 
 
@@ -134,8 +134,8 @@ def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chose
     """Begin a search over a surface, with its ceilings measured if it shall have predictions."""
     asked = settings(surface, **chosen)
     facts = dataclasses.replace(surface.facts(), limits=asked.limits)
-    record = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
-    session = Session(trim(space, facts), surface, facts, asked, record, lambda event: None)
+    opened = open_record(None, "study", sampler=RandomSampler(), digests={}, fresh=False)
+    session = Session(trim(space, facts), surface, facts, asked, opened, lambda event: None)
     if ceilings:
         session.know_ceilings([surface.ceiling(ModelSetup())])
     return session

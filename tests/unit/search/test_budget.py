@@ -20,9 +20,8 @@ from autopipe.search.budget import Budget, ceiling_stop, needed_share, no_gain_s
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import Sampler
-from autopipe.search.result import Reason, nothing_measured
+from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, nothing_measured
 from autopipe.search.space import Space, to_config
-from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, CeilingMeasured, Event
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import PARAMETERS, Theirs, loader_bound, run, session_of, some, space_of
@@ -425,7 +424,7 @@ def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Spa
     told: list[Event] = []
     run(space, Surface(model_rate=30.0, ceilings_seconds=43.0), told=told, budget_seconds=120.0)
     before = told[: next(at for at, event in enumerate(told) if isinstance(event, BudgetPlanned))]
-    assert sum(isinstance(event, CeilingMeasured) for event in before) == 1
+    assert sum(isinstance(event, Ceiling) for event in before) == 1
 
 
 @pytest.mark.parametrize(

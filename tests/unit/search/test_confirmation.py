@@ -15,8 +15,8 @@ import pytest
 from autopipe.measure.stats import FEWEST_PAIRS, Pooled, Reading
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import confirmation
+from autopipe.search.record import Point
 from autopipe.search.space import to_config
-from autopipe.search.trials import Point
 from autopipe.values import Estimate
 from tests.unit.search.conftest import some
 

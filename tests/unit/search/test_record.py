@@ -16,18 +16,21 @@ import pytest
 from optuna.study import StudyDirection
 
 from autopipe.errors import TrialError
+from autopipe.measure import costs
 from autopipe.measure.facts import Ceiling, Limits
-from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.search import library, record, storage
+from autopipe.search import library, record
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import TPE, Record, best_elsewhere, open_record
-from autopipe.search.result import Reason
+from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, Stop, StudyOpened
 from autopipe.search.space import Params, Space, to_config
-from autopipe.search.trials import AskedBy, Asker, BudgetPlanned, Event, SearchStopped, StudyOpened
+from autopipe.values import Estimate
+from tests.fakes.facts import facts
+from tests.fakes.measurements import measurement
 from tests.fakes.spaces import holds
 from tests.fakes.surface import Surface
-from tests.unit.search.conftest import loader_bound, run, some, space_of
+from tests.unit.search.conftest import loader_bound, run, session_of, some, space_of
 
 CONFIG = to_config({"loader": "threads", "threads.workers": 2, "threads.queue_size": 8, "keep": "memory"})
 FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it crashed")
@@ -114,6 +117,88 @@ def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     assert optuna.logging.get_verbosity() == before
 
 
+# ---------------------------------------------------------------- what several trials tell of a configuration
+
+WORKERS = to_config({"loader": "threads", "threads.workers": 2})
+
+
+def measured(*rates: float, resources: Resources | None = None) -> Measurement:
+    return measurement(WORKERS, rates, batch_size=32, first_batch_seconds=2.0, resources=resources)
+
+
+def test_several_measurements_of_a_point_are_as_fast_as_their_median_and_as_sure_as_their_windows() -> None:
+    one, other = measured(100.0, 110.0, 120.0), measured(80.0, 90.0)
+    assert record.merged([one]) == one.images_per_second
+    both = record.merged([one, other])
+    assert both.value == pytest.approx((one.images_per_second.value + other.images_per_second.value) / 2)
+    assert both.low < both.value < both.high
+
+
+def test_a_measurement_counts_with_its_pauses_however_often_it_is_repeated() -> None:
+    paused = [*[100.0] * 9, 10.0]  # images/s in windows of equal seconds
+    one = measured(*paused)
+    slower = one.model_copy(update={"images_per_second": Estimate(value=52.6, low=30.0, high=100.0)})
+    assert record.merged([slower, slower]).value == 52.6
+
+
+def test_validation_counts_against_the_memory_with_its_samples_its_queue_and_its_own_worker_processes() -> None:
+    batch, cache, workers, peak = 32 * 2**20, 800 * 2**10, 8 * 2**20, 2**30
+    took = measured(1.0, resources=Resources(peak_rss_bytes=peak, workers_bytes=workers))
+    config = to_config({"loader": "processes", "processes.workers": 4, "processes.queue_size": 4, "keep": "memory"})
+    alone = facts(samples=800, fixed_bytes=cache, compact_bytes=2**20).workload
+    assert record.taken(took, config, alone).peak_rss_bytes == peak
+    few, many = (alone.model_copy(update={"validation": count}) for count in (40, 400))
+    # Two batches need two workers, and room for two more that wait and one in use.
+    assert record.taken(took, config, few).peak_rss_bytes == peak + cache // 20 + 5 * batch + workers // 2
+    assert record.taken(took, config, many).peak_rss_bytes == peak + cache // 2 + 9 * batch + workers
+
+
+@pytest.mark.parametrize(("epochs", "value"), [(None, 500.0), (1, 250.0), (4, 400.0)])
+def test_over_a_training_one_time_costs_count(space: Space, epochs: int | None, value: float) -> None:
+    session = session_of(space, Surface(sample_count=5000), ceilings=False, epochs=epochs)
+    long = measured(500.0).model_copy(update={"first_batch_seconds": 10.0})
+    assert session.score(WORKERS, [long], 500.0) == pytest.approx(value)
+
+
+def test_what_was_measured_once_counts_before_what_was_predicted(space: Space) -> None:
+    session = session_of(space, Surface(sample_count=100))
+    kept, start = CONFIG.keeping(form="array"), measured(1.0, 1.0)
+    predicted = costs.one_time_seconds(kept, costs.known(session.ceilings, session.facts), 100)
+    assert session.once_seconds(kept, [start]) == pytest.approx(sum(predicted) + 2.0)  # conversion, fill and start
+    cost = ConversionCost(
+        cut=1, samples=10, bytes=100, workers=1, seconds=1.0, shard_samples=(5, 5), shard_seconds=(0.5, 0.5)
+    )
+    known = start.model_copy(update={"conversion": cost, "cache_fill_seconds": 7.0})
+    assert session.once_seconds(kept, [known]) == pytest.approx(10.0 + 7.0 + 2.0)
+
+
+def test_a_cache_that_a_trial_filled_in_part_counts_whole_against_the_memory(space: Space) -> None:
+    part = measured(1.0, resources=Resources(peak_rss_bytes=2000)).model_copy(update={"data_share": 0.25})
+    workload, cached = facts(fixed_bytes=8000).workload, WORKERS.keeping(in_memory=True)
+    assert record.taken(part, cached, workload).peak_rss_bytes == 8000
+    assert record.taken(part, WORKERS, workload).peak_rss_bytes == 2000
+    assert record.taken(measured(1.0), cached, workload).peak_rss_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("origin", "word", "block"),
+    [
+        (AskedBy(Asker.BASELINE, "tf.data AUTOTUNE, 2 devices"), "baseline:tf.data AUTOTUNE, 2 devices", None),
+        (AskedBy(Asker.KNOWN), "known", None),
+        (AskedBy(Asker.RACE, "predicted"), "race:predicted", None),
+        (AskedBy(Asker.ADVICE), "advice", None),
+        (AskedBy(Asker.SAMPLER, "tpe:x"), "tpe:x", None),
+        (AskedBy(Asker.SAMPLER), "", None),
+        (AskedBy(Asker.PROOF, "0"), "proof:0", 0),
+        (AskedBy(Asker.PROOF, "12"), "proof:12", 12),
+    ],
+)
+def test_a_study_holds_a_word_that_is_read_back(origin: AskedBy, word: str, block: int | None) -> None:
+    assert str(origin) == word
+    assert AskedBy.parse(word) == origin
+    assert origin.block == block
+
+
 # ---------------------------------------------------------------- storages, and their faults
 
 
@@ -128,7 +213,7 @@ def test_optunas_own_verbosity_is_left_as_it_was() -> None:
     ],
 )
 def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    assert storage.without_password(url) == shown
+    assert record.without_password(url) == shown
 
 
 @pytest.mark.parametrize(
@@ -149,7 +234,7 @@ def test_a_storage_that_cannot_be_used_is_named(url: str, shown: str) -> None:
 def test_a_study_lies_in_its_file_whatever_its_folder_is_called(tmp_path: Path) -> None:
     folder = tmp_path / "was? 50% #1 %20"
     folder.mkdir()
-    with storage.opened(storage.url_of(folder / "study.db")) as kept:
+    with record.opened(record.url_of(folder / "study.db")) as kept:
         kept.create_new_study([StudyDirection.MAXIMIZE])
     assert (folder / "study.db").stat().st_size > 0
     assert [each.name for each in tmp_path.iterdir()] == [folder.name]
@@ -157,7 +242,7 @@ def test_a_study_lies_in_its_file_whatever_its_folder_is_called(tmp_path: Path) 
 
 def test_only_a_file_of_ones_own_holds_one_study() -> None:
     urls = (None, "sqlite:///a.db", "mysql://h/n", "postgresql://h/n")
-    assert [url for url in urls if storage.is_shared(url)] == ["mysql://h/n", "postgresql://h/n"]
+    assert [url for url in urls if record.is_shared(url)] == ["mysql://h/n", "postgresql://h/n"]
 
 
 def test_a_study_that_is_deleted_in_a_search_stays_in_memory(space: Space, url: str) -> None:
@@ -231,7 +316,7 @@ def test_a_study_whose_time_is_used_up_keeps_what_it_proved_and_says_so_only_at_
     assert second.best_config == first.best_config
     assert again.measured == []
     assert not [event for event in told if isinstance(event, BudgetPlanned)]
-    (stopped,) = [event.stop for event in told if isinstance(event, SearchStopped)]
+    (stopped,) = [event for event in told if isinstance(event, Stop)]
     assert stopped.reason is Reason.TIME
 
 
@@ -333,7 +418,7 @@ def test_what_is_said_is_true_at_each_moment(space: Space, moment: Moment, said:
     assert ended.result.stop.reason is Reason.INTERRUPTED
     assert (ended.result.interrupted, ended.result.proved) == (True, False)
     assert (ended.best_config is None) == (said == NOTHING)
-    stops = [event.stop.message for event in told if isinstance(event, SearchStopped)]
+    stops = [event.message for event in told if isinstance(event, Stop)]
     assert stops[-1] == ended.result.stop.message == said
     assert all(trial.state.is_finished() for trial in ended.study.trials)
     assert bool(ended.result.contests) == (moment == "late in the proof")  # by the blocks that are there

@@ -41,12 +41,11 @@ from autopipe.measure.trial import protocol
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.search import library, lock, searching, storage
+from autopipe.search import library, lock, record, searching
 from autopipe.search.conclusion import Searched
-from autopipe.search.result import Asker
+from autopipe.search.result import Asker, Event, OnEvent, SpaceTrimmed, StudyOpened, Waiting
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
-from autopipe.search.trials import Event, OnEvent, SpaceTrimmed, StudyOpened, Waiting
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.mode import Mode
@@ -333,7 +332,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
     tmp_path: Path, url: str, search: Search, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second runs within a trial of the first, as one on another machine of the kind may."""
-    monkeypatch.setattr(storage, "is_shared", lambda url: True)  # as a server's is
+    monkeypatch.setattr(record, "is_shared", lambda url: True)  # as a server's is
     opened, ran, found = list[tuple[str, int]](), Counter[str](), dict[str, Searched]()
 
     def tune(name: str, trials: int, meanwhile: Callable[[], None] = lambda: None) -> None:

@@ -22,9 +22,8 @@ from autopipe.reports import verdict
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
-from autopipe.search.result import BLOCKS
+from autopipe.search.result import BLOCKS, ConfirmationStarted, Event, TrialFinished, TrialStarted
 from autopipe.search.space import Space, to_config
-from autopipe.search.trials import CeilingMeasured, ConfirmationStarted, Event, TrialFinished, TrialStarted
 from benchmarks.machines import drawn, tuned
 from tests.fakes.ceilings import reads
 from tests.fakes.surface import Surface
@@ -255,7 +254,7 @@ def test_a_wrapped_dataset_without_a_model_is_raced_by_its_loaders_alone(space: 
     events: list[Event] = []
     ended = run(space, surface, facts=dataclasses.replace(told, workload=alone), told=events)
     assert (len(ended.result.raced) > 0) == (model is None)
-    assert any(isinstance(each, CeilingMeasured) for each in events) == (model is not None)
+    assert any(isinstance(each, Ceiling) for each in events) == (model is not None)
     assert some(ended.best_config).key() in measured(ended)
 
 
@@ -305,8 +304,8 @@ def test_events_tell_the_story_in_order(space: Space) -> None:
     told: list[Event] = []
     ended = run(space, loader_bound(quirks=1), told=told, trials=7)
     kinds = [type(event).__name__ for event in told]
-    assert kinds[:3] == ["SpaceTrimmed", "StudyOpened", "CeilingMeasured"]
-    assert kinds.index("SearchStopped") + 1 == kinds.index("ConfirmationStarted")
+    assert kinds[:3] == ["SpaceTrimmed", "StudyOpened", "Ceiling"]
+    assert kinds.index("Stop") + 1 == kinds.index("ConfirmationStarted")
     finished = [event for event in told if isinstance(event, TrialFinished)]
     started = [event for event in told if isinstance(event, TrialStarted)]
     assert [event.number for event in started] == [event.number for event in finished] == list(range(len(started)))
