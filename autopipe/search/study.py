@@ -1,4 +1,5 @@
-"""The search from beginning to end: the model alone, a race, trials with a reason of their own, the confirmation run.
+"""The search from beginning to end: the model alone, a race, trials with a reason of their own, the confirmation run;
+and the rules that end it.
 
 The race (`autopipe.search.race`) finds the configuration to use; the rest proves it, against the baselines and beside
 the model alone. A sampler of Optuna's is asked beyond the race where a space has more to try. Each trial runs before
@@ -16,21 +17,22 @@ from typing import Final, TypeAlias
 from optuna.samplers import RandomSampler
 
 from autopipe.measure import costs
-from autopipe.measure.facts import Facts
-from autopipe.measure.outcome import TrialFailure
+from autopipe.measure.bottleneck import MODEL_SHARE
+from autopipe.measure.facts import Ceiling, Facts
+from autopipe.measure.outcome import FEWEST_STEPS, StopRule, TrialFailure
+from autopipe.measure.stats import EQUAL, REPEATABILITY, log_variance
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
-from autopipe.search import conclusion, confirmation, feasible
-from autopipe.search.budget import Budget
+from autopipe.search import conclusion, confirmation, feasible, result
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
-from autopipe.search.measurer import Baseline, Measurer
+from autopipe.search.measurer import MOST_OF_OTHERS, Baseline, Measurer
 from autopipe.search.race import Race
 from autopipe.search.record import Point, open_record
-from autopipe.search.result import AskedBy, Asker, OnEvent, Reason, SpaceTrimmed, Stop, StorageLost, StudyOpened
+from autopipe.search.result import AskedBy, Asker, BudgetPlanned, OnEvent, Reason, Stop
 from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
 from autopipe.search.settings import Settings
 from autopipe.search.space import Space
-from autopipe.values import count_text
+from autopipe.values import Estimate, count_text
 
 # -------------------- trials with a reason
 
@@ -40,21 +42,6 @@ _RACED: Final = ("default", "quick")  # spaces in which nothing is left to try a
 
 Asked: TypeAlias = tuple[PipelineConfig, AskedBy]
 """A trial and its reason."""
-
-
-def _baselines(session: Session, budget: Budget, devices: int) -> Iterator[Asked]:
-    """Yield each baseline that can run, on as many devices as the best has unless it is the user's own; if time is
-    short only the required ones, or else the first. Those beyond it have half of the time beside the confirmation run.
-    """
-    in_turn = sorted((each for each in session.baselines if each.unable is None), key=lambda each: not each.required)
-    began, most = session.seconds(), (session.seconds_left() - budget.proof_seconds()) / 2
-    for number, baseline in enumerate(in_turn):
-        if session.is_out_of_time:
-            return
-        late = session.is_short() or budget.no_trial_left() or (number > 0 and session.seconds() - began > most)
-        if number == 0 or baseline.required or not late:  # a proof is worth more than one more comparison
-            there = _on(baseline, devices, session)
-            yield (there.config, AskedBy(Asker.BASELINE, there.name))
 
 
 def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
@@ -90,6 +77,50 @@ def _advice(session: Session) -> Iterator[Asked]:
             yield (config, AskedBy(Asker.ADVICE))
 
 
+# -------------------- what ends a search: time or trials, the model as the limit, and no more gain
+
+
+def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
+    """Return a stop if the best `now` is not above the interval of the best `before` the last `patience` trials.
+
+    A best with one window has no interval, and rules out no gain.
+    """
+    if not before.has_interval or now.value > before.high:
+        return None
+    message = f"The last {patience} trials were not significantly faster than the best."
+    return Stop(reason=Reason.NO_GAIN, message=message)
+
+
+def _scored(session: Session, point: Point) -> Estimate:
+    return point.estimate.mapped(lambda rate: session.score(point.config, point.measurements, rate))
+
+
+def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
+    """Return the share of the ceiling at which nothing is left to gain: `share`, or less on an unsteady machine.
+
+    Two figures within `REPEATABILITY` standard deviations of one count as the same, but at most 2 % are given away.
+    """
+    variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
+    return max(share - (1.0 - EQUAL), min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
+
+
+def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | None:
+    """Return a stop if the best, at `rate` images/s, leaves nothing to gain below the model alone."""
+    if rate.value < share * ceiling.model_images_per_second.value:
+        return None
+    # Without figures: the confirmation run measures them again.
+    message = "The best reaches the rate of the model alone: the model is the limit, and no loader can be faster."
+    return Stop(reason=Reason.CEILING, message=message)
+
+
+def _trials_used(allowed: int, ran: int) -> str:
+    one = allowed == 1
+    said = f"{allowed} {'trial was' if one else 'trials were'} allowed"
+    if ran > allowed:
+        return f"{said}, and {ran} have run, the baselines among them."
+    return f"{said} and {'has' if one else 'have'} been used."
+
+
 # -------------------- the order of a search
 
 
@@ -114,21 +145,21 @@ def run(
     """
     facts = replace(facts, limits=settings.limits)
     trimmed = trim(space, facts)
-    on_event(SpaceTrimmed(candidates=trimmed.space.count(), left_out=trimmed.left_out))
+    on_event(result.SpaceTrimmed(candidates=trimmed.space.count(), left_out=trimmed.left_out))
     record = open_record(
         settings.storage,
         settings.study_name,
         sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
         digests={**settings.digests, "space": _space_text(trimmed.asked)},
         fresh=settings.fresh,
-        on_lost=lambda reason: on_event(StorageLost(reason=reason)),
+        on_lost=lambda reason: on_event(result.StorageLost(reason=reason)),
     )
     session = Session(trimmed, measurer, facts, settings, record, on_event)
     tried = [row for row in record.rows() if row.origin.asker is not Asker.BASELINE]  # baselines that failed run again
     failed = sum(isinstance(row.outcome, TrialFailure) for row in tried)
-    on_event(StudyOpened(name=settings.study_name, resumed=len(record.rows()), failed=failed))
+    on_event(result.StudyOpened(name=settings.study_name, resumed=len(record.rows()), failed=failed))
     try:
-        return _Search(session).run()
+        return Search(session).run()
     finally:
         record.close()
 
@@ -142,12 +173,15 @@ def _compared(race: Race, said: str) -> Stop:
     return Stop(reason=Reason.TIME, message=message)
 
 
-class _Search:
+class Search:
+    """One search: what it tries in order, and the rules that end it."""
+
     def __init__(self, session: Session) -> None:
         self._session = session
         self._settings = session.settings
-        self._budget = Budget(session)
         self._entered: list[Point] = []
+        self._most_for_confirmation = self._race_ends = math.inf  # seconds
+        self._read_again = 0  # times that the model alone was, because a training was faster
 
     def run(self) -> Searched:
         session = self._session
@@ -156,7 +190,7 @@ class _Search:
             stop = self._search()
             session.on_event(stop)
             self._confirm(stop)
-            stop = self._budget.seen_again(stop)
+            stop = self._seen_again(stop)
         except KeyboardInterrupt:
             stop = self._interrupted()
             session.on_event(stop)
@@ -170,15 +204,15 @@ class _Search:
         return Stop(reason=Reason.INTERRUPTED, message=message)
 
     def _search(self) -> Stop:
-        session, budget = self._session, self._budget
+        session = self._session
         self._measure_ceilings()
-        if (plan := budget.plan()) is not None:
+        if (plan := self._plan()) is not None:
             session.on_event(plan)
         while session.record.waiting():  # enqueued by the user
             session.run_next()
         wrapped = session.facts.workload.wrapped is not None
         if wrapped:  # what there is comes before any change of it
-            session.run_each(_baselines(session, budget, 1), budget.used_up)
+            session.run_each(self._baselines(1), self._used_up)
         else:  # without what stays unless another is proved faster, all others would be measured for nothing
             former = [each for each in session.baselines if each.incumbent]
             session.run_each((each.config, AskedBy(Asker.BASELINE, each.name)) for each in former)
@@ -187,13 +221,30 @@ class _Search:
         if not wrapped:
             best = session.best()
             devices = 1 if best is None else best.config.devices
-            session.run_each(_baselines(session, budget, devices))
+            session.run_each(self._baselines(devices))
         if stop.reason is not Reason.TIME:
-            session.run_each(_advice(session), budget.over)
-        return self._beyond() or budget.over() or stop
+            session.run_each(_advice(session), self._over)
+        return self._beyond() or self._over() or stop
+
+    def _baselines(self, devices: int) -> Iterator[Asked]:
+        """Yield each baseline that can run, on as many devices as the best has unless it is the user's own; if time is
+        short only the required ones, or else the first. Those beyond it have half of the time beside the confirmation
+        run.
+        """
+        session, able = self._session, [each for each in self._session.baselines if each.unable is None]
+        proof = 3 * session.trial_seconds() * self._settings.blocks[0]  # of ours, a rival, and one for safety, at least
+        began, most = session.seconds(), (session.seconds_left() - proof) / 2
+        for number, baseline in enumerate(sorted(able, key=lambda each: not each.required)):
+            if session.is_out_of_time:
+                return
+            used_up = len(session.ended_rows()) >= self._settings.trials
+            late = session.is_short() or used_up or (number > 0 and session.seconds() - began > most)
+            if number == 0 or baseline.required or not late:  # a proof is worth more than one more comparison
+                there = _on(baseline, devices, session)
+                yield (there.config, AskedBy(Asker.BASELINE, there.name))
 
     def _race(self, *, by_trial: bool) -> Race:
-        session, budget = self._session, self._budget
+        session = self._session
         race = Race(
             space=session.trimmed.space,
             cores=session.facts.cores,
@@ -204,7 +255,7 @@ class _Search:
             cost=lambda config: confirmation.cost(
                 config, cores=session.facts.cores, memory_bytes=costs.memory_bytes(config, session.facts.workload)
             ),
-            over=budget.race_over if by_trial else budget.race_of_loaders_over,
+            over=self._race_over if by_trial else lambda: session.seconds() >= self._race_ends,
         )
         if not race.usuals():  # all that was asked for brings nothing: it is tried anyway
             session.facts = session.facts.with_pointless
@@ -212,7 +263,7 @@ class _Search:
 
     def _race_loaders(self) -> Stop:
         """Race loaders without the model, and try the best with it, on the fewest devices that take what it makes."""
-        session, budget, race = self._session, self._budget, self._race(by_trial=False)
+        session, race = self._session, self._race(by_trial=False)
         for _ in range(2):  # once more if the model alone was read too low at first
             one = session.ceilings[0]
             most = max([one.setup.devices, *(each for each in session.counts if isinstance(each, int))])
@@ -227,9 +278,9 @@ class _Search:
             race.enough = _ENOUGH * taken
             race.fewer()
             self._try(race, setup, taken)
-            if not budget.reads_again():
+            if not self._reads_again():
                 break
-        return budget.over() or _compared(
+        return self._over() or _compared(
             race, f"{len(race.table)} loaders were compared without the model; no other was faster."
         )
 
@@ -242,7 +293,7 @@ class _Search:
         first, top = ranked[0]
         for config, rate in sorted(unlike.values(), key=lambda each: (each[0].key() != first.key(), -each[1])):
             near = top < taken and rate >= 0.9 * top
-            if self._has_found() and not (near and self._budget.over() is None):
+            if self._has_found() and not (near and self._over() is None):
                 break
             session.run_each([(config.model_copy(update=setup._asdict()), AskedBy(Asker.RACE))])
 
@@ -255,7 +306,7 @@ class _Search:
 
     def _race_trainings(self) -> Stop:
         """Race by trials of the model, as it shares the cores with the loader."""
-        session, budget, race = self._session, self._budget, self._race(by_trial=True)
+        session, race = self._session, self._race(by_trial=True)
         known = session.best()
         usable = known is not None and not known.config.loader.is_foreign
         first = known.config if known is not None and usable else self._fastest_alone()
@@ -265,8 +316,8 @@ class _Search:
             devices = devices_for(session, best.estimate.value) if best.config.devices == 1 else best.config.devices
             setup = setup_for(session, best.config.model_setup._replace(devices=devices))
             chosen = best.config.model_copy(update=setup._asdict())
-            session.run_each([(chosen, AskedBy(Asker.RACE))], budget.used_up)
-        stop = budget.over()
+            session.run_each([(chosen, AskedBy(Asker.RACE))], self._used_up)
+        stop = self._over()
         if stop is not None and stop.reason is Reason.CEILING:
             session.run_each((each, AskedBy(Asker.RACE, "cheaper")) for each in race.cheaper())
         return stop or _compared(race, "Each setting was compared, one after the other; no other value was faster.")
@@ -285,10 +336,10 @@ class _Search:
 
     def _beyond(self) -> Stop | None:
         """Ask Optuna's sampler for what the race left open, in a space that has more to try."""
-        session, budget, refused = self._session, self._budget, 0
+        session, refused = self._session, 0
         if session.settings.space in _RACED and session.settings.sampler is None:
             return None
-        while (stop := budget.over() or budget.no_gain()) is None:
+        while (stop := self._over() or self.no_gain()) is None:
             before = len(session.record.rows())
             session.run_next()
             refused = refused + 1 if len(session.record.rows()) == before else 0
@@ -321,3 +372,141 @@ class _Search:
         best = session.best()
         if best is not None and session.ceilings and session.seconds_left() > session.trial_seconds():
             session.known_alone(best.config.model_setup)
+
+    # ------------------------------------------------------------ the budget, and what ends a search
+
+    def _plan(self) -> BudgetPlanned | None:
+        """Divide the remaining time, and return the plan; None without a budget, or if it is used up already."""
+        session, budget = self._session, self._settings.budget_seconds
+        self._most_for_confirmation = session.seconds_left() / 2
+        if budget is None or (session.record.rows() and session.is_short()):
+            return None
+        usual = session.ceilings[0] if session.ceilings else None
+        rates = [] if usual is None else [usual.model_images_per_second, usual.loader_images_per_second]
+        step = max((session.facts.workload.batch_size / each.value for each in rates if each is not None), default=0.0)
+        trial = session.trial_seconds() or max(StopRule().most_seconds, FEWEST_STEPS * step)
+        # The first baseline has a process of its own, which takes no longer to start.
+        starting = 0.0 if session.trial_seconds() else session.starting_seconds
+        spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
+        race = 0.3 if session.races_loaders else 0.5  # of the time that is left; a race of loaders alone needs less
+        self._race_ends = spent + race * session.seconds_left()
+        return BudgetPlanned(
+            budget_seconds=budget,
+            spent_seconds=spent,
+            trial_seconds=trial,
+            trials=int(left / trial),
+            needed_seconds=spent + starting + 2 * trial + self._settings.end_seconds,
+            advised_seconds=spent + starting + self._trials_in_confirmation() * trial / (1.0 - race),
+        )
+
+    def _race_over(self) -> bool:
+        """True if a race by trials ends: its time or trials are used up, or a training reaches the model alone."""
+        session = self._session
+        if session.is_out_of_time or self._over() is not None:
+            return True
+        tried = session.tried()
+        baselines = sum(each.unable is None and each.config.key() not in tried for each in session.baselines)
+        used_up = len(session.ended_rows()) + baselines >= self._settings.trials
+        best = session.best()
+        ends = self._race_ends  # without anything better than what there is, nothing waits for a proof
+        if best is not None and best.key in session.names:
+            ends = session.seconds() + session.seconds_left()
+        late = session.seconds() + session.trial_seconds() >= ends
+        return (used_up or late) and session.beyond_baselines()
+
+    def _over(self) -> Stop | None:
+        return self._of_the_best() or self._used_up()
+
+    def no_gain(self) -> Stop | None:
+        session, patience = self._session, self._settings.patience
+        earlier = {row.key for row in session.ended_rows()[:-patience]}
+        feasible = [each for each in session.points().values() if each.feasible]
+        before = max((each for each in feasible if each.key in earlier), key=lambda each: each.value, default=None)
+        now = session.best()
+        if before is None or now is None:
+            return None
+        return no_gain_stop(_scored(session, before), _scored(session, now), patience=patience)
+
+    def _of_the_best(self) -> Stop | None:
+        """Return a stop if the best leaves nothing to gain below the model alone; never where one-time costs count,
+        as what is paid once may still be less.
+        """
+        session, best = self._session, self._session.best()
+        reads_alone = session.facts.workload.reads_alone
+        if best is None or not session.ceilings or session.settings.epochs is not None or reads_alone:
+            return None
+        self._reads_again()
+        if session.highest_ceiling().is_overtaken_by(best.estimate):
+            return None
+        ceiling, rate = session.highest_ceiling(), best.estimate
+        share = needed_share(rate, ceiling, self._settings.reached_share)
+        return ceiling_stop(rate, ceiling, share=share)
+
+    def _seen_again(self, stop: Stop) -> Stop:
+        """Return the stop as it looks after the confirmation run, in which the model alone may have made far more."""
+        session, best = self._session, self._session.best()
+        if stop.reason is not Reason.CEILING or best is None:
+            return stop
+        if best.estimate.value >= MODEL_SHARE * session.highest_ceiling().model_images_per_second.value:
+            return stop
+        message = (
+            "The best reached the rate of the model alone, which has made more since: something slowed it down then."
+        )
+        return Stop(reason=Reason.NO_GAIN, message=f"{message} Tune again on a quiet machine.")
+
+    def _reads_again(self) -> bool:
+        """Measure the model alone again if a training was faster, as other programs can only slow it down; True if that
+        was so.
+        """
+        session, best, before = self._session, self._session.best(), self._read_again
+        while (
+            best is not None
+            and session.ceilings
+            and session.highest_ceiling().is_overtaken_by(best.estimate)
+            and self._read_again < 3
+        ):
+            self._read_again += 1
+            session.look_again(best.config.model_setup)
+        return self._read_again > before
+
+    def _used_up(self) -> Stop | None:
+        """Return a stop if there is no trial left, or no time for one more and the confirmation run.
+
+        A search goes on until a configuration other than the baselines has run. If trials are used up, a usable
+        baseline is enough; foreign code cannot be used.
+        """
+        session, settings = self._session, self._settings
+        beyond, ran = session.beyond_baselines(), len(session.ended_rows())
+        if ran >= settings.trials and (beyond or session.best() is not None):
+            return Stop(reason=Reason.TRIALS, message=_trials_used(settings.trials, ran))
+        return self._time_up() if beyond else None
+
+    def _time_up(self) -> Stop | None:
+        session, settings, most = self._session, self._settings, self._most_for_confirmation
+        if settings.budget_seconds is None:
+            return None
+        trial, spent = session.trial_seconds(), session.seconds()
+        most = min(most, session.seconds_left(proving=True))  # too little for a confirmation run does for trials
+        kept = 0.0 if most < 2 * confirmation.ENOUGH_BLOCKS * trial else min(self._confirmation_seconds(), most)
+        needed = trial + kept + settings.end_seconds
+        if spent + needed < settings.budget_seconds:
+            return None
+        tried, proof = len(session.tried()), self._confirmation_seconds()
+        proof_text = f"; a proof needs {max(1.0, proof):.0f} s" if proof else ""
+        return Stop(
+            reason=Reason.TIME,
+            message=f"The time for trials was up after {spent:.0f} s of {settings.budget_seconds:.0f} s: {tried:,} "
+            f"{'configuration was' if tried == 1 else 'configurations were'} tried{proof_text}.",
+        )
+
+    def _confirmation_seconds(self) -> float:
+        if self._settings.blocks[1] == 0:
+            return 0.0
+        if self._session.best() is None:
+            return self._trials_in_confirmation() * self._session.trial_seconds()
+        return confirmation.expected_seconds(self._session)
+
+    def _trials_in_confirmation(self) -> int:
+        theirs = sum(each.config.loader.is_foreign and not each.required for each in self._session.baselines)
+        others = min(theirs, MOST_OF_OTHERS) + len(self._session.baselines) - theirs
+        return self._settings.blocks[0] * (self._settings.finalists + others)
