@@ -17,7 +17,7 @@ from autopipe.artifact import factory, pick, schema
 from autopipe.artifact.factory import ProfileWarning, Tuned
 from autopipe.errors import ArtifactError, AutopipeError, ConfigError
 from autopipe.measure import fingerprint
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.child import IN_TRIAL
 from autopipe.reports import profile_report
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
@@ -67,7 +67,7 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     """
     if on_new_hardware not in (choices := get_args(OnNewHardware)):
         raise ConfigError(f"`on_new_hardware` must be one of {', '.join(choices)}, but got {on_new_hardware!r}.")
-    if on_new_hardware == "retune" and protocol.IN_TRIAL not in os.environ:  # a trial imports the script that loads
+    if on_new_hardware == "retune" and IN_TRIAL not in os.environ:  # a trial imports the script that loads
         _retuned(files.located(path).absolute(), workload, retune_seconds, allow_outside=allow_outside)
     return factory.load(
         files.located(path),

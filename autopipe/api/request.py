@@ -23,7 +23,7 @@ from autopipe.artifact.artifact import Stored
 from autopipe.artifact.factory import Tuned
 from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.measure.facts import Limits, WrappedDataset
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import config as configs
 from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
@@ -241,7 +241,7 @@ class Target:
     """A workload, and the artifact that it comes from, if any."""
 
     name: str
-    workload: Workload | protocol.Reference
+    workload: Workload | WorkloadName
     named: schema.ImagesReference | None = None  # an artifact's reference to a workload without code
     stored: Stored | None = None
 
@@ -287,7 +287,7 @@ def target(given: Given | object = None) -> Target:
     if is_url(text) or is_folder_of_images(text):
         return of_images(text)
     name = f"{text}:workload" if text.endswith(".py") else text
-    return Target(name=name, workload=protocol.Reference(text=name))
+    return Target(name=name, workload=WorkloadName(text=name))
 
 
 def is_folder_of_images(text: str) -> bool:

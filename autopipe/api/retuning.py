@@ -28,7 +28,7 @@ from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Hardware, MatchLevel
 from autopipe.measure.outcome import TrialFailure
 from autopipe.measure.stats import FEWEST_PAIRS
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.child import Log
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import PipelineConfig
@@ -175,7 +175,7 @@ def run(
         Processes(runner) as processes,
     ):
         if repeats:
-            watcher.on_trial(protocol.Log(text=_FIRST))
+            watcher.on_trial(Log(text=_FIRST))
             processes.begin(guess)
         described = searching.description(runner)
         site = searching.Site(machine=there, described=described, space=space, folder=stored.path.parent)
@@ -233,7 +233,7 @@ def _begin_search(watcher: Watcher, checked: Result | None, folder: Path) -> Non
     """Tell of a check that lets a search begin, if it has measured anything."""
     _require_writable(folder)
     if checked is not None and checked.rows:
-        watcher.on_trial(protocol.Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
+        watcher.on_trial(Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
 
 
 def _study(stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool) -> Settings:

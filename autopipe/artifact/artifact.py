@@ -25,7 +25,7 @@ from autopipe.artifact import pick, reference
 from autopipe.artifact.schema import SCHEMA_VERSION, Artifact, Live, Profile
 from autopipe.errors import ArtifactError, ConfigError, near, shortened
 from autopipe.hardware import disk, machine
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.workload.workload import Workload
 
 NAME: Final = "autopipe.json"
@@ -107,7 +107,7 @@ class Stored:
     path: Path
     artifact: Artifact
     # its name, which has not been imported; or the object, of a workload without code or that was given
-    workload: Workload | protocol.Reference
+    workload: Workload | WorkloadName
     given: str | None = None  # "train.py:workload", if given in place of the one that the artifact names
 
 
@@ -123,7 +123,7 @@ def stored(path: Path, *, workload: Workload | str | None = None, allow_outside:
     if isinstance(workload, Workload):
         return Stored(path=file, artifact=artifact, workload=workload)
     if workload is not None:
-        return Stored(path=file, artifact=artifact, workload=protocol.Reference(text=workload), given=workload)
+        return Stored(path=file, artifact=artifact, workload=WorkloadName(text=workload), given=workload)
     found = reference.workload_of(artifact, file, allow_outside=allow_outside, below=Path.cwd())
     return Stored(path=file, artifact=artifact, workload=found)
 

@@ -23,7 +23,7 @@ from autopipe.errors import ConfigError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.measure.fingerprint import Difference, Hardware
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.eject import NAMES, module
 from autopipe.search.result import Result
 from autopipe.search.searching import workload_digest
@@ -165,7 +165,7 @@ def eject(stored: Stored) -> str:
     return module.eject(converting.imported(stored.workload), choice.config)
 
 
-def eject_usual(named: Workload | protocol.Reference, to: str) -> str:
+def eject_usual(named: Workload | WorkloadName, to: str) -> str:
     """Return the pipeline of a workload, or of its name, in a usual form: one of `eject.NAMES`, or "keras-workers=32".
 
     It is the code of a baseline of a tune. Raise ConfigError if the form does not exist, or plain code cannot express

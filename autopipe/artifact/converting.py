@@ -15,7 +15,8 @@ from typing import Literal, TypeAlias
 from autopipe.errors import ConfigError, StorageError, WorkloadError, near, shortened
 from autopipe.hardware import machine
 from autopipe.measure.facts import Description
-from autopipe.measure.trial import protocol, workload_import
+from autopipe.measure.trial import workload_import
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.storage import layout
@@ -70,7 +71,7 @@ class Job:
 
 
 def job(
-    workload: Workload | protocol.Reference | str,
+    workload: Workload | WorkloadName | str,
     to: str | None = None,
     folder: Path | str | None = None,
     *,
@@ -101,12 +102,12 @@ def job(
     return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
 
 
-def imported(named: Workload | protocol.Reference | str) -> Workload:
+def imported(named: Workload | WorkloadName | str) -> Workload:
     """Return a workload, or import it by its name; modules of the working directory count, as for `python -m`."""
     if isinstance(named, Workload):
         return named
     given: object = named
-    if not isinstance(given, str | protocol.Reference):
+    if not isinstance(given, str | WorkloadName):
         raise WorkloadError(f"`workload` must be an ap.Workload or its name, but got {shortened(given)}.")
     here = str(Path.cwd())
     if here not in sys.path:

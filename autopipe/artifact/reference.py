@@ -23,7 +23,7 @@ import pydantic
 from autopipe import again
 from autopipe.artifact.schema import Artifact, FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.paths import is_url
 from autopipe.workload.ops.decode import Decode
@@ -220,7 +220,7 @@ def is_generated(artifact: Path) -> bool:
 
 def workload_of(
     artifact: Artifact, file: Path, *, pin: Pin | None = None, allow_outside: bool = False, below: Path | None = None
-) -> Workload | protocol.Reference:
+) -> Workload | WorkloadName:
     """Return the workload that an artifact names, or the name by which it may be imported.
 
     Raises ArtifactError if it names none, or one that it may not name, or that does not exist. `pin` is that of the
@@ -269,13 +269,13 @@ def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
     return ours
 
 
-def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | protocol.Reference:
+def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | WorkloadName:
     if isinstance(named, ModuleReference):
-        return protocol.Reference(text=text(named), may_call=anywhere)
+        return WorkloadName(text=text(named), may_call=anywhere)
     path = located(named, file, with_origin=anywhere)
     if isinstance(named, ImagesReference):
         return images_workload(named, path)
-    return protocol.Reference(text=f"{path}:{named.attribute}", may_call=anywhere)
+    return WorkloadName(text=f"{path}:{named.attribute}", may_call=anywhere)
 
 
 def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:

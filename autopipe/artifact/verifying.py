@@ -23,8 +23,8 @@ from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataErro
 from autopipe.hardware import machine, processes
 from autopipe.measure.facts import Description, Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
-from autopipe.measure.trial import protocol
 from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.storage.form import Conversion
@@ -115,7 +115,7 @@ class FileVerification(Value):
 
 
 def verify_files(
-    workload: Workload | protocol.Reference | str,
+    workload: Workload | WorkloadName | str,
     *,
     workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,

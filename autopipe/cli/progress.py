@@ -15,7 +15,7 @@ from rich.text import Text
 
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial import child
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import terminal, wording
 from autopipe.search import result as events
@@ -193,10 +193,10 @@ class Progress:
         mark = "~" if self._verbose and not outcome.stable else " "
         self.say(label, f"{mark}{outcome.images_per_second.value:>8,.0f} images/s  {what}", one_line=True)
 
-    def _trial(self, event: protocol.Event) -> None:
-        if isinstance(event, protocol.PhaseBegan):
+    def _trial(self, event: child.Event) -> None:
+        if isinstance(event, child.PhaseBegan):
             self._detail = str(event.phase).replace("_", " ")
-        elif isinstance(event, protocol.Progress):
+        elif isinstance(event, child.Progress):
             self._detail = f"{event.images_per_second:,.0f} images/s"
         else:
             self._remark(event)

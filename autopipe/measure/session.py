@@ -53,7 +53,7 @@ _NO_MODEL = "The dataset has no model and no step, so that reading it is measure
 
 
 class Session:
-    """Measures one workload. A request of `autopipe.measure.trial.protocol` names one of its methods."""
+    """Measures one workload. A request of `autopipe.measure.trial.child` names one of its methods."""
 
     def __init__(
         self,

@@ -26,11 +26,11 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import FEWEST_VERIFIED, FailureKind, TrialFailure
-from autopipe.measure.trial import protocol
-from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.child import IN_TRIAL, Launch, Log
+from autopipe.measure.trial.child import Event as TrialEvent
 from autopipe.measure.trial.forkserver import ForkServer
-from autopipe.measure.trial.protocol import Event as TrialEvent
 from autopipe.measure.trial.supervise import TrialRunner
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
 from autopipe.search import library, record, study
 from autopipe.search.conclusion import Searched
@@ -124,19 +124,19 @@ STARTING_SHARE = 0.25
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
 
 
-def once(say: Callable[[protocol.Log], None]) -> Callable[[TrialEvent], None]:
+def once(say: Callable[[Log], None]) -> Callable[[TrialEvent], None]:
     """Return a listener that says each remark of the trials' processes once: each child that starts repeats it."""
     said = set[str]()
 
     def told(event: TrialEvent) -> None:
-        if isinstance(event, protocol.Log) and event.text not in said:
+        if isinstance(event, Log) and event.text not in said:
             said.add(event.text)
             say(event)
 
     return told
 
 
-def _warn(remark: protocol.Log) -> None:
+def _warn(remark: Log) -> None:
     if remark.of_data:
         warnings.warn(remark.text, DataWarning, stacklevel=3)
 
@@ -279,12 +279,12 @@ def _tell_of_changes(
     answer = runner.verify([wrapped.as_it_is, best], looked) if left >= seconds else None
     if answer is None or (isinstance(answer, TrialFailure) and answer.kind is FailureKind.INTERRUPTED):
         text = f"The budget left no time to see whether the fastest arguments, {changed}, change the training."
-        runner.on_event(protocol.Log(text=f"{text} `autopipe verify` compares them.", of_data=True))
+        runner.on_event(Log(text=f"{text} `autopipe verify` compares them.", of_data=True))
         return
     if isinstance(answer, TrialFailure) or not (found := answer.agreements[1]).has_run or found.message is None:
         return
     text = f"The fastest arguments, {changed}, change the training: {found.message}."
-    runner.on_event(protocol.Log(text=text, of_data=True))
+    runner.on_event(Log(text=text, of_data=True))
 
 
 def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineConfig, left: float) -> Searched:
@@ -313,7 +313,7 @@ def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:
 
 
 def runner_for(
-    workload: Workload | protocol.Reference | str,
+    workload: Workload | WorkloadName | str,
     settings: Settings | None = None,
     on_trial: Callable[[TrialEvent], None] = lambda event: None,
     folder: Path | None = None,
@@ -366,7 +366,7 @@ def description(runner: TrialRunner) -> Description:
 
 def refuse_in_trial() -> None:
     """Raise a TrialError if this process is the child of a tune that imports a script which tunes."""
-    if os.environ.get(protocol.IN_TRIAL):
+    if os.environ.get(IN_TRIAL):
         raise TrialError(
             "A tune was started inside a trial: the trial imports your script, and the script tunes when imported.",
             hint='Put the call under `if __name__ == "__main__":`, or run `autopipe tune` instead.',

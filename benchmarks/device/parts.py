@@ -384,7 +384,7 @@ def tune(folder: Path, scale: Scale) -> None:
     from autopipe.api import tuning
     from autopipe.cli.progress import Progress
     from autopipe.measure.outcome import Measurement
-    from autopipe.measure.trial import protocol
+    from autopipe.measure.trial.child import Event, PhaseBegan
     from autopipe.search import result
     from autopipe.search.settings import Settings
 
@@ -394,9 +394,9 @@ def tune(folder: Path, scale: Scale) -> None:
     def now() -> float:
         return time.monotonic() - began
 
-    def on_trial(event: protocol.Event) -> None:
+    def on_trial(event: Event) -> None:
         progress.watcher.on_trial(event)
-        if isinstance(event, protocol.PhaseBegan):
+        if isinstance(event, PhaseBegan):
             if event.phase == "import":
                 heard[1], fresh[0] = heard[0], True
             elif fresh[0]:

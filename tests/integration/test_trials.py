@@ -32,9 +32,8 @@ from autopipe.hardware.processes import ProcessTree
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial import child
-from autopipe.measure.trial.child import Launch
+from autopipe.measure.trial.child import Event, Launch, Log, PhaseBegan
 from autopipe.measure.trial.forkserver import ForkServer
-from autopipe.measure.trial.protocol import Event, Log, PhaseBegan
 from autopipe.measure.trial.supervise import Deadlines, TrialRunner
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped

@@ -20,7 +20,7 @@ from autopipe.api import request
 from autopipe.artifact import artifact as files
 from autopipe.cli.options import SearchOptions
 from autopipe.errors import ArtifactError, AutopipeError
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.reports.answer import Answer
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.reports import Approved, refusal
@@ -130,7 +130,7 @@ def test_a_workload_is_named_by_a_file_a_module_a_folder_of_images_or_the_object
 ) -> None:
     monkeypatch.chdir(photos(tmp_path / "photos", each=16).parent)
     assert request.target("train.py").name == "train.py:workload"
-    assert request.target("package.module:made").workload == protocol.Reference(text="package.module:made")
+    assert request.target("package.module:made").workload == WorkloadName(text="package.module:made")
     images = request.target("photos")
     assert isinstance(images.workload, ap.Workload)
     assert request.target(images.workload).workload is images.workload

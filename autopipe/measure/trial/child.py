@@ -1,4 +1,9 @@
-"""One child process as its parent holds it: its start, its messages, and the end of everything it started.
+"""A process that measures for a study: the language in which it is spoken to, its start, and the end of everything it
+started.
+
+The parent sends requests; the child answers each with events, of which the last is `done`. An answer ends at that line
+and not at the end of the stream, which a grandchild may hold open for ever. Everything that crosses the boundary is
+declared here, and carried by a `Channel`, the same on both sides.
 
 The parent owns the process group, the socket, the log and the temporary folders. The child leads the group. Everything
 it starts is in that group or descends from it, and ends with it; only a process that made its own session and lost its
@@ -11,30 +16,181 @@ import contextlib
 import dataclasses
 import fcntl
 import importlib.util
+import json
 import logging
 import math
 import os
+import selectors
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping, Set
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated, Literal
 
 import cloudpickle
 import pydantic
+import pydantic_core
 
 from autopipe.errors import TrialError, WorkloadError, told
 from autopipe.hardware import processes
 from autopipe.hardware.processes import ProcessTree
-from autopipe.measure.trial import protocol
+from autopipe.measure.facts import Ceiling, Description
+from autopipe.measure.outcome import EpochTime, LoaderRate, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial.forkserver import Forked, ForkServer, wait_until
-from autopipe.measure.trial.protocol import Channel
+from autopipe.measure.trial.workload_import import WorkloadName
+from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.values import JsonObject, Value
 from autopipe.workload.data import records
+from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
+
+# -------------------- the language: one JSON object a line, on a socket of its own
+
+
+class Channel:
+    """Sends messages and receives lines. Owns the socket; sending is safe from any thread, receiving from one."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sending = threading.Lock()
+        self._pending = b""
+        self._selector = selectors.PollSelector()
+        self._selector.register(connection, selectors.EVENT_READ)
+
+    def send(self, message: pydantic.BaseModel) -> None:
+        """Send one message; raises OSError if the other side has gone."""
+        with self._sending:
+            self._socket.sendall(_line(message) + b"\n")
+
+    def receive(self, timeout_seconds: float) -> list[bytes]:
+        """Return the complete lines, or wait for some; empty if none arrived. Raises EOFError if the other side has
+        closed, or died; earlier lines have been returned by then.
+        """
+        if not self._selector.select(timeout_seconds):
+            return []
+        try:
+            chunk = self._socket.recv(1 << 16)
+        except ConnectionResetError:
+            chunk = b""
+        if not chunk:
+            raise EOFError
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        return lines
+
+    def close(self) -> None:
+        self._selector.close()
+        self._socket.close()
+
+
+def _line(message: pydantic.BaseModel) -> bytes:
+    try:
+        return message.model_dump_json().encode()
+    except pydantic_core.PydanticSerializationError:  # half a character, from the name of a file that is no UTF-8
+        return json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+IN_TRIAL = "AUTOPIPE_IN_TRIAL"
+"""Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
+
+
+class Pickled(Value):
+    """A workload as an object that has no name, in an anonymous file that the child inherits."""
+
+    kind: Literal["pickled"] = "pickled"
+    fd: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How a child makes its session of a workload."""
+
+    session: str = "autopipe.measure.session:Session"  # the "module:callable" that makes it from the workload
+    sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
+    simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
+    mode: Mode = Mode.TRAIN  # of the steps that trials measure
+    code: str | None = None  # foreign code to measure: plain code by its name, or the user's "FILE.py:function"
+
+
+class Load(Value):
+    """Import the workload and make the session. The first request, once."""
+
+    request: Literal["load"] = "load"
+    workload: Annotated[WorkloadName | Pickled, pydantic.Field(discriminator="kind")]
+    terms: Terms
+
+
+class Ask(Value):
+    """Call the method of the session that has this name; the answer is what it returns."""
+
+    request: Literal["describe", "measure", "loader", "epoch", "ceiling", "verify"]
+    configs: tuple[PipelineConfig, ...] = ()  # the one to `measure`, or those to `verify`
+    options: JsonObject = pydantic.Field(default_factory=dict)
+
+
+class Close(Value):
+    """Close the session and exit. Has no answer."""
+
+    request: Literal["close"] = "close"
+
+
+Request = Load | Ask | Close
+
+
+class Ready(Value):
+    """The answer to `Load`."""
+
+    status: Literal["ready"] = "ready"
+    too_late: bool = False  # the workload's file has set what the framework had read when it was imported before
+
+
+Answer = Ready | Description | Measurement | LoaderRate | EpochTime | Ceiling | Verification | TrialFailure
+
+
+class PhaseBegan(Value):
+    """The trial entered a phase."""
+
+    event: Literal["phase"] = "phase"
+    phase: Phase
+
+
+class Progress(Value):
+    """The trial is alive; its progress."""
+
+    event: Literal["progress"] = "progress"
+    images: int
+    images_per_second: float
+
+
+class Log(Value):
+    """A line for the user."""
+
+    event: Literal["log"] = "log"
+    text: str
+    of_data: bool = False  # a DataWarning's
+
+
+class Done(Value):
+    """The end of an answer."""
+
+    event: Literal["done"] = "done"
+    answer: Annotated[Answer, pydantic.Field(discriminator="status")]
+
+
+Event = PhaseBegan | Progress | Log | Done
+
+REQUEST: pydantic.TypeAdapter[Request] = pydantic.TypeAdapter(
+    Annotated[Request, pydantic.Field(discriminator="request")]
+)
+EVENT: pydantic.TypeAdapter[Event] = pydantic.TypeAdapter(Annotated[Event, pydantic.Field(discriminator="event")])
+
+
+# -------------------- what a process has: a log, temporary folders
 
 TAIL_BYTES = 6000  # of a log, that go with a failure
 LIMIT_BYTES = 64 << 20  # of a log, beyond which it is emptied
@@ -132,6 +288,8 @@ def _locked(path: Path) -> int | None:
     return None
 
 
+# -------------------- the process
+
 _RUNNER = "autopipe.measure.trial.runner"
 _EXIT_SECONDS = 1.0  # for a process that has closed its channel, or was killed, to be gone
 
@@ -139,11 +297,11 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Launch(protocol.Terms):
+class Launch(Terms):
     """The settings that a child is started with."""
 
     # its name ("train.py:workload"), or the object itself, which then travels by cloudpickle
-    workload: str | Workload | protocol.Reference
+    workload: str | Workload | WorkloadName
     directory: Path | None = None  # the working directory; None for the parent's own
     folder: Path | None = None  # on the disk that samples converted for trials are written to; None: the temporary one
     environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
@@ -173,13 +331,13 @@ class Child:
             self._process, inherited = self._forked(inherited) or self._started(inherited)
         self._channel, self._tree = Channel(ours), ProcessTree(self.pid)
         source = (
-            protocol.Pickled(fd=inherited[1])
+            Pickled(fd=inherited[1])
             if isinstance(launch.workload, Workload)
-            else protocol.Reference(text=launch.workload)
+            else WorkloadName(text=launch.workload)
             if isinstance(launch.workload, str)
             else launch.workload
         )
-        self.load = protocol.Load(workload=source, terms=launch)
+        self.load = Load(workload=source, terms=launch)
 
     def _started(self, files: list[int]) -> tuple[subprocess.Popen[bytes], list[int]]:
         """Start the process, and return it with the numbers that the files have there."""
@@ -268,7 +426,7 @@ class Child:
             self._tree.running()  # once more with those whose parents end now
             if self.is_alive():
                 if politely:
-                    self.send(protocol.Close())
+                    self.send(Close())
                 else:
                     self._process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -304,7 +462,7 @@ def _pickled(workload: Workload) -> IO[bytes]:
 
 def _environment(launch: Launch, more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the child: unbuffered output, and the fault handler."""
-    own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", protocol.IN_TRIAL: "1", **more}
+    own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", IN_TRIAL: "1", **more}
     return {**os.environ, **own, **_bytecode(), **dict(launch.environment)}
 
 

@@ -37,9 +37,8 @@ from autopipe.errors import DataWarning, FrameworkWarning, TrialError, WorkloadE
 from autopipe.frameworks import hooks
 from autopipe.hardware import gpu
 from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Phase, TrialFailure
-from autopipe.measure.trial import protocol, workload_import
-from autopipe.measure.trial.child import kill_others
-from autopipe.measure.trial.protocol import Channel
+from autopipe.measure.trial import child, workload_import
+from autopipe.measure.trial.child import Channel
 from autopipe.pipeline.wrap import Step
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
@@ -64,16 +63,16 @@ class _Reporter:
 
     def phase(self, phase: Phase) -> None:
         self.current = phase
-        self._channel.send(protocol.PhaseBegan(phase=phase))
+        self._channel.send(child.PhaseBegan(phase=phase))
 
     def progress(self, images: int, images_per_second: float) -> None:
         now = time.monotonic()
         if now - self._last_progress >= 0.2:
             self._last_progress = now
-            self._channel.send(protocol.Progress(images=images, images_per_second=float(images_per_second)))
+            self._channel.send(child.Progress(images=images, images_per_second=float(images_per_second)))
 
     def log(self, text: str, *, of_data: bool = False) -> None:
-        self._channel.send(protocol.Log(text=text, of_data=of_data))
+        self._channel.send(child.Log(text=text, of_data=of_data))
 
 
 class _Server:
@@ -87,26 +86,26 @@ class _Server:
     def serve(self, inbox: _Inbox) -> None:
         try:
             while (line := inbox.get()) is not None and (answer := self._answer(line)) is not None:
-                self._channel.send(protocol.Done(answer=answer))
+                self._channel.send(child.Done(answer=answer))
         except (_Terminated, KeyboardInterrupt):
             kind, said = FailureKind.INTERRUPTED, "The trial's process was told to end."
             answer = TrialFailure(kind=kind, phase=self._report.current, message=said)
-            self._channel.send(protocol.Done(answer=answer))
+            self._channel.send(child.Done(answer=answer))
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # closing is not to be cut short
             if self._session is not None:
                 self._session.close()
 
-    def _answer(self, line: bytes) -> protocol.Answer | None:
+    def _answer(self, line: bytes) -> child.Answer | None:
         try:
-            request = protocol.REQUEST.validate_json(line)  # here, since a configuration can import its loader
-            return None if isinstance(request, protocol.Close) else self._dispatch(request)
+            request = child.REQUEST.validate_json(line)  # here, since a configuration can import its loader
+            return None if isinstance(request, child.Close) else self._dispatch(request)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a workload raises is an outcome
             traceback.print_exc()  # to the log, whose tail goes with the failure
             return failure_of(error, self._report.current, self._name)
 
-    def _dispatch(self, request: protocol.Load | protocol.Ask) -> protocol.Answer:
-        if isinstance(request, protocol.Load):
+    def _dispatch(self, request: child.Load | child.Ask) -> child.Answer:
+        if isinstance(request, child.Load):
             return self._load(request)
         if self._session is None:
             raise TrialError("A workload must be loaded before anything can be measured.")
@@ -124,9 +123,9 @@ class _Server:
             case "verify":
                 return self._session.verify(request.configs, request.options, self._report)
 
-    def _load(self, request: protocol.Load) -> protocol.Ready:
+    def _load(self, request: child.Load) -> child.Ready:
         terms = request.terms
-        self._name = request.workload.text if isinstance(request.workload, protocol.Reference) else None
+        self._name = request.workload.text if isinstance(request.workload, workload_import.WorkloadName) else None
         self._report.phase(Phase.IMPORT)
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
         before = _of_frameworks()
@@ -140,7 +139,7 @@ class _Server:
                 gpu.require_installed()  # Keras names no extra; a script may choose another backend as it begins
             _leave_other_frameworks_out(workload, forked=self._forked)
             if self._forked and _of_frameworks() != before:
-                return protocol.Ready(too_late=True)
+                return child.Ready(too_late=True)
             own_model = workload.model
             make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)  # imports Keras
             if terms.simulate is not None:
@@ -150,7 +149,7 @@ class _Server:
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
             self._session.own_model = own_model
-        return protocol.Ready()
+        return child.Ready()
 
 
 def _leave_other_frameworks_out(workload: Workload, *, forked: bool) -> None:
@@ -212,8 +211,8 @@ def _warnings_told(report: _Reporter) -> Iterator[None]:
         yield
 
 
-def _workload(source: protocol.Reference | protocol.Pickled) -> Workload:
-    if isinstance(source, protocol.Reference):
+def _workload(source: workload_import.WorkloadName | child.Pickled) -> Workload:
+    if isinstance(source, workload_import.WorkloadName):
         return workload_import.load_workload(source.text, may_call=source.may_call)
     os.lseek(source.fd, 0, os.SEEK_SET)  # a child before this one has read it, too
     with open(source.fd, "rb", closefd=False) as file:
@@ -244,7 +243,7 @@ def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
 
 def _end_group() -> None:
     if os.getpgrp() == os.getpid():
-        kill_others()
+        child.kill_others()
 
 
 # -------------------- an exception of the workload in words

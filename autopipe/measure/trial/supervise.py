@@ -22,8 +22,7 @@ from autopipe.hardware import machine, processes
 from autopipe.measure import outcome
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Options, Phase, TrialFailure, Verification
-from autopipe.measure.trial import protocol
-from autopipe.measure.trial.child import Child, Launch
+from autopipe.measure.trial.child import EVENT, Answer, Ask, Child, Done, Event, Launch, Log, PhaseBegan, Ready, Request
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Value
 
@@ -230,7 +229,7 @@ class TrialRunner:
         deadlines: Deadlines | None = None,
         growth_bytes: int | None = None,
         memory_limit_bytes: int | None = None,
-        on_event: Callable[[protocol.Event], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.launch = launch
         self._deadlines = deadlines or asked()
@@ -270,11 +269,11 @@ class TrialRunner:
 
     def describe(self) -> Description | TrialFailure:
         usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
-        return _expected(Description, self._request(protocol.Ask(request="describe"), usual)[0])
+        return _expected(Description, self._request(Ask(request="describe"), usual)[0])
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> outcome.Measurement | TrialFailure:
         began = time.monotonic()
-        request = protocol.Ask(request="measure", configs=(config,), options=dict(options or {}))
+        request = Ask(request="measure", configs=(config,), options=dict(options or {}))
         found, phase_seconds = self._request(request, _process_settings(config.model_setup))
         answer = _expected(outcome.Measurement, found)
         if isinstance(answer, TrialFailure):
@@ -284,25 +283,25 @@ class TrialRunner:
         # epoch is known to have ended, two caches may each have been left twice.
         left = 4 if answer.epoch_restart_seconds is None else 2
         if self._child.log.count(_DISCARDED) > left:
-            self.on_event(protocol.Log(text=_NO_CACHE, of_data=True))
+            self.on_event(Log(text=_NO_CACHE, of_data=True))
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 
     def loader(self, config: PipelineConfig, options: Options) -> outcome.LoaderRate | TrialFailure:
         """Run a loader without a model, in the process that is there."""
-        request = protocol.Ask(request="loader", configs=(config,), options=dict(options))
+        request = Ask(request="loader", configs=(config,), options=dict(options))
         return _expected(outcome.LoaderRate, self._request(request, None)[0])
 
     def epoch(self, config: PipelineConfig, options: Options) -> outcome.EpochTime | TrialFailure:
-        request = protocol.Ask(request="epoch", configs=(config,), options=dict(options))
+        request = Ask(request="epoch", configs=(config,), options=dict(options))
         return _expected(outcome.EpochTime, self._request(request, _process_settings(config.model_setup))[0])
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
-        request = protocol.Ask(request="ceiling", options={**setup._asdict(), **(options or {})})
+        request = Ask(request="ceiling", options={**setup._asdict(), **(options or {})})
         return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
-        request = protocol.Ask(request="verify", configs=tuple(configs), options=dict(options or {}))
+        request = Ask(request="verify", configs=tuple(configs), options=dict(options or {}))
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
@@ -314,7 +313,7 @@ class TrialRunner:
         most = max(least, min(most, self.until - time.monotonic()))
         self._end(least if self._loading else most, politely=not self._loading)
 
-    def _request(self, request: protocol.Ask, settings: Hashable) -> tuple[protocol.Answer, dict[Phase, float]]:
+    def _request(self, request: Ask, settings: Hashable) -> tuple[Answer, dict[Phase, float]]:
         keeps = any(config.loader.keeps_freed_memory for config in request.configs)
         if request.request in ("measure", "loader", "epoch") and self._tenure.keeps and not keeps:
             self.close()  # no process can be told to return freed memory again
@@ -355,7 +354,7 @@ class TrialRunner:
         self._tenure.settings, forked = settings, self._child.is_forked
         answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
         self._loading = False
-        late = isinstance(answer, protocol.Ready) and answer.too_late
+        late = isinstance(answer, Ready) and answer.too_late
         # By what the server had imported before, perhaps: torchvision's LLVM aborts behind TensorFlow's.
         crashed = forked and isinstance(answer, TrialFailure) and answer.kind is FailureKind.CRASHED
         if (late or crashed) and self.launch.server is not None:
@@ -374,8 +373,8 @@ class TrialRunner:
         )
 
     def _ask(
-        self, child: Child, request: protocol.Request | None, phase: Phase, *, request_seconds: float | None = None
-    ) -> tuple[protocol.Answer, Watch]:
+        self, child: Child, request: Request | None, phase: Phase, *, request_seconds: float | None = None
+    ) -> tuple[Answer, Watch]:
         """Send a request, unless it was sent, and wait for its answer. After a failure there is no child."""
         deadlines = self._deadlines
         if request_seconds is not None:
@@ -398,7 +397,7 @@ class TrialRunner:
             raise
         return answer, watch
 
-    def _wait(self, child: Child, watch: Watch, oom_kills: int) -> protocol.Answer:
+    def _wait(self, child: Child, watch: Watch, oom_kills: int) -> Answer:
         peak_bytes, looked = 0, -math.inf
         while True:
             now = time.monotonic()
@@ -422,15 +421,15 @@ class TrialRunner:
                     child.dump_stacks()  # in its first phase, the signal would end it
                 return failure
 
-    def _heard(self, line: bytes, watch: Watch) -> protocol.Answer | None:
+    def _heard(self, line: bytes, watch: Watch) -> Answer | None:
         try:
-            event = protocol.EVENT.validate_json(line)
+            event = EVENT.validate_json(line)
         except pydantic.ValidationError:
             return garbled(watch.phase, line)
         now = time.monotonic()
-        if isinstance(event, protocol.Done):
+        if isinstance(event, Done):
             return event.answer
-        if isinstance(event, protocol.PhaseBegan):
+        if isinstance(event, PhaseBegan):
             watch.enter(event.phase, now)
         else:
             watch.heard(now)
@@ -445,7 +444,7 @@ class TrialRunner:
                 self._child, self._loading = None, False
 
 
-def _expected(kind: type[_Answer], answer: protocol.Answer) -> _Answer | TrialFailure:
+def _expected(kind: type[_Answer], answer: Answer) -> _Answer | TrialFailure:
     if isinstance(answer, (kind, TrialFailure)):
         return answer
     raise TrialError(f"A trial must answer what it was asked for, but its answer has the status {answer.status!r}.")

@@ -20,7 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,13 +28,21 @@ from autopipe import errors
 from autopipe.errors import WorkloadError, near
 from autopipe.frameworks import hooks
 from autopipe.hardware import processes
-from autopipe.measure.trial.protocol import Reference
 from autopipe.pipeline.batching.datasets import has_batches, is_read_again
 from autopipe.pipeline.wrap import wrap
+from autopipe.values import Value
 from autopipe.workload.workload import Workload
 
 
-def loaded(named: Workload | Reference | str) -> Workload:
+class WorkloadName(Value):
+    """A workload by name, "train.py:workload" or "package.module:attribute"; `may_call`: the name may be a function."""
+
+    kind: Literal["reference"] = "reference"
+    text: str
+    may_call: bool = True
+
+
+def loaded(named: Workload | WorkloadName | str) -> Workload:
     """Return a workload, or the one of this name, as `load_workload`."""
     if isinstance(named, Workload):
         return named

@@ -21,7 +21,7 @@ from autopipe.artifact.artifact import Stored, stored
 from autopipe.artifact.schema import FileReference, ImagesReference, ModuleReference, Reference
 from autopipe.errors import ArtifactError, ConfigError, TrialError
 from autopipe.measure import fingerprint
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.child import IN_TRIAL
 from autopipe.search import library, study
 from autopipe.search.settings import Settings
 from autopipe.workload.data.arrays import Arrays
@@ -92,7 +92,7 @@ def test_where_a_retune_comes_to_nothing_the_nearest_is_taken_and_it_is_told_why
 
 
 def test_a_trials_import_does_not_retune(path: Path, retunes: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(protocol.IN_TRIAL, "1")
+    monkeypatch.setenv(IN_TRIAL, "1")
     with pytest.warns(factory.ProfileWarning):
         ap.load(path, on_new_hardware="retune")
     assert retunes == []

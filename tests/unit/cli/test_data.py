@@ -19,7 +19,8 @@ from autopipe.artifact import verifying
 from autopipe.errors import WorkloadError
 from autopipe.hardware import machine
 from autopipe.measure.outcome import Agreement, Verification
-from autopipe.measure.trial import protocol, supervise, workload_import
+from autopipe.measure.trial import supervise, workload_import
+from autopipe.measure.trial.child import Log
 from autopipe.pipeline.assembly import build_loader
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -308,7 +309,7 @@ def test_what_could_not_run_has_an_exit_code_of_its_own(autopipe: Autopipe, monk
 def test_what_trials_warn_of_is_said_once(autopipe: Autopipe, monkeypatch: pytest.MonkeyPatch) -> None:
     def warns(runner: supervise.TrialRunner, **options: object) -> Verification:
         for _ in range(2):
-            runner.on_event(protocol.Log(text="3 files are left out."))
+            runner.on_event(Log(text="3 files are left out."))
         return Verification(agreements=())
 
     def fails(runner: supervise.TrialRunner) -> NoReturn:

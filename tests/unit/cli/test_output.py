@@ -17,7 +17,7 @@ from autopipe.artifact import factory, schema
 from autopipe.cli import screen
 from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
 from autopipe.errors import ArtifactError
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.workload.data.arrays import Arrays
@@ -27,7 +27,7 @@ from tests.fakes.profiles import profile
 CONFIG = PipelineConfig(loader=Threads(workers=2))
 
 
-TRAIN = Target(name="", workload=protocol.Reference(text="train.py:workload"))
+TRAIN = Target(name="", workload=WorkloadName(text="train.py:workload"))
 IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
 
 

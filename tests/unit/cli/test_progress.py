@@ -12,7 +12,7 @@ from rich.status import Status
 from autopipe.cli.progress import Progress
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.child import Log, PhaseBegan
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search import result as events
@@ -127,7 +127,7 @@ def test_on_a_terminal_sentences_are_wrapped_below_their_text_and_lines_of_figur
 def test_what_the_child_warns_of_is_said_once_however_many_start() -> None:
     screen = Screen()
     for _ in range(2):
-        screen.progress.watcher.on_trial(protocol.Log(text="Only one image is in `cat`."))
+        screen.progress.watcher.on_trial(Log(text="Only one image is in `cat`."))
     assert screen.lines() == ["note      Only one image is in `cat`."]
 
 
@@ -135,7 +135,7 @@ def test_the_live_line_has_the_time_left_the_best_so_far_and_what_is_going_on() 
     screen = Screen()
     screen.tell(finished(measured(100.0)), finished(measured(80.0), "proof:1", best=90.0))  # in a proof the best stays
     screen.tell(started())
-    screen.progress.watcher.on_trial(protocol.PhaseBegan(phase=Phase.FIRST_BATCH))
+    screen.progress.watcher.on_trial(PhaseBegan(phase=Phase.FIRST_BATCH))
     screen.now = 20.0
     assert screen.live() == (
         "20 s, 40 s left | best 100 images/s | trial 4: threads(workers=2) keep=memory | first batch"

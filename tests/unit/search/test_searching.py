@@ -37,7 +37,7 @@ from autopipe.measure.outcome import (
     TrialFailure,
     Verification,
 )
-from autopipe.measure.trial import protocol
+from autopipe.measure.trial.child import Log
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
@@ -188,13 +188,13 @@ def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change
         return
     if took:
         (event,) = runner.told
-        assert isinstance(event, protocol.Log)
+        assert isinstance(event, Log)
         assert "no time to see whether the fastest arguments, cache=True, change the training" in event.text
         return
     options, event = runner.told
     assert options == {"samples": 256, "seconds": 1.5}
     text = "The fastest arguments, cache=True, change the training: every epoch is the same."
-    assert event == protocol.Log(text=text, of_data=True)
+    assert event == Log(text=text, of_data=True)
 
 
 @pytest.mark.parametrize(
@@ -377,8 +377,8 @@ def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_st
 
 def test_what_looks_odd_about_the_data_in_a_trial_is_warned_of_once_where_nobody_else_is_told() -> None:
     watcher = Watcher()
-    watcher.on_trial(protocol.Log(text="The model's first training step took 40 s."))
-    odd = protocol.Log(text="4 of 4 images lie on their side.", of_data=True)
+    watcher.on_trial(Log(text="The model's first training step took 40 s."))
+    odd = Log(text="4 of 4 images lie on their side.", of_data=True)
     with pytest.warns(DataWarning, match="lie on their side") as warned:
         list(map(watcher.on_trial, [odd] * 3))
     assert len(warned) == 1

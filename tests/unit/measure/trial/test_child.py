@@ -20,9 +20,8 @@ import tensorflow as tf
 
 from autopipe.errors import TrialError
 from autopipe.hardware.processes import ProcessTree, uninterrupted
-from autopipe.measure.trial import child, protocol, runner
-from autopipe.measure.trial.child import TAIL_BYTES, Child, ChildLog, Launch, Scratch
-from autopipe.measure.trial.protocol import EVENT, Channel, Log
+from autopipe.measure.trial import child, runner
+from autopipe.measure.trial.child import EVENT, TAIL_BYTES, Channel, Child, ChildLog, Launch, Log, Scratch
 
 
 @pytest.fixture
@@ -243,7 +242,7 @@ def test_a_message_is_one_line_in_which_half_a_character_is_a_question_mark(
 @pytest.mark.parametrize("line", [b"", b"hello", b"{}", b'{"event": "done"}', b'{"event": "phase", "phase": "lunch"}'])
 def test_another_language_is_refused(line: bytes) -> None:
     with pytest.raises(pydantic.ValidationError):
-        protocol.EVENT.validate_json(line)
+        EVENT.validate_json(line)
 
 
 FORKS = """
