@@ -1,8 +1,9 @@
 """A session: measures one workload, trial after trial, with the framework imported and the model compiled.
 
 It lives in the process of the trials (`autopipe.measure.trial.runner`), which turns its exceptions into outcomes. Each
-trial opens and closes its own feed (`autopipe.measure.feed`): one of autopipe's loaders, or foreign code. All are timed
-by the same meter. A session also describes the workload for a search.
+trial opens and closes its own feed: foreign code, or one of autopipe's loaders over the part of the data that a trial
+can use. All are timed by the same meter. If something has to be made first, the part is as large as can be made in
+time: a cache is filled, and a storage form written, for it only. Written samples are kept for later trials.
 """
 
 from __future__ import annotations
@@ -10,43 +11,59 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import math
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
-from autopipe.errors import BadSampleError, LoaderError, WorkloadError
-from autopipe.hardware import disk, machine, processes
+from autopipe.errors import LoaderError, WorkloadError
+from autopipe.hardware import machine, processes
+from autopipe.hardware.disk import Regime
 from autopipe.hardware.gpu import Nvml
 from autopipe.hardware.processes import Sampler, Usage
-from autopipe.measure import ceilings, fingerprint, outcome, verify
+from autopipe.measure import description, outcome, verify
 from autopipe.measure.bench import ENDLESS, FEWEST_EPOCHS, Bench, EpochWatch, Probe, gradient_exchange
-from autopipe.measure.facts import CODE, Ceiling, Description, Impossible, LoaderCeiling, WrappedDataset
-from autopipe.measure.feed import Feed, ForeignCode, Open, PageCache, Part, Parts, existing, loader_feed
+from autopipe.measure.costs import samples_to_make
+from autopipe.measure.description import PageCache
+from autopipe.measure.facts import Ceiling, Description, LoaderCeiling
+from autopipe.measure.foreign import ForeignCode
 from autopipe.measure.lines import LineWatch
-from autopipe.measure.outcome import FEWEST_VERIFIED, EpochOptions, Measurement, Options, Phase, Report, Resources
-from autopipe.pipeline import assembly, wrap
+from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
+from autopipe.measure.outcome import (
+    FEWEST_VERIFIED,
+    ConversionCost,
+    EpochOptions,
+    Measurement,
+    MeasureOptions,
+    Options,
+    Phase,
+    Report,
+    Resources,
+)
+from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.cache import MemoryCache
-from autopipe.pipeline.config import CACHE_SHARE, LOADERS, STORAGES, PipelineConfig
+from autopipe.pipeline.batching.trace import Trace
+from autopipe.pipeline.config import CACHE_SHARE, STORAGES, PipelineConfig
 from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.devices.simulated import NO_MODEL
-from autopipe.pipeline.eject import NAMES, module
-from autopipe.pipeline.loader import Recipe
-from autopipe.pipeline.storage.convert import estimate_bytes
-from autopipe.pipeline.storage.form import Conversion
+from autopipe.pipeline.storage import layout
+from autopipe.pipeline.storage.convert import convert
+from autopipe.pipeline.storage.form import Folder
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.values import count_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
-from autopipe.workload.ops.planner import looked_at, make_plan, normalise
-from autopipe.workload.sample import FieldKind
+from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
 _NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
@@ -92,15 +109,8 @@ class Session:
         report.phase(Phase.BUILD)
         if self._workload.model is NO_MODEL:
             report.log(_NO_MODEL)
-        found = describe(self._served, self._plan, self._bench(1, "last").model)
-        if self._mode is Mode.TRAIN:
-            return found
-        why = "samples are read once"
-        once: list[tuple[str, str | int, str | None]] = [("keep", place, why) for place in ("memory", "encoded")]
-        once += [("loader", kind, why) for kind in LOADERS if LOADERS[kind].keeps_on_device]
-        once += [("steps_per_execution", 2**each, "only a training runs several") for each in range(1, 11)]
-        own = fingerprint.workload_digest(self._asked, found.model)
-        return found.model_copy(update={**dict(own), "impossible": (*found.impossible, *_with_reasons(once))})
+        found = description.describe(self._served, self._plan, self._bench(1, "last").model)
+        return found if self._mode is Mode.TRAIN else description.of_one_pass(found, self._asked)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         report.phase(Phase.BUILD)
@@ -132,10 +142,10 @@ class Session:
             pages = self._page_cache(wanted.page_cache)
             known = self._loader_ceiling(pages, report).loader_images_per_second
             part = self._part(config, pages, wanted.folder, math.inf, report).workload
-            part = ceilings.few(part, config, pages, None if known is None else known.value)
+            part = description.few(part, config, pages, None if known is None else known.value)
             pages.prepare(data_source.files(part.data))
         report.phase(Phase.MEASURE)
-        rate, _ = ceilings.run(part, self._plan, config, wanted.seconds, report)
+        rate, _ = description.run(part, self._plan, config, wanted.seconds, report)
         return outcome.LoaderRate(images_per_second=rate)
 
     def epoch(self, config: PipelineConfig, options: Options, report: Report) -> outcome.EpochTime:
@@ -221,13 +231,13 @@ class Session:
         if self._foreign is not None:
             self._foreign.compile(bench)
             report.phase(Phase.OPEN)
-            return self._foreign.feed(config, wanted, bench, self._page_cache(wanted.page_cache).regime)
+            return foreign_feed(self._foreign, config, wanted, bench, self._page_cache(wanted.page_cache).regime)
         alone = bench.alone(config.model_setup, report).model_images_per_second.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
         part = self._part(config, pages, wanted.folder, alone, report, wanted.makes_images_per_second)
-        return loader_feed(config, wanted, bench, part, pages.regime)
+        return loader_feed(config, wanted, bench, alone, part, pages.regime)
 
     def _part(
         self,
@@ -249,7 +259,7 @@ class Session:
 
     def _loader_ceiling(self, pages: PageCache, report: Report) -> LoaderCeiling:
         if self._loader is None:
-            self._loader = ceilings.loader_ceiling(self._workload, self._plan, pages, report)
+            self._loader = description.loader_ceiling(self._workload, self._plan, pages, report)
         return self._loader
 
     def _require_cache_memory(self, config: PipelineConfig) -> None:
@@ -267,6 +277,198 @@ class Session:
                 f"but {machine.size_text(free)} are free, of which it may take {CACHE_SHARE:.0%}.",
                 hint="Use keep='none', a part such as keep='memory:50%', or smaller images.",
             )
+
+
+# -------------------- the feed of a trial
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """The part of the data that a trial trains on."""
+
+    workload: Workload  # with that part of the data
+    share: float = 1.0  # of the data, 0 to 1
+    conversion: ConversionCost | None = None  # of writing it, if it was converted
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """An open feed."""
+
+    meter: Meter
+    train: Callable[[Probe], None]  # until the probe has seen enough
+    loader: TimedLoader | None = None  # None for foreign code
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """The data of a trial, ready to be opened."""
+
+    config: PipelineConfig
+    opened: Callable[[], contextlib.AbstractContextManager[Open]]
+    files: Sequence[str]  # that the training reads
+    part: Part
+    alone: float | None  # images/s of the model on a batch that is already there, if that is known
+    tunes_itself: bool  # tf.data chooses settings while the training runs
+    regime: Regime  # the state of the page cache when it begins
+    # epochs that may be read if each file has to come from the disk: 2 if a part is kept, the rest is read again; None:
+    # any number
+    once: int | None = None
+
+
+def loader_feed(
+    config: PipelineConfig, wanted: MeasureOptions, bench: Bench, alone: float, part: Part, regime: Regime
+) -> Feed:
+    """Make the feed of a configuration, whose model takes so many images/s `alone`."""
+    once = None
+    resident, kept = config.loader.keeps_on_device, config.kept
+    if regime == "cold" and not resident and (not kept.in_memory or kept.part < 1):
+        once = 2 if kept.in_memory else 1
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Open]:
+        began = time.monotonic()
+        loader = TimedLoader(assembly.build_loader(part.workload, config, plan=bench.plan, trace=wanted.trace))
+
+        def train(probe: Probe) -> None:
+            steps, epochs = max(1, round(len(loader) / part.share)), ENDLESS
+            if once is not None:
+                steps, epochs = once * len(loader), 1
+            setup, ahead = config.model_setup, config.device_prefetch
+            bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
+
+        try:
+            yield Open(meter=meter_for(loader, config, wanted), train=train, loader=loader)
+        finally:
+            loader.close()
+            if wanted.trace is not None:
+                Trace(wanted.trace).span(config.short(), began, time.monotonic())
+
+    files = _files(part.workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)))
+    return Feed(
+        config=config,
+        opened=opened,
+        files=files,
+        part=part,
+        alone=alone,
+        tunes_itself=_tunes_itself(config),
+        regime=regime,
+        once=once,
+    )
+
+
+def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
+    if config.kept.converts:
+        root = Folder.of(workload.converted).path
+        return [] if root is None else [str(path) for path in root.rglob("*")]
+    first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
+    return data_source.files(workload.data, first)
+
+
+def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
+    """Make the meter of a trial with the properties of its loader."""
+    return Meter(
+        loader.batch_size,
+        loader.batches_at_once or config.loader.worker_count() or 1,
+        wanted,
+        fill_steps=len(loader) if config.kept.in_memory or config.loader.fills_cache else 1,
+        settle_seconds=AUTOTUNE_SECONDS if _tunes_itself(config) else 0.0,
+    )
+
+
+def _tunes_itself(config: PipelineConfig) -> bool:
+    return "auto" in config.loader.model_dump().values()
+
+
+def foreign_feed(
+    foreign: ForeignCode, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime
+) -> Feed:
+    """Make the feed of foreign code, which has been compiled."""
+    workload, fed, alone = foreign.workload, foreign.fed, wanted.model_images_per_second
+    epochs = 1 if regime == "cold" else ENDLESS
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Open]:
+        meter = Meter(workload.batch_size, fed.workers, wanted, settle_seconds=fed.settle_seconds)
+        yield Open(meter=meter, train=lambda probe: foreign.train(bench, probe, epochs))
+        gc.collect()  # a framework's iterators stop reading ahead
+
+    most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
+    return Feed(
+        config=config,
+        opened=opened,
+        files=data_source.files(workload.data, None if workload.shuffle else range(most)),  # its order is its own
+        part=Part(workload=workload),
+        alone=alone,
+        tunes_itself=fed.settle_seconds > 0,
+        regime=regime,
+    )
+
+
+class Parts:
+    """Makes the workloads of trials. `close` removes what they wrote."""
+
+    def __init__(self, workload: Workload, plan: Plan) -> None:
+        self._workload = workload
+        self._plan = plan
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
+
+    def part_for(
+        self, config: PipelineConfig, *, makes: Callable[[], float], trains: float, folder: str | None = None
+    ) -> Part:
+        """Choose the part of the data for a trial; converted samples go to `folder` (None: the temporary one).
+
+        `makes` returns the images/s that the cores can make, and is called only if something has to be made first. The
+        model `trains` images/s; a cache is filled during training, possibly on the same cores.
+        """
+        pieces = data_source.pieces(self._workload.data)
+        count = len(self._workload.data if pieces is None else pieces)
+        converts, resident = config.kept.converts, config.loader.keeps_on_device
+        if not (config.kept.in_memory or converts or resident):
+            return Part(workload=self._workload)
+        rate = makes() if converts or resident else 1 / (1 / makes() + 1 / trains)
+        wanted = samples_to_make(rate, self._workload.batch_size, count) or count
+        part = self._workload
+        if wanted < count:
+            part = dataclasses.replace(part, data=data_source.part(part.data, wanted))
+            wanted = len(part.data) if pieces is None else len(data_source.pieces(part.data) or ())
+        part, conversion = self._converted(part, config, folder) if converts else (part, None)
+        if conversion is not None and pieces is not None:
+            conversion = conversion.model_copy(update={"whole": count})
+        return Part(workload=part, share=wanted / count, conversion=conversion)
+
+    def close(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+        self._written.clear()
+
+    def refused(self, config: PipelineConfig) -> str | None:
+        """Say that a training with `config`, which converts, stops: the workload's own set is of other data or ops."""
+        storage, cut = STORAGES[config.kept.form], config.kept.cut
+        own = Folder.of(self._workload.converted) / assembly.set_name(storage.name, cut)
+        said = f"`{own}` is of other data or ops, so a training with keep={config.keep!r} stops. Remove it, and run "
+        said += "`autopipe convert` again. Here samples are converted for the trial alone."
+        whole = assembly.conversion_of(self._workload, self._plan, storage, cut)
+        return said if layout.is_of_another(own, whole, storage) else None
+
+    def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
+        """Write the samples in the configuration's storage form, once for each cut; return the workload with them."""
+        storage = STORAGES[config.kept.form]
+        conversion = assembly.conversion_of(part, self._plan, storage, config.kept.cut)
+        key = (storage.name, conversion.cut, len(part.data))
+        if key not in self._written:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
+            root = Path(self._folder.name) / "-".join(map(str, key))
+            done = convert(conversion, storage, root, workers=machine.usable_cores())
+            assert done.record is not None
+            names = ("samples", "workers", "seconds", "shard_samples", "shard_seconds")
+            of_all = {name: getattr(done, name) for name in names}
+            cost = ConversionCost(cut=conversion.cut, bytes=done.record.bytes, **of_all)
+            self._written[key] = dataclasses.replace(part, converted=str(root)), cost
+        return self._written[key]
 
 
 # -------------------- the measurement of a trial, from its raw readings
@@ -361,160 +563,3 @@ def _ran(config: PipelineConfig, processes: int) -> outcome.Ran:
         backend=keras.backend.backend(),
         versions={name: value for name, value in machine.installed_versions().items() if value},
     )
-
-
-# -------------------- the description of a workload
-
-
-def describe(workload: Workload, plan: Plan, model: Any) -> Description:
-    """Describe a workload with its plan and its built model."""
-    some = existing(dict.fromkeys(data_source.files(Subset(workload.data, 64))))
-    resident = disk.share_in_memory(some)  # before other steps read samples
-    as_it_is = wrap.as_it_is(workload)
-    whole = data_source.pieces(workload.data)
-    wrapped, against = None, list[tuple[str, str | int, str | None]]()
-    if isinstance(workload.data, WrappedData) and as_it_is is not None:
-        choices, against = workload.data.tried()
-        wrapped = WrappedDataset(as_it_is=as_it_is, choices=choices, with_workers=workload.data.with_workers)
-    return Description(
-        **dict(fingerprint.workload_digest(workload, workload.model and fingerprint.model_digest(model))),
-        fixed_bytes=fixed_bytes(workload, plan),
-        compact_bytes=plan.compact.bytes,
-        finished_bytes=plan.finished.bytes,
-        cuts={} if isinstance(workload.data, WrappedData) else cut_sizes(workload, plan),
-        first_ops=fingerprint.first_ops(plan),
-        backend=keras.backend.backend(),
-        cores_left=machine.usable_cores(),
-        accelerators=strategies.accelerators(),
-        virtual_devices=strategies.virtual_devices(),
-        impossible=(*_impossible(workload, plan, model), *_with_reasons(against)),
-        data_digest=data_source.first_digest(workload.data),
-        pieces=None if whole is None else (len(whole), data_source.first_digest(whole)),
-        resident_share=resident,
-        progressive_share=_progressive_share(workload, plan),
-        counted=plan.finished.counted,
-        storage_kind=fingerprint.storage_of(workload.data),
-        epochs=workload.epochs,
-        validation=0 if workload.validation is None else len(workload.validation),
-        wrapped=wrapped,
-    )
-
-
-def fixed_bytes(workload: Workload, plan: Plan) -> int | None:
-    """Return the bytes of all samples after the deterministic first ops; None if that is not known."""
-    workload, plan = assembly.in_pieces(workload, plan)
-    fixed = plan.cut(len(plan.prefix))
-    kept: float = fixed.bytes
-    if not fixed.is_fixed:
-        if wrap.as_it_is(workload) is not None:
-            return None
-        kept = assembly.kept_bytes(Recipe.of(workload, plan))
-    return int(kept * len(workload.data))
-
-
-def _progressive_share(workload: Workload, plan: Plan) -> float | None:
-    first = next(iter(plan.steps), None)
-    is_progressive = getattr(first and first.op, "is_progressive", None)  # of `Decode`
-    if plan.source.x.kind is not FieldKind.ENCODED or is_progressive is None:
-        return None
-    found = []
-    for index in looked_at(len(workload.data)):
-        with contextlib.suppress(BadSampleError):
-            found.append(is_progressive(normalise(workload.data.read(index), plan.source.structure)[0]))
-    return sum(found) / len(found) if found else None
-
-
-def impossible_to_feed(workload: Workload, plan: Plan) -> list[Impossible]:
-    """List the loaders and caches that cannot feed a workload."""
-    found: list[tuple[str, str | int, str | None]] = []  # setting, value and reason
-    if plan.source.x.kind is not FieldKind.ENCODED:
-        found.append(("keep", "encoded", "samples are read as arrays"))
-    elif not plan.prefix:
-        found.append(
-            ("keep", "memory", "no op is the same in every epoch, so encoded samples are all there is to keep")
-        )
-    _, of_kept = assembly.in_pieces(workload, plan)
-    for form in STORAGES:
-        is_held = isinstance(workload.data, WrappedData) or STORAGES[form].cuts(of_kept)
-        found.append(("keep", form, None if is_held else "it cannot hold these samples"))
-    if getattr(workload.data, "first_op", None) is not None and data_source.pieces(workload.data) is None:
-        found += [("keep", place, "each epoch reads samples of its own") for place in ("memory", *STORAGES)]
-    for kind in LOADERS:
-        found.append(("loader", kind, LOADERS[kind].missing() or LOADERS[kind].against(workload.data)))
-        for (name, value), reason in LOADERS[kind].impossible(plan).items():
-            found.append((name, value, reason))
-        if workload.on_bad_sample == "skip" and not LOADERS[kind].skips_bad_samples:
-            found.append(("loader", kind, 'it cannot replace bad samples (on_bad_sample="skip")'))
-    return _with_reasons(found)
-
-
-def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
-    found: list[tuple[str, str | int, str | None]] = []
-    found.append(("channels", "first", _no_channels_first(workload, model, plan)))
-    if not plan.suffix:
-        found.append(("finish", "device", "no op is left that a device could do"))
-    alone, order = _one_device_only(workload, model), assembly.batch_order(workload)
-    last = order.batch_samples(order.batches - 1)
-    uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
-    for count in range(2, max(strategies.accelerators(), strategies.virtual_devices()) + 1):
-        found.append(("devices", count, alone))
-        found.append(("devices", count, uneven if order.has_short_batch and last % count else None))
-    if not isinstance(workload.data, WrappedData):
-        for form in NAMES:
-            found.append((CODE, form, module.reasons_against(workload, form, plan, own=False)))
-    return [*impossible_to_feed(workload, plan), *_with_reasons(found)]
-
-
-def _with_reasons(found: Iterable[tuple[str, str | int, str | None]]) -> list[Impossible]:
-    return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
-
-
-def _one_device_only(workload: Workload, model: Any) -> str | None:
-    several = strategies.sharing()
-    if several is None:
-        return f"on Keras's {keras.backend.backend()} backend autopipe trains on one device"
-    if isinstance(workload.model, keras.Model):
-        return "the model is built already; pass the function that builds it"
-    return several.unfit(model)
-
-
-def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:
-    if plan.source.structure is not None:
-        return "samples of several parts are fed with channels last"
-    if plan.finished.x.shape is not None and len(plan.finished.x.shape) != 3:
-        return "x is no image with channels"
-    if isinstance(workload.model, keras.Model):
-        return "the model is built already, for channels last"
-    shape, image = getattr(model, "input_shape", None), plan.finished.x.shape
-    if not isinstance(shape, tuple) or len(shape) != 4 or image is None:
-        return None
-    before = keras.config.image_data_format()
-    keras.config.set_image_data_format("channels_first")
-    try:
-        other = getattr(workload.model(), "input_shape", None)
-    except Exception as error:  # noqa: BLE001  # whatever it raised, it cannot be built so
-        return f"the model cannot be built so ({type(error).__name__})"
-    finally:
-        keras.config.set_image_data_format(before)
-    height, width, channels = image
-    fits = isinstance(other, tuple) and all(
-        takes in (None, has) for takes, has in zip(other[1:], (channels, height, width), strict=True)
-    )
-    return None if fits else "the model's input is fixed to channels last"
-
-
-def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
-    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples.
-
-    Pieces of which samples are cut spare their first op, the cut.
-    """
-    spares = data_source.pieces(workload.data) is not None
-    workload, plan = assembly.in_pieces(workload, plan)
-    found = {
-        name: {
-            cut + spares: int(estimate_bytes(Conversion.of(workload, plan, cut), STORAGES[name]))
-            for cut in STORAGES[name].cuts(plan)
-        }
-        for name in STORAGES
-    }
-    return {name: sizes for name, sizes in found.items() if sizes}

@@ -157,10 +157,10 @@ class OfDataset:
 
 
 def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
-    from autopipe.measure import session  # imports Keras
+    from autopipe.measure import description  # imports Keras
     from autopipe.pipeline.devices import strategy
 
-    accelerators, impossible = strategy.accelerators(), session.impossible_to_feed(workload, plan)
+    accelerators, impossible = strategy.accelerators(), description.impossible_to_feed(workload, plan)
     if data_source.pieces(workload.data) is not None:
         impossible.append(Impossible(parameter="keep", value="memory", reason="the training would wait for all of it"))
     described = Description(
@@ -168,7 +168,7 @@ def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
         mean_bytes=mean_bytes,
         ops="",
         batch_size=workload.batch_size,
-        fixed_bytes=session.fixed_bytes(workload, plan),
+        fixed_bytes=description.fixed_bytes(workload, plan),
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
         backend="",
@@ -218,14 +218,14 @@ def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: floa
     """Measure a loader without a model for 0.08 s, in images/s, if an image takes about so many seconds; None if it
     cannot run. A worker's batch takes 0.01 s, and filling a cache 0.1 s.
     """
-    from autopipe.measure import ceilings  # imports Keras
+    from autopipe.measure import description  # imports Keras
 
     size = max(1, min(workload.batch_size, int(0.01 / seconds)))
     count = int(0.1 * machine.usable_cores() / seconds) if config.kept.in_memory else 256
     data = Subset(workload.data, max(2 * size, count))
     part = dataclasses.replace(workload, data=data, batch_size=size, drop_remainder=True, bad_sample_log=os.devnull)
     with contextlib.suppress(AutopipeError):
-        return ceilings.run(part, plan, config, 0.08)[0].value
+        return description.run(part, plan, config, 0.08)[0].value
     return None
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 import autopipe as ap
 from autopipe.errors import WorkloadError
 from autopipe.hardware import disk, processes
-from autopipe.measure import feed
+from autopipe.measure import foreign
 from autopipe.measure.session import Session
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
@@ -80,7 +80,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 @pytest.mark.parametrize("form", ["tf.data-cache", "directory", "keras-workers"])
 @pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
 def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(feed, "_FILL_SECONDS", seconds)
+    monkeypatch.setattr(foreign, "_FILL_SECONDS", seconds)
     session = Session(photos(tmp_path, ap.RandomFlip(), batch_size=4), form, form)
     found = measured(session, form)
     session.close()

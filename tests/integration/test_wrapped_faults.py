@@ -25,7 +25,7 @@ import threadpoolctl
 import autopipe as ap
 from autopipe.errors import LoaderError, WorkerDiedError, WorkloadError
 from autopipe.hardware import processes as hardware
-from autopipe.measure import session
+from autopipe.measure import description
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import indexed, process
 from autopipe.pipeline.config import LoaderConfig
@@ -181,7 +181,7 @@ def test_what_does_not_pickle_is_named_and_leaves_threads_in_the_search_unless_t
         opened(Holding(held), PROCESSES)
     with opened(Holding(held), THREADS) as made:
         assert indices(made) == list(range(10))
-    against = {each.value: each.reason for each in session.impossible_to_feed(workload, make_plan(workload))}
+    against = {each.value: each.reason for each in description.impossible_to_feed(workload, make_plan(workload))}
     assert "`Holding.held`" in against["processes"]
     assert ("threads" in against) == isinstance(held, io.BufferedReader)  # which would move its position
 

@@ -61,7 +61,7 @@ ELSEWHERE = {
 USERS = {
     "search/measurer.py": "the baselines: what people have without autopipe",
     "api/measuring.py": "what is measured where nothing is set",
-    "measure/ceilings.py": "the loader that shows what an image costs",
+    "measure/description.py": "the loader that shows what an image costs",
     "measure/formats.py": "the op whose time is asked for each format",
     "measure/verify.py": "the reference that the others are compared with",
     "pipeline/eject/forms.py": "one loader's settings as plain code, and which workloads Keras's own reader can feed",

@@ -244,7 +244,7 @@ def _present(batch: Batch) -> Batch:
 
 # -------------------- foreign: a pipeline that runs unchanged in a process of its own, for comparison
 # A configuration like others, so that a study records it and a confirmation runs it in turn. It is no loader: its
-# batches have an order of their own, so it cannot win. `autopipe.measure.feed` runs it.
+# batches have an order of their own, so it cannot win. `autopipe.measure.foreign` runs it.
 
 
 class Foreign(LoaderConfig):

@@ -20,8 +20,8 @@ from autopipe.artifact import converting
 from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
-from autopipe.measure import fingerprint, formats, session
-from autopipe.measure.feed import Parts
+from autopipe.measure import description, fingerprint, formats
+from autopipe.measure.session import Parts
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -151,9 +151,9 @@ def test_the_memory_of_kept_scenes_is_known_beforehand(tmp_path: Path) -> None:
     pieces = source.pieces(workload.data)
     assert pieces is not None
     each = sum(np.asarray(part).nbytes for part in (*pieces.read(0)[0].values(), pieces.read(0)[1]))
-    assert session.fixed_bytes(workload, plan) == each * len(pieces)
+    assert description.fixed_bytes(workload, plan) == each * len(pieces)
     assert each * len(pieces) <= MemoryCache.bytes_needed(recipe) <= each * len(pieces) + 1000
-    assert session.cut_sizes(workload, plan) == {"array": {1: each * len(pieces)}}
+    assert description.cut_sizes(workload, plan) == {"array": {1: each * len(pieces)}}
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_a_set_beside_an_artifact_is_known_as_that_of_the_scenes(tmp_path: Path)
         update={
             "pieces": (len(whole), source.digest(whole)),
             "first_ops": fingerprint.first_ops(plan),
-            "cuts": session.cut_sizes(workload, plan),
+            "cuts": description.cut_sizes(workload, plan),
         }
     )
     config = ap.PipelineConfig(loader=LOADERS["threads"], keep="array")

@@ -26,7 +26,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError, DataWarning, MissingExtraError, PlainCodeError, WorkloadError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
-from autopipe.measure import session
+from autopipe.measure import description
 from autopipe.pipeline import assembly
 from autopipe.pipeline.eject.module import eject
 from autopipe.workload.data import source
@@ -267,7 +267,7 @@ def test_what_is_chosen_anew_in_each_epoch_is_kept_as_unpacked_scenes_and_a_grid
     path, packed, against = saved(tmp_path / "a.npy"), tiled(tmp_path / "a.tif"), []
     for scene, random in ((path, 8), (packed, 8), (path, None)):
         workload = ap.Workload(data=Windows(scene, size=16, random=random), ops=[ap.RandomFlip()], batch_size=4)
-        found = session.impossible_to_feed(workload, planner.make_plan(workload))
+        found = description.impossible_to_feed(workload, planner.make_plan(workload))
         against.append({each.value for each in found if each.parameter == "keep"})
     assert against == [{"memory", "array", "tfrecord", "encoded"}, *[{"tfrecord", "encoded"}] * 2]
 

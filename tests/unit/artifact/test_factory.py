@@ -13,7 +13,7 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, factory, pick
 from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError, StorageError
-from autopipe.measure import facts, fingerprint, session
+from autopipe.measure import description, facts, fingerprint
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, PipelineConfig
@@ -199,7 +199,7 @@ def tuned(folder: Path, made: Workload) -> factory.Tuned:
 def described(made: Workload) -> facts.Description:
     plan = planner.make_plan(made)
     told = {"samples": len(made.data), "data_digest": first_digest(made.data), "first_ops": fingerprint.first_ops(plan)}
-    return DESCRIBED.model_copy(update={**told, "cuts": session.cut_sizes(made, plan)})
+    return DESCRIBED.model_copy(update={**told, "cuts": description.cut_sizes(made, plan)})
 
 
 def converted(made: Workload, folder: Path) -> None:

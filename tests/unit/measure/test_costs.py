@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.measure import ceilings
 from autopipe.measure import costs as cost_model
+from autopipe.measure import description
 from autopipe.measure.bottleneck import bottleneck
 from autopipe.measure.costs import Bounds, Kind, bounds
+from autopipe.measure.description import PageCache, cut_sizes
 from autopipe.measure.facts import Ceiling, OpCost, ReadCosts
-from autopipe.measure.feed import PageCache
-from autopipe.measure.session import cut_sizes
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -268,7 +267,7 @@ class Loader:
             yield np.zeros((self.size, 1)), None
 
     def rate(self, workers: int) -> float:
-        found, core_seconds = ceilings.timed(self.batches(), workers, self.size, 0.6, clock=self.clock)
+        found, core_seconds = description.timed(self.batches(), workers, self.size, 0.6, clock=self.clock)
         assert core_seconds == pytest.approx(2 / found.value)
         return found.value
 
@@ -279,7 +278,7 @@ def size(op_seconds: float, workers: int, found: ReadCosts | None = None, read_a
         OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
         OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
     )
-    return ceilings.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
+    return description.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
 
 
 def test_a_storage_that_waits_is_timed_in_seconds_on_many_cores() -> None:
@@ -341,11 +340,11 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
             assert len(read) < 2 * len(set(read))  # a sample may be read by two workers at once, but not in each epoch
         return found
 
-    usual, cached = ceilings.run, list[tuple[int, int]]()
-    monkeypatch.setattr(ceilings, "run", run)
-    monkeypatch.setattr(ceilings, "timed", timed)
+    usual, cached = description.run, list[tuple[int, int]]()
+    monkeypatch.setattr(description, "run", run)
+    monkeypatch.setattr(description, "timed", timed)
     workload = Workload(data=Slow(), ops=[RandomFlip()], batch_size=100, drop_remainder=True)
-    ceilings.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
+    description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
     assert cached == [(200, 200)]
 
 
@@ -358,10 +357,10 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
         batches_of.extend({len(next(batches)[0]), size})
         return Estimate(value=1e3, low=1e3, high=1e3), 0.001
 
-    monkeypatch.setattr(ceilings, "_ROUND_SECONDS", 1e-9)
-    monkeypatch.setattr(ceilings, "timed", timed)
+    monkeypatch.setattr(description, "_ROUND_SECONDS", 1e-9)
+    monkeypatch.setattr(description, "timed", timed)
     images = np.zeros((100, 8, 8, 3), np.uint8)
     workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
     plan = make_plan(workload)
-    ceilings.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
+    description.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
     assert batches_of == [1, 1]  # without and with a cache

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from autopipe.measure.feed import meter_for
 from autopipe.measure.meter import Edge, Meter, Reading, overall, read, window_steps
 from autopipe.measure.outcome import MeasureOptions, StopRule, Window
+from autopipe.measure.session import meter_for
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loaders.tfdata import TfData

@@ -14,9 +14,10 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
 from autopipe.measure import op_costs
+from autopipe.measure.description import PageCache
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
-from autopipe.measure.feed import PageCache, Parts
 from autopipe.measure.op_costs import read_costs
+from autopipe.measure.session import Parts
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, LoaderConfig
 from autopipe.pipeline.storage.convert import convert

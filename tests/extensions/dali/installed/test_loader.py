@@ -24,8 +24,8 @@ from autopipe.errors import BadSampleError, DataError
 from autopipe.extensions.dali.filler import DaliDecoder
 from autopipe.extensions.dali.loader import Dali
 from autopipe.measure import verify
+from autopipe.measure.description import describe
 from autopipe.measure.outcome import Report
-from autopipe.measure.session import describe
 from autopipe.reports import tables
 from autopipe.workload.ops.decode import decode
 from autopipe.workload.ops.planner import make_plan

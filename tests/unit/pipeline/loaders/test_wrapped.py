@@ -19,8 +19,9 @@ import autopipe as ap
 from autopipe.artifact import factory
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.hardware import processes
-from autopipe.measure import fingerprint, session
+from autopipe.measure import description, fingerprint
 from autopipe.measure.bench import Bench
+from autopipe.measure.session import Session
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -158,7 +159,7 @@ def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset
 def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_to_do_from_the_first_step(
     told: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = session.Session(wrapped(Rows, steps=3))
+    known = Session(wrapped(Rows, steps=3))
     options: Any = {"min_seconds": 0.1, "max_seconds": 0.2, "page_cache": "warm"}
     assert known.measure(config(), options, Mock()).images_per_second.value > 0
     known.describe(Mock())
@@ -233,7 +234,7 @@ def test_random_numbers_that_a_seed_repeats_in_each_epoch_are_no_obstacle() -> N
 def test_a_search_tries_what_can_be_set_and_says_why_batches_cannot_be_kept(this_machine: Callable[..., None]) -> None:
     this_machine(cores=2)
     workload = wrapped(shuffled)
-    described = session.describe(workload, make_plan(workload), build_model())
+    described = description.describe(workload, make_plan(workload), build_model())
     assert described.wrapped is not None
     space = of_wrapped(described.wrapped.choices)
     found = feasible.candidates(space, facts(impossible=described.impossible, accelerator=False))
@@ -305,7 +306,7 @@ def test_a_parameter_of_the_function_may_not_have_the_name_of_a_setting() -> Non
 def test_a_search_tries_the_values_around_a_dataset_that_the_user_names() -> None:
     named: dict[str, list[int]] = {"calls": [1, 2], "tf_autotune": [False], "tf_threads": [4, 8]}
     workload = wrap.wrap(in_order, model=build_model, parameters=named)
-    described = session.describe(workload, make_plan(workload), build_model())
+    described = description.describe(workload, make_plan(workload), build_model())
     assert described.wrapped is not None
     tried = described.wrapped.choices
     assert (tried["tf_autotune"], tried["tf_threads"], tried["tf_prefetch"]) == ((False,), (4, 8), (0, 4))
