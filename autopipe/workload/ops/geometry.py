@@ -47,7 +47,10 @@ class RandomFlip(PixelOp):
         across, down = self.horizontal and random[0] < 0.5, self.vertical and random[1] < 0.5
         if not (across or down):
             return array
-        return np.ascontiguousarray(array[:: -1 if down else 1, :: -1 if across else 1])
+        if array.dtype not in _KNOWN or array.shape[2:] > (pixels.CHANNELS,):
+            return array[:: -1 if down else 1, :: -1 if across else 1]
+        flipped = cv2.flip(array, (-1 if down else 1) if across else 0)  # NumPy takes 50 times as long for colours
+        return flipped if flipped.ndim == array.ndim else flipped[..., None]
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         return (native.Instruction("FLIP", (self.horizontal, self.vertical), is_wide=True),)

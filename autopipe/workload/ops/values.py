@@ -83,9 +83,7 @@ class _ValueOp(Op):
         return self.values(x, NUMPY), y
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
-        both = zip(batch, self.touches(spec), strict=True)
-        x, y = (self.values(part, xp) if is_on else part for part, is_on in both)
-        return x, y
+        return self.values(batch[0], xp), batch[1]
 
     def takes_floats(self, part: Variable) -> bool:
         return self.dtype == "float32"
@@ -175,6 +173,11 @@ class Cast(_ValueOp):
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         return self.finish(sample, spec, NUMPY)
+
+    def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
+        both = zip(batch, self.touches(spec), strict=True)
+        x, y = (self.values(part, xp) if is_on else part for part, is_on in both)
+        return x, y
 
     def plain(self, step: Step, library: Library) -> Lines:
         if library == "np":
