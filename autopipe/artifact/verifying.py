@@ -25,7 +25,7 @@ from autopipe.measure.facts import Description, Limits, WrappedDataset
 from autopipe.measure.outcome import Verification
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.measure.trial.workload_import import WorkloadName
-from autopipe.pipeline import wrap
+from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
@@ -98,7 +98,7 @@ _log = logging.getLogger(__name__)
 class BadFile(Value):
     """A sample that would stop a training."""
 
-    index: int = pydantic.Field(ge=0)
+    index: int = pydantic.Field(ge=0)  # those of a workload's validation follow
     name: str  # the path of its file, or another name for people
     reason: str  # its fault
 
@@ -108,7 +108,7 @@ class FileVerification(Value):
 
     status: Literal["inspected"] = "inspected"
     schema_version: Literal[1] = 1
-    samples: int = pydantic.Field(ge=0)  # how many there are
+    samples: int = pydantic.Field(ge=0)  # how many there are, those of the validation too
     resumed: int = pydantic.Field(default=0, ge=0)  # that an earlier look, which was stopped, had found good
     bad: tuple[BadFile, ...]  # those that cannot be used, in order
     lost: dict[str, int] = pydantic.Field(default_factory=dict)  # of how many images what gets lost, in this run
@@ -120,7 +120,7 @@ def verify_files(
     workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> FileVerification:
-    """Read and decode every sample, and apply the ops that give the same result in every epoch.
+    """Read and decode every sample, those of the validation too, and apply the ops that are the same in every epoch.
 
     A run that was stopped continues at its next call, if data and ops are still the same.
 
@@ -154,7 +154,17 @@ def verify_files(
     conversion = Conversion.of(workload, plan, len(plan.prefix))
     name = digest("1", len(conversion), conversion.source_digest, conversion.ops_digest)
     journal = cache_folder().parent / "files" / f"{name}.txt"
-    return inspect(conversion, journal, workers=workers or machine.usable_cores(), on_progress=on_progress)
+    found = inspect(conversion, journal, workers=workers or machine.usable_cores(), on_progress=on_progress)
+    if workload.validation is None:
+        return found
+    over = assembly.for_evaluation(workload, workload.validation)
+    more = verify_files(over, workers=workers, on_progress=on_progress)
+    return FileVerification(
+        samples=found.samples + more.samples,
+        resumed=found.resumed + more.resumed,
+        bad=(*found.bad, *(each.model_copy(update={"index": found.samples + each.index}) for each in more.bad)),
+        lost=dict(Counter(found.lost) + Counter(more.lost)),
+    )
 
 
 @processes.library_threads()

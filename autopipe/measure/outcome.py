@@ -237,7 +237,7 @@ class Verification(Value):
     schema_version: Literal[1] = 1
     compared: bool = True  # batches were compared; those of a wrapped dataset were only looked at
     agreements: tuple[Agreement, ...]
-    # of a user's own dataset, as it is
+    # of a user's own dataset, as it is; notes of any workload
     faults: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     hidden: bool = False  # random changes make another sample of each, so that none is seen to come twice

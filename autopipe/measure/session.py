@@ -212,7 +212,8 @@ class Session:
         report.phase(Phase.MEASURE)
         wanted = outcome.VerifyOptions.model_validate(options)
         if not isinstance(self._workload.data, WrappedData):
-            return verify.verify(self._workload, configs, samples=wanted.samples or FEWEST_VERIFIED, report=report)
+            samples = wanted.samples or FEWEST_VERIFIED
+            return verify.verify(self._workload, configs, samples=samples, report=report, own=self.own_model)
         return verify.repeats(self._workload, configs, wanted, report, own=self.own_model)
 
     def close(self) -> None:

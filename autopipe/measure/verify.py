@@ -61,17 +61,21 @@ class _Numbers:
         return self._x, index
 
 
-def verify(workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report) -> Verification:
-    """Compare the first epoch of each configuration with that of one thread, over at most `samples` samples."""
+def verify(
+    workload: Workload, configs: Sequence[PipelineConfig], *, samples: int, report: Report, own: Any = None
+) -> Verification:
+    """Compare the first epoch of each configuration with that of one thread, over at most `samples` samples, and look
+    at the values of these. `own`: as of `repeats`.
+    """
     part = dataclasses.replace(workload, data=data_source.part(workload.data, samples), drop_remainder=False)
     part = dataclasses.replace(part, batch_size=min(part.batch_size, len(part.data)))
     encoded = planner.make_plan(part).source.x.kind is FieldKind.ENCODED
     ops = (Decode(strict=False),) if encoded else ()  # a loader may take only samples that it decodes
     numbered = dataclasses.replace(part, data=_Numbers(part.data, encoded=encoded), ops=ops)
-    reference = _Epoch.of(part, numbered, _REFERENCE)
-    return Verification(
-        agreements=_each(configs, lambda config: _compare(config, reference, _Epoch.of(part, numbered, config)), report)
-    )
+    values = Values()
+    reference = _Epoch.of(part, numbered, _REFERENCE, values)
+    agreements = _each(configs, lambda config: _compare(config, reference, _Epoch.of(part, numbered, config)), report)
+    return Verification(agreements=agreements, notes=tuple(values.notes(_model(workload, own))))
 
 
 def _each(
@@ -96,8 +100,8 @@ class _Epoch:
     numbers: NDArray[np.int64]
 
     @classmethod
-    def of(cls, workload: Workload, numbered: Workload, config: PipelineConfig) -> _Epoch:
-        x, targets = _collected(workload, config)
+    def of(cls, workload: Workload, numbered: Workload, config: PipelineConfig, values: Values | None = None) -> _Epoch:
+        x, targets = _collected(workload, config, values)
         _, numbers = _collected(numbered, config)
         return cls(x, targets, numbers[0].astype(np.int64))
 
@@ -108,9 +112,15 @@ class _Epoch:
         return found.hexdigest()[:16]
 
 
-def _collected(workload: Workload, config: PipelineConfig) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
+def _collected(
+    workload: Workload, config: PipelineConfig, values: Values | None = None
+) -> tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]]:
+    batches = []
     with assembly.build_loader(workload, config) as loader:
-        batches = [[[np.array(part) for part in _sorted(slot)] for slot in batch] for batch in loader.epoch(0)]
+        for batch in loader.epoch(0):
+            batches.append([[np.array(part) for part in _sorted(slot)] for slot in batch])
+            if values is not None:
+                values.note(batch)
     x, *targets = (
         [_channels_last(np.concatenate(parts), config) for parts in zip(*slots, strict=True)]
         for slots in zip(*batches, strict=True)
@@ -236,9 +246,7 @@ def repeats(
                 whole=samples is None,
                 has_y=lambda: getattr(model(), "loss", "") is not None,
             )
-            found.notes += [said.rstrip(".") for said in values.no_numbers()]
-            if not isinstance(own or workload.model, Step) and model() is not None:
-                found.notes += [said.rstrip(".") for said in values.misfits(model())]
+            found.notes += values.notes(None if isinstance(own or workload.model, Step) else model())
     if left := [config.short() for config in configs[len(agreements) :]]:
         found.notes.append(f"not looked at, as reading took more than {_PATIENCE:.0f} s: {'; '.join(left)}")
     return Verification(
@@ -376,6 +384,11 @@ class Values:
                         self._ranges[number] = float(some.min()), float(some.max()), is_whole
         self._looked_at += np.size(odd[0])
         self._odd.update({number: int(np.sum(each)) for number, each in enumerate(odd)})
+
+    def notes(self, model: Any) -> list[str]:
+        """Return what is wrong with the values, for a model unless that is None, as notes of a verification."""
+        said = itertools.chain(self.no_numbers(), () if model is None else self.misfits(model))
+        return [each.rstrip(".") for each in said]
 
     def no_numbers(self) -> Iterator[str]:
         """Tell of samples with values that are NaN or infinite, and of weights that leave out all of them."""

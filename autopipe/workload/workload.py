@@ -65,6 +65,7 @@ class Workload:
         _require_samples("data", self.data)
         if self.validation is not None:
             _require_samples("validation", self.validation)
+            source.require_same_classes(self.data, self.validation)
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise WorkloadError(f"`batch_size` must be a whole number >= 1, but got batch_size={self.batch_size!r}.")
         try:

@@ -120,7 +120,10 @@ def cases(root: Path) -> dict[str, Case]:
     numbers = np.arange(30) % 2
     solids = np.full((30, 9, 8, 3), 255, np.uint8) * numbers.astype(np.uint8)[:, None, None, None], numbers
     images = Path(masked.files()[0]).parent
-    twins = ap.ImagePairs(images, shutil.copytree(images, root / "copy"))
+    (root / "train.txt").write_text("\n".join(map(str, range(5))))
+    for name in ("left", "right"):
+        (shutil.copytree(images, root / name) / "0_L.png").write_bytes(b"not listed")
+    twins = ap.ImagePairs(root / "left", root / "right", names=root / "train.txt")
     colours = ap.RandomBrightness(0.1), ap.RandomContrast(), ap.RandomSaturation(), ap.RandomHue()
     shown, depths = rows_of_arrays[0], random.random((6, 2)).astype(np.float32)
     scenes = ap.Decode(), ap.On("mask", classes), tall, ap.On("kind", ap.OneHot(3))

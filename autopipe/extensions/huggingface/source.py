@@ -182,7 +182,9 @@ def _input(value: Any, index: int, dtype: np.dtype[Any] | None) -> Any:
         if value.get("path"):
             return read_file(os.fsencode(value["path"]))
     if value is None or isinstance(value, dict | str):
-        raise BadSampleError(f"row {index} of the dataset must hold an image or numbers, but holds {shortened(value)}.")
+        said = f"row {index} of the dataset must hold an image or numbers, but holds {shortened(value)}."
+        paths = "Paths of images belong in a CSV file, for ap.Table: dataset.to_csv(...), or DataFrame.to_csv(...)."
+        raise BadSampleError(said, hint=paths if isinstance(value, str) else None)
     array = np.asarray(value, dtype)
     if array.dtype.kind == "f" and np.isnan(array).any() and _holds_nothing(value):
         raise BadSampleError(f"row {index} of the dataset must hold numbers, but one of them is null.")
@@ -209,7 +211,9 @@ def _loaded(datasets: Any, path: Any) -> Any:
     try:
         found = datasets.load_from_disk(os.fspath(path))
     except (OSError, ValueError) as error:
-        raise DataError(f"`{os.fspath(path)}` cannot be read as a Hugging Face dataset: {error}") from error
+        hint = 'Images and metadata are read by datasets.load_dataset("imagefolder", data_dir=..., split="train").'
+        said = f"`{os.fspath(path)}` cannot be read as a Hugging Face dataset: {error}"
+        raise DataError(said, hint=hint) from error
     if isinstance(found, datasets.DatasetDict):
         raise DataError(
             f"`{os.fspath(path)}` holds several splits: {', '.join(found)}.",

@@ -27,6 +27,7 @@ from autopipe.pipeline.devices.strategy import DeviceStrategy, SingleDevice
 from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
+from autopipe.workload.data.source import require_same_classes
 from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
@@ -391,6 +392,8 @@ class Trainer:
                 "This trainer cannot load samples itself.",
                 hint="Pass a loader, or make the trainer by ap.build_trainer.",
             )
+        if self.workload is not None and mode is not Mode.PREDICT:
+            require_same_classes(self.workload.data, data)
         loader = stack.enter_context(make(data, passes))
         self._check_last(loader, steps)
         return loader

@@ -71,10 +71,16 @@ class Selection:
         return slots if len(slots) > 1 or isinstance(slots[0], tuple) else slots[0]
 
 
+_MOST_NAMES = 20  # that a message shows
+
+
 def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
     """Return the error of a column that `owner` lacks; `kinds` is the format's own word for columns."""
     names = list(known)
-    known_ones = f"its {kinds} are {', '.join(f'`{name}`' for name in names)}" if names else f"it has no {kinds}"
+    shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + f" and {len(names) - _MOST_NAMES} more" * (
+        len(names) > _MOST_NAMES
+    )
+    known_ones = f"its {kinds} are {shown}" if names else f"it has no {kinds}"
     no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; {known_ones}."
     return DataError(f"{no}{near(column, names)}", hint=hint)
 

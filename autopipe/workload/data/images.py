@@ -7,6 +7,7 @@ Keras's validation split and the labels that a user gives are here, too. How fil
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 import warnings
 from array import array
@@ -21,7 +22,7 @@ from autopipe import native
 from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
 from autopipe.values import count_text
 from autopipe.workload.data import paths, remote, source
-from autopipe.workload.data.paths import Found, Place
+from autopipe.workload.data.paths import Found, Place, located
 from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -35,6 +36,19 @@ def samples() -> tuple[list[str], list[str]]:
     return images_in(IMAGES), images_in(MASKS)
 '''
 
+_PLAIN_NAMED = '''
+
+def named(folder: Path, suffix: str) -> list[str]:
+    """Return the images whose names end in a suffix{listed}."""
+    stems = [(os.path.splitext(os.path.relpath(path, folder))[0], path) for path in images_in(folder)]
+    return [path for stem, path in stems if stem.endswith(suffix){and_listed}]
+
+
+def samples() -> tuple[list[str], list[str]]:
+    """Return the paths of every image and of its mask; sorted by name, they go together."""
+    return named(IMAGES, {images}), named(MASKS, {masks})
+'''
+
 
 _ByStem: TypeAlias = dict[tuple[bytes, bytes], Found]  # by the folder and the name without its ending
 
@@ -45,7 +59,11 @@ class ImagePairs:
     Args:
         images: the folder of images, or its URL; folders below it count too.
         masks: the folder of masks, laid out in the same way.
-        mask_suffix: the suffix of a mask's name after its image's, such as "_L" if `0001.png` goes with `0001_L.png`.
+        mask_suffix: what a mask's name has behind that of the pair, such as "_L" if `0001.png` goes with `0001_L.png`;
+            files without it are no masks.
+        image_suffix: the same for images, such as "_leftImg8bit" of Cityscapes.
+        names: a text file with the name of a pair in each line, without suffixes and ending, as Pascal VOC has them.
+            Other files of both folders are left out. None: all files.
 
     Attributes:
         remote: the kind of URL, such as "s3", if one of both is behind one; else None.
@@ -61,14 +79,25 @@ class ImagePairs:
     x_kind = FieldKind.ENCODED
     y_kind = FieldKind.ENCODED
 
-    def __init__(self, images: Place, masks: Place, *, mask_suffix: str = "") -> None:
-        roots = os.fsencode(paths.located(images)), os.fsencode(paths.located(masks))
-        if not isinstance(mask_suffix, str):
-            raise DataError(f'`mask_suffix` must be text, such as "_L", but got {shortened(mask_suffix)}.')
+    def __init__(
+        self,
+        images: Place,
+        masks: Place,
+        *,
+        mask_suffix: str = "",
+        image_suffix: str = "",
+        names: Place | None = None,
+    ) -> None:
+        roots = os.fsencode(located(images)), os.fsencode(located(masks))
+        for option, suffix in (("mask_suffix", mask_suffix), ("image_suffix", image_suffix)):
+            if not isinstance(suffix, str):
+                raise DataError(f'`{option}` must be text, such as "_L", but got {shortened(suffix)}.')
+        self._suffixes, self._names = (image_suffix, mask_suffix), None if names is None else located(names)
         if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
             raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
-        found = _by_stem(roots[0], b"")
-        partners = _by_stem(roots[1], os.fsencode(mask_suffix))
+        found, partners = map(_by_stem, roots, map(os.fsencode, self._suffixes))
+        if self._names is not None:
+            found, partners = _chosen(self._names, found, partners)
         if found.keys() != partners.keys():
             raise _unmatched(found, partners, os.fspath(images), os.fspath(masks))
         stems = sorted(found)
@@ -108,16 +137,20 @@ class ImagePairs:
         pairs = sorted(zip(map(Path, self._images.files()), map(Path, self._masks.files()), strict=True))
         if [mask for _, mask in pairs] != sorted(mask for _, mask in pairs):
             raise PlainCodeError("masks are not in the order of their images' names")
+        constants = [
+            f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
+            f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
+            paths.PLAIN_ENDINGS,
+        ]
+        listed = ("", "")
+        if self._names is not None:
+            constants.append(f'NAMES = {{line.strip() for line in open({quoted(self._names)}, encoding="utf-8")}}')
+            listed = ", and are listed", " and stem.removesuffix(suffix) in NAMES"
+        image, mask = map(quoted, self._suffixes)
+        named = _PLAIN_NAMED.format(listed=listed[0], and_listed=listed[1], images=image, masks=mask)
+        functions = paths.PLAIN_IMAGES_IN + (named if any((*self._suffixes, self._names)) else _PLAIN_SAMPLES)
         return source.plain_from_files(
-            ("x", "y"),
-            parts=("x", "y"),
-            library=library,
-            constants=[
-                f"IMAGES = Path({quoted(os.fsdecode(self._images.root))})",
-                f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
-                paths.PLAIN_ENDINGS,
-            ],
-            functions=paths.PLAIN_IMAGES_IN + _PLAIN_SAMPLES,
+            ("x", "y"), parts=("x", "y"), library=library, constants=constants, functions=functions
         )
 
 
@@ -125,7 +158,9 @@ def _by_stem(root: bytes, suffix: bytes) -> _ByStem:
     found: _ByStem = {}
     for entry in remote.walk(root, [b""])[0]:
         stem = entry.name[: entry.name.rindex(b".")]
-        key = (entry.directory, stem.removesuffix(suffix) if suffix else stem)
+        if not stem.endswith(suffix):
+            continue
+        key = (entry.directory, stem[: len(stem) - len(suffix)])
         if key in found:
             raise DataError(
                 f"Each name must occur once, but `{os.fsdecode(entry.name)}` and `{os.fsdecode(found[key].name)}` "
@@ -133,8 +168,24 @@ def _by_stem(root: bytes, suffix: bytes) -> _ByStem:
             )
         found[key] = entry
     if not found:
-        raise _no_images(root, "in")
+        raise _no_images(root, f"that end in `{os.fsdecode(suffix)}` in" if suffix else "in")
     return found
+
+
+def _chosen(names: str, *both: _ByStem) -> tuple[_ByStem, ...]:
+    """Return the files of two folders that a text file names; raise DataError if one of them lacks some."""
+    try:
+        lines = Path(names).read_bytes().splitlines()
+    except OSError as error:
+        raise DataError(f"`names` must be a text file, but `{names}` cannot be read: {error.strerror}.") from error
+    keys = {line.strip().rpartition(b"/")[::2] for line in lines if line.strip()}
+    if lost := sorted(key for key in keys if not all(key in files for files in both)):
+        shown = _few([b"/".join(filter(None, key)) for key in lost], 3)
+        raise DataError(
+            f"Each line of `{names}` must name an image and a mask, but {len(lost)} of {len(keys)} do not: {shown}.",
+            hint="A name has no ending and no suffix, such as `2007_000032` for `2007_000032.jpg`.",
+        )
+    return tuple({key: file for key, file in files.items() if key in keys} for files in both)
 
 
 def _unmatched(found: _ByStem, partners: _ByStem, images: str, masks: str) -> DataError:
@@ -146,19 +197,29 @@ def _unmatched(found: _ByStem, partners: _ByStem, images: str, masks: str) -> Da
         for lonely, folder in ((lonely_images, images), (lonely_masks, masks))
         if lonely
     ]
-    suffix = _common_suffix(found, lonely_masks) if lonely_images else ""
-    hint = f'Pass mask_suffix="{suffix}".' if suffix else "Remove those files, or add their partners."
+    hint = "Remove those files, or add their partners; names= takes the pairs that a text file lists."
+    if lonely_images and lonely_masks:
+        hint = _suffixes(lonely_images, lonely_masks) or (
+            "Remove those files, or add their partners. Other names go together by `read(i)` of a class of your own."
+        )
     return DataError(f"Each image must have a mask of the same name. {'. '.join(parts)}.", hint=hint)
 
 
-def _common_suffix(found: _ByStem, masks: list[Found]) -> str:
-    """Return the suffix of the first masks' names, if all of them have the same."""
-    suffixes = set()
-    for mask in masks[:5]:
-        stem = mask.name[: mask.name.rindex(b".")]
-        lengths = [n for n in range(len(stem) - 1, 0, -1) if (mask.directory, stem[:n]) in found]
-        suffixes.add(stem[lengths[0] :] if lengths else b"")
-    return os.fsdecode(suffixes.pop()) if len(suffixes) == 1 else ""
+def _suffixes(images: list[Found], masks: list[Found]) -> str | None:
+    """Return which suffixes make pairs of the first image and of all others; None if there are none."""
+    stems, others = ([entry.name[: entry.name.rindex(b".")] for entry in entries] for entries in (images, masks))
+    beside = [stem for stem, entry in zip(others, masks, strict=True) if entry.directory == images[0].directory]
+    prefixes = (os.path.commonprefix([stems[0], stem]) for stem in beside)  # noqa: RUF071  character by character
+    shared: bytes = max(prefixes, key=len, default=b"").rstrip(b"_-.")  # type: ignore[assignment, arg-type]  # of bytes
+    of_image, *of_masks = (stem[len(shared) :] for stem in (stems[0], *beside) if stem.startswith(shared))
+    begins = rb"[^0-9A-Za-z]|[A-Za-z]" if shared[-1:].isdigit() else rb"[^0-9A-Za-z]"  # as "x2" does behind a number
+    of_mask = {suffix for suffix in of_masks if not suffix or re.match(begins, suffix)}
+    fits = all(stem.endswith(of_image) for stem in stems) and (not of_image or re.match(begins, of_image))
+    if not shared or not fits or not 0 < len(of_mask) <= 5:
+        return None
+    options = [f'image_suffix="{os.fsdecode(of_image)}"'] * bool(of_image)
+    options.append("mask_suffix=" + " or ".join(f'"{os.fsdecode(each)}"' for each in sorted(of_mask)))
+    return f"Pass {', '.join(options)}."
 
 
 def _few(names: Sequence[bytes], limit: int) -> str:
@@ -299,10 +360,10 @@ class ImageFolder:
         check_split(validation_split, subset)
         if label_mode not in ("int", "categorical", "binary", None):
             raise DataError(f'`label_mode` must be "int", "categorical", "binary" or None, but got {label_mode!r}.')
-        is_inferred = isinstance(labels, str)
+        self._is_inferred = is_inferred = isinstance(labels, str)
         if is_inferred and labels != "inferred":
             raise DataError(f'`labels` must be "inferred", None or a number for each image, but got {labels!r}.')
-        root = os.fsencode(paths.located(path))
+        root = os.fsencode(located(path))
         self._mode = None if labels is None else label_mode
         if is_inferred and self._mode is not None:
             entries = _by_class(root, class_names)
@@ -337,6 +398,11 @@ class ImageFolder:
         kinds = {None: None, "int": FieldKind.LABEL}
         self.y_kind: FieldKind | None = kinds.get(self._mode, FieldKind.ARRAY)
         self._settings = "" if class_names is None and self._is_plain else repr((self.classes, self._mode))
+
+    @property
+    def class_numbers(self) -> dict[str, int]:
+        """The number of each class, which is y; of labels that are given, none."""
+        return {name: number for number, name in enumerate(self.classes)} if self._is_inferred else {}
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -415,6 +481,15 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
         _warn_of_layout(root, folders)
     entries = dict(zip(folders, remote.walk(root, folders), strict=True))
     _check_counts(root, {folder: len(found) for folder, found in entries.items()})
+    below = {entry.directory.split(b"/")[1] if b"/" in entry.directory else b"" for entry in entries[folders[0]]}
+    if len(folders) == 1 and class_names is None and len(below) > 1 and b"" not in below:
+        inner = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
+        warnings.warn(
+            f"All images are of one class, `{os.fsdecode(folders[0])}`, in {len(below)} folders below it. If these are "
+            f'the classes, write ap.ImageFolder("{inner}").',
+            DataWarning,
+            stacklevel=3,
+        )
     if loose:
         warnings.warn(
             f"Images in `{os.fsdecode(root)}` itself belong to no class and are left out, {len(loose)} of them.",

@@ -136,6 +136,7 @@ def located_pattern(pattern: Place) -> str:
 
 
 def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str], str], *, warns: bool = True) -> str:
+    text = os.path.expanduser(text)  # noqa: PTH111  as a shell does
     if Path(text).is_absolute():
         return text
     here = os.path.join(as_prefix(os.getcwd()), text)  # noqa: PTH109, PTH118  links are not resolved
@@ -176,7 +177,10 @@ def _script() -> tuple[str | None, int]:
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
-OTHER_SUFFIXES = (b".avif", b".dcm", b".gif", b".heic", b".heif", b".jfif", b".jp2", b".jpe", b".jxl", b".pgm", b".ppm")
+OTHER_SUFFIXES = tuple(
+    b"." + name
+    for name in b"arw avif cr2 cr3 dcm dng exr gif heic heif jfif jp2 jpe jxl nef orf pgm ppm psd rw2 svg tga".split()
+)
 """Of images, too, which are left out; Keras takes GIF files."""
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import PlainCodeError
+from autopipe.errors import DataError, PlainCodeError
 from autopipe.workload.data.paths import spread
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, through_python, unpacked
 from autopipe.workload.sample import FieldKind, SampleSpec, Source, is_still_true, leaves
@@ -97,6 +97,20 @@ class Subset(Around):
 
     def _place(self, index: Any) -> Any:
         return index * self._stride
+
+
+def require_same_classes(training: Source, validation: Source) -> None:
+    """Raise DataError if sources that number classes by their names have some in common, and others' numbers differ."""
+    ours, theirs = (getattr(each, "class_numbers", {}) for each in (training, validation))
+    other = next((name for name, number in theirs.items() if ours.get(name) != number), None)
+    if other is not None and ours.keys() & theirs.keys():
+        known = f"is {ours[other]}" if other in ours else "is missing"
+        raise DataError(
+            f"A class must have the same number in training and validation, but `{other}` {known} in {training!r}, and "
+            f"{theirs[other]} in {validation!r}: they are numbered in sorted order.",
+            hint="Make an empty folder for a class that one of them lacks, or pass class_names=[...]. For ap.Table, "
+            "write numbers to a column of both: frame[label].map({name: n for n, name in enumerate(data.classes)}).",
+        )
 
 
 # -------------------- pieces

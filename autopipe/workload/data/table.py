@@ -10,6 +10,7 @@ import csv
 import io
 import os
 import re
+import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, TextIO
@@ -18,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
+from autopipe.errors import BadSampleError, DataError, DataWarning, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
-from autopipe.workload.data.paths import Found, Place, is_url, located, short_digest, shown
+from autopipe.workload.data.paths import EXTENSIONS, Found, Place, is_url, located, short_digest, shown
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
@@ -54,6 +55,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
+_BETWEEN_NAMES = re.compile(r"[ ,;|]+")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
 # Missing numbers as R, pandas, databases, Python and people write them, beside "nan".
 _NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
@@ -86,8 +88,24 @@ def _as_labels(
             hint=f"{mend}{otherwise}",
         )
     classes = sorted(set(texts))
+    if mode == "auto":
+        _warn_of_several(classes, column)
     number = {name: label for label, name in enumerate(classes)}
     return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
+
+
+def _warn_of_several(classes: Sequence[str], column: str) -> None:
+    """Warn if some names of classes consist of others, so that each combination would be a class of its own."""
+    several = [name for name in classes if len(re.split(_BETWEEN_NAMES, name)) > 1]
+    if len(several) > 1 and {part for name in several for part in re.split(_BETWEEN_NAMES, name)} < {*classes}:
+        between = re.findall(_BETWEEN_NAMES, several[0])[0]
+        warnings.warn(
+            f"`{several[0]}` in the column `{column}` looks like several classes, and counts as one. Columns "
+            f'of 0 and 1 can be labels together, label=[...]: frame["{column}"].str.get_dummies("{between}") makes '
+            'them. label_mode="class" says that it is one.',
+            DataWarning,
+            stacklevel=4,
+        )
 
 
 def _whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
@@ -202,6 +220,13 @@ class Table:
                 self._labels = self._labels.astype(np.float32)
         self._require_files()
 
+    @property
+    def class_numbers(self) -> dict[str, int]:
+        """The number of each class, of several columns by column and name."""
+        is_vector = self.y_kind is FieldKind.ARRAY
+        known = zip(self._columns[1], self.classes or (), strict=False) if is_vector else [("", self.classes)]
+        return {f"{of} {name}".strip(): n for of, names in known for n, name in enumerate(names or ())}
+
     def __len__(self) -> int:
         return len(self._paths)
 
@@ -297,6 +322,9 @@ class Table:
                 hint = "root= changes relative paths only: if a folder was moved, write the paths relative to it."
             if len(missing) < looked:
                 hint = f"Remove these rows, or bring the files back. {hint}"
+            endings = (each for each in EXTENSIONS if self.remote is None and os.path.isfile(f"{first}.{each}"))  # noqa: PTH113
+            if (ending := next(endings, None)) is not None:
+                hint = f'Write names with their ending: frame["{self._columns[0]}"] + ".{ending}".'
             slashes = " Write `/` for the `\\` between folders." if "\\" in first else ""
             raise DataError(
                 f"`{self._csv}` must name images that exist, but {len(missing)} of {looked} are missing: {shown}.",
@@ -354,11 +382,16 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
     except OSError as error:
         raise DataError(f"The table `{file}` cannot be read: {error.strerror}.") from error
     except (csv.Error, UnicodeError) as error:
-        hint = "Save it as UTF-8, say by `iconv -f latin1 -t utf-8`." if isinstance(error, UnicodeError) else None
-        raise DataError(f"`{file}` is no CSV file in UTF-8: {error}.", hint=hint) from error
+        raise DataError(f"`{file}` is no CSV file in UTF-8: {error}.", hint=_as_csv(file, error)) from error
     if not paths:
         raise DataError(f"`{file}` must have a header and at least one row, but names no image.")
     return paths, labels, rows
+
+
+def _as_csv(file: str, error: Exception) -> str | None:
+    if file.lower().endswith((".parquet", ".feather", ".xlsx", ".xls", ".json", ".jsonl", ".h5", ".pkl")):
+        return 'Write it as one: pandas.read_parquet(file).to_csv("labels.csv", index=False), say.'
+    return "Save it as UTF-8, say by `iconv -f latin1 -t utf-8`." if isinstance(error, UnicodeError) else None
 
 
 def _opened(place: str) -> TextIO:

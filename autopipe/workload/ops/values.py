@@ -26,6 +26,7 @@ from autopipe.workload.ops.pixels import PixelOp, check_choice, check_whole, not
 from autopipe.workload.plain_code import Library, Lines, Variable, converted, parts, quoted
 from autopipe.workload.sample import Batch, Field, FieldKind, Sample, SampleSpec
 
+_UNIT, _BYTE = 2.0, 255.0  # the most of images of 0 to 1, or of -1 to 1, with some room; and of a byte
 _NONE: Final = -0.0  # which added to any number gives that number; 0.0 added to -0.0 does not
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "uint16", "int32", "int64")
 
@@ -76,6 +77,22 @@ class _ValueOp(Op):
                     hint="Give one number for each channel, or one for all.",
                 )
 
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind in "uif"]
+        top = max((float(np.max(each, where=np.isfinite(each), initial=0)) for each in images), default=0.0)
+        is_scaled = 0 < top <= _UNIT and images[0].dtype.kind == "f"
+        if (said := self._other_range(top, is_scaled=is_scaled)) is not None:
+            warnings.warn(
+                f"`{self.name}` is for values of 0 to {said[0]}, but images that were looked at are {images[0].dtype} "
+                f"{said[1]}",
+                DataWarning,
+                stacklevel=3,
+            )
+
+    def _other_range(self, top: float, *, is_scaled: bool) -> tuple[int, str] | None:
+        """Return the largest value that the op is for and what to do, if images with such a largest one are others."""
+        return None
+
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         if not isinstance(x, np.ndarray | np.generic):
@@ -112,6 +129,12 @@ class Rescale(_ValueOp):
         super().__post_init__()
         _check_numbers(self, "scale", "offset")
 
+    def _other_range(self, top: float, *, is_scaled: bool) -> tuple[int, str] | None:
+        if not 1 / 256 <= self.scale <= 1 / 127 or not (is_scaled or top > 2 * _BYTE):
+            return None
+        deep = "that exceed 510. Divide by the largest value that they can have: ap.Rescale(1 / 4095), say."
+        return 255, "of at most 2: they are scaled already. Leave it out." if is_scaled else deep
+
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         offset = xp.constant(self.offset, self.dtype) if self.offset else None
         return None, xp.constant(self.scale, self.dtype), offset
@@ -143,6 +166,14 @@ class Normalize(_ValueOp):
             object.__setattr__(self, name, tuple(value) if isinstance(value, Sequence | np.ndarray) else value)
         if np.any(np.asarray(self.std) <= 0):
             raise ConfigError(f"`std` of Normalize must be positive, but got std={self.std!r}.")
+
+    def _other_range(self, top: float, *, is_scaled: bool) -> tuple[int, str] | None:
+        least, most = np.min(self.mean), max(np.max(self.mean), np.max(self.std))
+        if top > _BYTE / 4 and 0 < least <= most <= 1:
+            return 1, "that exceed 60. Put ap.Rescale(1 / 255), or by the largest value that they can have, before it."
+        if is_scaled and least > _BYTE / 25:
+            return 255, "of at most 2. Leave out the ap.Rescale before it, or divide mean and std by 255."
+        return None
 
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         reciprocal = xp.constant(1.0 / np.asarray(self.std, np.float64), self.dtype)
@@ -216,9 +247,9 @@ class MaskToClass(PixelOp):
     def __post_init__(self) -> None:
         object.__setattr__(self, "palette", _checked(self.palette))
         unknown: Any = 0 if self.unknown is None else self.unknown
-        if not isinstance(unknown, int | np.integer) or not 0 <= unknown < self._no_class:
+        if not isinstance(unknown, int | np.integer) or not 0 <= unknown <= self._no_class:
             raise ConfigError(
-                f"`unknown` of MaskToClass must be None or a class from 0 to {self._no_class - 1}, "
+                f"`unknown` of MaskToClass must be None or a class from 0 to {self._no_class}, "
                 f"but got {self.unknown!r}."
             )
 

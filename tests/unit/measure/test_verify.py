@@ -217,3 +217,6 @@ def test_values_that_a_training_does_not_stand_are_noted(model: Any, said: list[
     assert as_it_is is not None
     found = repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
     assert [each for each in said if not any(note.startswith(each) for note in found.notes)] == []
+    named = Workload(data=Arrays(x, np.arange(12)), ops=[], batch_size=5, model=model)
+    notes = verify(named, [CONFIG], samples=12, report=Told()).notes
+    assert [note.startswith(each) for note, each in zip(notes, said, strict=True)] == [True] * len(said)

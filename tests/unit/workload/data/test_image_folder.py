@@ -14,6 +14,7 @@ import pytest
 from autopipe.errors import DataError, DataWarning
 from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.sample import FieldKind, Source
+from autopipe.workload.workload import Workload
 from tests.fakes.reports import Approved, refusal
 
 
@@ -148,6 +149,15 @@ def test_arguments_that_do_not_fit(approved: Approved, tmp_path: Path, monkeypat
     approved({str(each): refusal(functools.partial(ImageFolder, root, **each)) for each in UNFIT})
 
 
+def test_folders_of_other_classes_are_no_validation_but_labels_that_are_given_are(tmp_path: Path) -> None:
+    training = ImageFolder(write(tmp_path, *(f"train/{name}/{n}.jpg" for name in "abc" for n in "12")) / "train")
+    validation = ImageFolder(write(tmp_path, *(f"val/{name}/{n}.jpg" for name in "ac" for n in "12")) / "val")
+    with pytest.raises(DataError, match=r"`c` is 2 in .*/train.* and 1 in .*/val.*Make an empty folder"):
+        Workload(data=training, ops=[], batch_size=1, validation=validation)
+    numbered = ImageFolder(tmp_path / "val", labels=[0, 0, 2, 2])
+    assert Workload(data=training, ops=[], batch_size=1, validation=numbered).validation is numbered
+
+
 def pairs(root: Path, **options: str) -> ImagePairs:
     return ImagePairs(root / "images", root / "masks", **options)
 
@@ -160,6 +170,16 @@ def test_files_of_the_same_name_are_pairs_whatever_their_extension(tmp_path: Pat
     assert data.files([1]) == [f"{tmp_path}/images/b.jpg", f"{tmp_path}/masks/b.bmp"]
     write(tmp_path / "named", "images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png")
     assert pairs(tmp_path / "named", mask_suffix="_L").read(1) == (b"images/2.png", b"masks/2_L.png")
+    write(tmp_path / "named", "images/3.png", "images/sub/4.png", "masks/sub/4_L.png", "masks/2_colour.png")
+    (tmp_path / "train.txt").write_text("2\r\n sub/4\n\n")
+    listed = pairs(tmp_path / "named", mask_suffix="_L", names=str(tmp_path / "train.txt"))
+    assert [listed.read(i)[1] for i in range(len(listed))] == [b"masks/2_L.png", b"masks/sub/4_L.png"]
+    (tmp_path / "train.txt").write_text("2\n3\n9\nsub/4")
+    with pytest.raises(DataError, match=r"2 of 4 do not: 3, 9\."):
+        pairs(tmp_path / "named", mask_suffix="_L", names=str(tmp_path / "train.txt"))
+    write(tmp_path / "city", *(f"images/{n}_left.png" for n in (1, 2)), *(f"masks/{n}_ids.png" for n in (1, 2)))
+    data = pairs(tmp_path / "city", image_suffix="_left", mask_suffix="_ids")
+    assert data.read(1) == (b"images/2_left.png", b"masks/2_ids.png")
 
 
 @pytest.mark.parametrize(
@@ -191,6 +211,7 @@ def test_a_class_without_images_keeps_its_number_as_in_keras(tmp_path: Path) -> 
             ["Train/cat/1.jpg", "Train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"],
             r'`Train`, `val` are taken for classes.*ap\.ImageFolder\(".*/Train"\)',
         ),
+        (["photos/a/1.jpg", "photos/b/2.jpg"], r'one class, `photos`, in 2 folders below .*Folder\(".*/photos"\)'),
     ],
 )
 def test_a_folder_that_looks_like_another_layout_warns(tmp_path: Path, names: list[str], said: str) -> None:
@@ -198,10 +219,20 @@ def test_a_folder_that_looks_like_another_layout_warns(tmp_path: Path, names: li
         assert len(ImageFolder(write(tmp_path, *names))) == len([name for name in names if "/" in name])
 
 
+CITY = (("masks", "colour"), ("masks", "ids"))
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
         (["images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png"], r'Pass mask_suffix="_L"'),
+        (["images/1x2.png", "images/2x2.png", "masks/1.png", "masks/2.png"], r'Pass image_suffix="x2", mask_suffix=""'),
+        (
+            [f"{folder}/sub/{n}_{kind}.png" for n in (1, 12) for folder, kind in (("images", "l"), *CITY)],
+            r'Pass image_suffix="_l", mask_suffix="_colour" or "_ids"\.',
+        ),
+        (["images/10.png", "masks/12.png"], "Remove those files"),
+        (["images/1.png", "images/2.png", "masks/1.png"], "names= takes the pairs"),
         (
             ["images/0.jpg", "masks/0.png", "masks/extra.png", *(f"images/x{i}.jpg" for i in range(7))],
             r"7 files of .* no partner: x0\.jpg, x1\.jpg, x2\.jpg, x3\.jpg, x4\.jpg and 2 more\. "

@@ -201,5 +201,6 @@ def test_a_key_or_a_suffix_that_is_no_text_is_refused_in_words() -> None:
     for option in ("image_key", "label_key", "mask_key"):
         with pytest.raises(DataError, match=f"`{option}` must be the key of a feature, as text, but got 3"):
             ap.TFRecords("train-*", **{option: 3})  # type: ignore[arg-type]
-    with pytest.raises(DataError, match=r"`mask_suffix` must be text, .* but got 3"):
-        ap.ImagePairs("images", "masks", mask_suffix=3)  # type: ignore[arg-type]
+    for option in ("image_suffix", "mask_suffix"):
+        with pytest.raises(DataError, match=rf"`{option}` must be text, .* but got 3"):
+            ap.ImagePairs("images", "masks", **{option: 3})  # type: ignore[arg-type]

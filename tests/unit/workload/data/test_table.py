@@ -3,13 +3,14 @@ from __future__ import annotations
 import functools
 import pickle
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from autopipe.errors import DataError
+from autopipe.errors import DataError, DataWarning
 from autopipe.workload.data.table import Table
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.planner import make_plan
@@ -45,6 +46,38 @@ def test_whole_numbers_of_any_length_are_labels_as_far_as_int64_holds_them(folde
             table(folder, larger, label=label)
     assert table(folder, larger, label_mode="class").classes == ("7", "9223372036854775808")
     assert table(folder, larger, label_mode="number").read(1) == (b"2.jpg", np.float32(2**63))
+
+
+def test_a_class_of_another_number_in_the_validation_is_refused(folder: Path) -> None:
+    training = table(folder, "path,label,kind\n1.jpg,a,x\n2.jpg,b,y\nsub/3.jpg,c,y\n")
+    several = Table(training._csv, label=["label", "kind"])
+    for rows, said in (
+        ("1.jpg,b,x\n2.jpg,c,y", "`b` is 1 in .* and 0 in "),
+        ("1.jpg,a,x\n2.jpg,d,y", "`d` is missing in .* and 1 in "),
+        ("1.jpg,a,x\n2.jpg,b,y", None),
+        ("1.jpg,p,u\n2.jpg,q,v", None),
+    ):
+        (folder / "other.csv").write_text(f"path,label,kind\n{rows}\n")
+        for data in (training, several):
+            other = Table(folder / "other.csv", label="label" if data is training else ["label", "kind"])
+            refused = pytest.raises(DataError, match=said.replace("`", "`(label )?", 1)) if said else nullcontext()
+            with refused:
+                Workload(data=data, ops=[], batch_size=1, validation=other)
+    ages = table(folder, "path,label\n1.jpg,1.5\n2.jpg,2\n")
+    assert Workload(data=ages, ops=[], batch_size=1, validation=ages).validation is ages
+
+
+def test_a_class_whose_name_consists_of_others_is_told(folder: Path) -> None:
+    text = "path,label\n1.jpg,a b\n2.jpg,b|a\nsub/3.jpg,a\n1.jpg,b\n"
+    with pytest.warns(DataWarning, match=r'`a b` in the column `label` .*frame\["label"\]\.str\.get_dummies\(" "\)'):
+        assert table(folder, text).classes == ("a", "a b", "b", "b|a")
+    table(folder, text, label_mode="class")
+    table(folder, text.replace("jpg,a\n", "jpg,hot dog\n"))
+
+
+def test_a_name_without_its_ending_is_told_with_the_ending(folder: Path) -> None:
+    with pytest.raises(DataError, match=r'2 of 2 are missing.*frame\["path"\] \+ "\.jpg"'):
+        table(folder, "path,label\n1,a\nsub/3,b\n")
 
 
 def test_numbers_may_be_targets_and_numbers_may_be_names(folder: Path) -> None:

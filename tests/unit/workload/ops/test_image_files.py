@@ -216,7 +216,7 @@ def test_an_image_that_is_turned_is_reduced_to_the_size_that_is_seen() -> None:
 
 def folder(root: Path, *orientations: int) -> ImageFolder:
     for number, orientation in enumerate(orientations):
-        (root / "a").mkdir(exist_ok=True)
+        (root / "a").mkdir(exist_ok=True, parents=True)
         (root / "a" / f"{number}.jpg").write_bytes(photograph(orientation))
     return ImageFolder(root)
 
@@ -324,6 +324,10 @@ def test_all_files_with_turned_photographs_are_counted(tmp_path: Path) -> None:
         found = verify_files(workload)
     assert list(found.lost.values()) == [3]
     assert next(tables.file_lines(found)).startswith("note      3 of 5 images are to be rotated")
+    validation = folder(tmp_path / "validation", 1, 6, 1)
+    (tmp_path / "validation" / "a" / "2.jpg").write_bytes(b"")
+    found = verify_files(dataclasses.replace(workload, validation=validation))
+    assert (found.samples, list(found.lost.values()), [each.index for each in found.bad]) == (8, [4], [7])
 
 
 def test_all_but_opencv_leave_them_as_they_are_stored(tmp_path: Path) -> None:

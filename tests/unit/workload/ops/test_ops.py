@@ -49,7 +49,7 @@ IMPOSSIBLE = (
     "ap.RandomAffine(fill='mirror')", "ap.OneHot(0)", "ap.Normalize(0, 0)", "ap.Rescale(1, dtype='float31')",
     "ap.Cast('int')", "ap.Map(3)", "ap.Map(abs, on='label')", "ap.MaskToClass([(0, 0)])",
     "ap.MaskToClass([(0, 0, 0), (0, 0, 0)])", "ap.MaskToClass([(0, 0, 256)])", "ap.MaskToClass([])",
-    "ap.MaskToClass('nowhere.csv')", "ap.MaskToClass([(0, 0, 0)], unknown=255)", "ap.MixUp(0)", "ap.MixUp(-1)",
+    "ap.MaskToClass('nowhere.csv')", "ap.MaskToClass([(0, 0, 0)], unknown=256)", "ap.MixUp(0)", "ap.MixUp(-1)",
     "ap.MixUp(0.2, 0)", "ap.MixUp(0.2, 1.5)", "ap.Decode(4)", "ap.Decode(max_pixels=0)",
     "ap.Decode(orientation='upright')", "ap.Decode(reduce=(0, 4))", "ap.Decode(reduce=(4,))",
     "ap.Decode(reduce=(4, 4, 4))", "ap.Decode(reduce=(1.5, 2))", "ap.Decode(dtype='int8')",
@@ -168,10 +168,11 @@ def test_a_mask_of_more_than_255_colours_gets_classes_of_sixteen_bits(unknown: i
     assert scope["y"].dtype == np.uint16
 
 
-def test_unknown_colours_get_the_class_that_is_named_and_unknown_classes_become_zeros() -> None:
+@pytest.mark.parametrize("unknown", [0, 255])
+def test_unknown_colours_get_the_class_that_is_named_and_unknown_classes_become_zeros(unknown: int) -> None:
     mask = np.array([[[9, 9, 9], [0, 0, 1]]], np.uint8)
-    op = ap.MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=0)
-    np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[0, 1]])
+    op = ap.MaskToClass([(0, 0, 0), (0, 0, 1)], unknown=unknown)
+    np.testing.assert_array_equal(op.apply((IMAGE, mask), MASKED, np.empty(0))[1], [[unknown, 1]])
     _, y = ap.OneHot(3).apply((IMAGE, np.array([0, 2, 3, -1])), LABELLED, np.empty(0))
     np.testing.assert_array_equal(y, [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
 
@@ -366,6 +367,37 @@ def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: in
     with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
         make_plan(workload)
     make_plan(dataclasses.replace(workload, ops=[ap.RandomBrightness(factor=(0.8, 1.2))]))
+
+
+IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+@pytest.mark.parametrize(
+    ("ops", "dtype", "top", "said"),
+    [
+        (
+            [ap.Rescale(1 / 255)],
+            "uint16",
+            4000,
+            r"of 0 to 255, .* uint16 that exceed 510\. .*Rescale\(1 / 4095\)",
+        ),
+        ([ap.Rescale(1 / 127.5, -1)], "float32", 1, r"float32 of at most 2: they are scaled already"),
+        ([ap.Rescale(1 / 255)] * 2, "uint8", 200, "they are scaled already"),
+        ([IMAGENET], "uint8", 200, r"of 0 to 1, .* uint8 that exceed 60\. Put ap\.Rescale\(1 / 255\)"),
+        ([ap.Rescale(1 / 255), ap.Normalize(127.5, 127.5)], "uint8", 200, r"of 0 to 255, .* Leave out the ap\.Rescale"),
+        ([ap.Rescale(1 / 255), IMAGENET], "uint8", 200, None),
+        ([ap.Rescale(1 / 255)], "uint8", 1, None),
+        ([ap.Rescale(1 / 255)], "float32", 0, None),
+        ([ap.Rescale(1 / 4095)], "uint16", 4000, None),
+        ([ap.Normalize(0, 100)], "float32", 4000, None),
+    ],
+)
+def test_images_of_another_range_than_the_one_that_an_op_is_for_are_told(
+    ops: Any, dtype: str, top: int, said: str | None
+) -> None:
+    data = ap.Arrays(np.full((4, 8, 8, 3), top, dtype), np.arange(4))
+    with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
+        make_plan(ap.Workload(data=data, ops=ops, batch_size=2))
 
 
 # ---------------------------------------------------------------- levels: bytes are to the bit what 32-bit floats give
