@@ -233,6 +233,8 @@ def deep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (folder / "labels.csv").write_text("".join(("path,label\n", *rows)))
     ops = [op for op in exact_ops() if not isinstance(op, ap.Map)]  # it is one of bytes
     ops = [dataclasses.replace(op, dtype=dtype) if isinstance(op, ap.Decode) else op for op in ops]
+    scale = 1 / 65535 if dtype == "uint16" else 0.5
+    ops = [dataclasses.replace(op, scale=scale) if isinstance(op, ap.Rescale) else op for op in ops]
     workload = exact_workload(folder, ops=ops, converted=str(folder / "forms"))
     for form in ("tfrecord", "array"):
         converted(workload, form, folder / "forms" / form)

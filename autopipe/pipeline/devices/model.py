@@ -147,7 +147,8 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
 
 
 def check_targets(train: Loader, test: Any) -> None:
-    """Raise ModelError if `test` has no targets, but the model is trained with some: Keras would fail in its loss.
+    """Raise ModelError if `test` has no targets, or others, but the model is trained with some: Keras would fail in its
+    loss, after an epoch.
 
     `test` is a loader, or data that Keras takes, in which an array is x alone.
     """
@@ -159,6 +160,22 @@ def check_targets(train: Loader, test: Any) -> None:
         raise ModelError(
             "The model is trained with targets, but the samples to evaluate it on have none.",
             hint="Give samples of (x, y); `predict` takes those of x alone.",
+        )
+    if not isinstance(test, Loader):
+        return
+    axes = [
+        [len(shape) - (len(shape) > 1 and shape[-1] == 1) for shape in (part.shape for part in leaves(y))]
+        for y in (finished_batch(train)[1], finished_batch(test)[1])
+        if y is not None
+    ]
+    if axes[1:] and axes[0] != axes[1]:
+        shapes = [
+            ", ".join(str(_batched(part.shape)) for part in leaves(finished_batch(loader)[1]))
+            for loader in (train, test)
+        ]
+        raise ModelError(
+            f"The model is trained with targets of shape {shapes[0]}, but those to evaluate it on are {shapes[1]}.",
+            hint="Read both from sources of the same kind, such as ap.ImageFolder for classes.",
         )
 
 

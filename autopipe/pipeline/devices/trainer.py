@@ -69,6 +69,16 @@ def _checked(data: tuple[Any, ...], epochs: int, arguments: dict[str, Any]) -> t
     return _whole_number("epochs", data[0] if data else epochs, least=0), {**arguments, **counts}
 
 
+def _check_class_weight(weights: Any, workload: Workload | None) -> None:
+    """Raise ModelError if a weight is of no class: Keras would weight each that has none by 1."""
+    known = {*getattr(workload and workload.data, "class_numbers", {}).values()}
+    if weights is not None and known and (lost := sorted({*map(int, weights)} - known)):
+        raise ModelError(
+            f"`class_weight` must be of the classes {min(known)} to {max(known)}, but has one of {shortened(lost[0])}.",
+            hint="Classes are numbered from 0, as in `data.classes`: class_weight=dict(enumerate(weights)).",
+        )
+
+
 def _whole_number(name: str, value: Any, least: int) -> int:
     try:
         number = operator.index(value)
@@ -192,6 +202,7 @@ class Trainer:
             AutopipeError: an error of the loader, unchanged.
         """
         epochs, arguments = _checked(data, epochs, keras_fit_arguments)
+        _check_class_weight(arguments.get("class_weight"), self.workload)
         self._tune_itself(self.tune if tune is None else tune)
         if self._placement.strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes

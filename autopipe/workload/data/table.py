@@ -390,7 +390,7 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
 
 def _as_csv(file: str, error: Exception) -> str | None:
     if file.lower().endswith((".parquet", ".feather", ".xlsx", ".xls", ".json", ".jsonl", ".h5", ".pkl")):
-        return 'Write it as one: pandas.read_parquet(file).to_csv("labels.csv", index=False), say.'
+        return 'Write a table of images and labels: pandas.DataFrame(...).to_csv("labels.csv", index=False).'
     return "Save it as UTF-8, say by `iconv -f latin1 -t utf-8`." if isinstance(error, UnicodeError) else None
 
 
@@ -414,6 +414,8 @@ def _require_cells(values: dict[str, str], path: str, row: int, file: str) -> No
 
 
 def _delimiter(header: str) -> str:
+    if header.lstrip()[:1] in ("{", "["):
+        raise csv.Error("it is JSON")
     return max(",;\t", key=header.count)
 
 

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -269,6 +269,18 @@ def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
         assert cropping.predict(data, verbose=0).shape == (6, 3)
 
 
+def test_a_weight_of_no_class_is_refused_if_the_data_number_their_classes() -> None:
+    class Classes(ap.Arrays):
+        class_numbers: ClassVar = {"a": 0, "b": 1, "c": 2}
+
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1))
+    workload = ap.Workload(data=Classes(X, Y), ops=[], batch_size=4, model=classifier)
+    with ap.build_trainer(workload, config) as trainer:
+        with pytest.raises(ModelError, match=r"of the classes 0 to 2, but has one of 3\."):
+            trainer.fit(class_weight={1: 1.0, 2: 2.0, 3: 1.0}, verbose=0)
+        trainer.fit(class_weight={0: 1.0, 2: 2.0}, verbose=0)
+
+
 def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
     def build() -> ap.Trainer:
         data, config = ap.Arrays(X, Y), ap.PipelineConfig(loader=ap.Threads(workers=1))
@@ -280,6 +292,9 @@ def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
                 trainer.fit(validation=lacking, verbose=0)
         with pytest.raises(ModelError, match="trained with targets"):
             trainer.evaluate(ap.Arrays(X), verbose=0)
+        masks = ap.Arrays(X, np.zeros((24, 6, 5)))
+        with pytest.raises(ModelError, match=r"of shape \(None,\), but those .* are \(None, 6, 5\)"):
+            trainer.fit(validation=masks, verbose=0)
         assert trainer.predict(ap.Arrays(X), verbose=0).shape == (24, 3)
         assert len(trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]) == 1
 

@@ -211,6 +211,7 @@ UNUSABLE: tuple[str | bytes, ...] = (
     "path,labels\n1.jpg,1\n",
     "path,label\n1.jpg,1\nno.jpg,2\nnor.jpg,3\n",
     "path,label\nsub\\3.jpg,1\n",
+    '{"images": [{"path": "1.jpg"}]}',
 )
 
 
