@@ -103,8 +103,11 @@ def _making(bounds: Bounds, used: Resources | None) -> str:
     cores = bounds.costs.cores
     if (idle := leaves_cores_idle(used, cores)) is None or used is None:
         return "making batches is the limit"
-    busy = f"{(used.cpu_percent or 0.0) / 100:.1f} of {count_text(cores or 0.0, 'core')} in use"
-    return f"making batches is the limit{f': it waits, with {busy}' if idle else f' beside the model, with {busy}'}"
+    own, others = (used.cpu_percent or 0.0) / 100, (used.others_cpu_percent or 0.0) / 100
+    busy = f"with {own:.1f} of {count_text(cores or 0.0, 'core')} in use"
+    if idle and own + others > _BUSY * (cores or 0.0):
+        return f"making batches is the limit, {busy}, and {others:.1f} by other programs"
+    return f"making batches is the limit{f': it waits, {busy}' if idle else f' beside the model, {busy}'}"
 
 
 def _model(others: list[Limit], model: float) -> str:

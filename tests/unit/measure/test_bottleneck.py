@@ -158,11 +158,13 @@ def test_the_share_that_was_read_side_by_side_decides() -> None:
 
 
 def test_what_makes_batches_waits_if_the_cores_are_idle() -> None:
-    def told(percent: float | None) -> str:
+    def told(percent: float | None, others: float | None = None) -> str:
         wrapped = bounds(ceiling(op_costs=()), THREADS)
-        return bottleneck(wrapped, 1000.0, used=Resources(cpu_percent=percent)).sentence
+        used = Resources(cpu_percent=percent, others_cpu_percent=others)
+        return bottleneck(wrapped, 1000.0, used=used).sentence
 
-    assert "it waits, with 0.2 of 2 cores in use" in told(20.0)
+    assert "it waits, with 0.2 of 2 cores in use" in told(20.0, 10.0)
+    assert "is the limit, with 0.2 of 2 cores in use, and 1.7 by other programs" in told(20.0, 170.0)
     assert "beside the model, with 1.9 of 2 cores in use" in told(190.0)
     assert "in use" not in told(None)
 
