@@ -139,6 +139,13 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     if memory is not None and costs.memory_bytes(config, facts.workload) > memory:
         whose = " of training and validation" if facts.workload.validation else ""
         yield f"cache and queue{whose} need more than `--max-memory` {size_text(memory)}"
+    free = facts.memory_bytes
+    if (
+        free is not None
+        and not config.kept.in_memory
+        and costs.memory_bytes(config, facts.workload) > CACHE_SHARE * free
+    ):
+        yield f"queue: its batches take more than the {size_text(free)} of memory that are free"
 
 
 _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_limits)

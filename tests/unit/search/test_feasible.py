@@ -57,6 +57,11 @@ NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow
         ({}, {}, None),
         ({"devices": 2}, {}, "devices > 1: Keras can train on 1 here"),
         ({"devices": 3}, {"gpus": 4}, "devices 3: a batch of 32 cannot be shared out evenly"),
+        (
+            {"threads.workers": 512, "finish": "device"},
+            {"compact_bytes": 0.0006},
+            "queue: its batches take more than the 8 GiB of memory that are free",
+        ),
         (WHOLE, {"fixed_bytes": 12.3}, "keep memory: needs 12.3 GiB, 8 GiB free"),
         (WHOLE, {"fixed_bytes": 7.5}, "keep memory: needs 7.5 GiB, 8 GiB free, of which it may t"),
         (ARRAY, {"disk_bytes": 1}, "keep array: needs 3 GiB on disk, 1 GiB"),
