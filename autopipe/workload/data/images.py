@@ -519,7 +519,8 @@ def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
     if not paths.is_url(root) and (lost := paths.lost_links(root)):
         said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
     if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
-        first = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
+        part = next((each for each in folders if each.lower().startswith(b"train")), folders[0])
+        first = os.path.join(os.fsdecode(root), os.fsdecode(part))  # noqa: PTH118
         said.append(
             f"{_names(folders)} are taken for classes, but are called like parts of a data set. "
             f'Name one of them, such as ap.ImageFolder("{first}").'

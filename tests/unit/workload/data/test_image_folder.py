@@ -208,8 +208,8 @@ def test_a_class_without_images_keeps_its_number_as_in_keras(tmp_path: Path) -> 
     [
         (["preview.jpg", "a/1.jpg", "a/2.jpg"], r"Images in .* itself belong to no class.* left out, 1 of them"),
         (
-            ["Train/cat/1.jpg", "Train/dog/1.jpg", "val/cat/1.jpg", "val/dog/1.jpg"],
-            r'`Train`, `val` are taken for classes.*ap\.ImageFolder\(".*/Train"\)',
+            ["Train/cat/1.jpg", "Train/dog/1.jpg", "Test/cat/1.jpg", "Test/dog/1.jpg"],
+            r'`Test`, `Train` are taken for classes.*ap\.ImageFolder\(".*/Train"\)',
         ),
         (["photos/a/1.jpg", "photos/b/2.jpg"], r'one class, `photos`, in 2 folders below .*Folder\(".*/photos"\)'),
     ],
