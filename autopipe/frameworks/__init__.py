@@ -259,6 +259,18 @@ def running_framework() -> str | None:
     return None
 
 
+def layer_seeds() -> Any:
+    """Return the module of Keras whose `make_default_seed` gives a layer its seed; None if Keras was not imported."""
+    return sys.modules.get("keras.src.random.seed_generator")
+
+
+def steps_eagerly() -> bool:
+    """Return True if the step of a training that calls this is TensorFlow's, and runs op by op."""
+    tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
+    is_its = "torch" not in sys.modules if keras is None else keras.backend.backend() == "tensorflow"
+    return tensorflow is not None and is_its and bool(tensorflow.executing_eagerly())
+
+
 def jax_rank() -> tuple[int, int]:
     """Return (i, n) of the i-th of n processes that JAX trains in together; (0, 1) outside of a cluster.
 

@@ -51,6 +51,16 @@ def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
     return max(buffers, key=lambda buffer: (buffer[1] or 0, buffer[0]), default=None)
 
 
+def batches_ahead(dataset: Any) -> int:
+    """Return the most batches that a `prefetch` of a `tf.data.Dataset` is told to hold; 0 if tf.data chooses."""
+    queues = [
+        int(attribute("tensorflow", each, "_buffer_size"))
+        for each, later in dataset_ops(dataset)
+        if type(each).__name__ == "_PrefetchDataset" and not any("Batch" in name for name in later)
+    ]
+    return max(0, *queues, 0)
+
+
 def other_seeds() -> contextlib.AbstractContextManager[None]:
     """Give random ops of TensorFlow that are built meanwhile other seeds than the code asks for; without a seed they
     stay as they are, and shuffles of datasets keep their orders.

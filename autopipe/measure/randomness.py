@@ -29,6 +29,7 @@ from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
+from autopipe import frameworks
 from autopipe.errors import LoaderError
 from autopipe.frameworks import tfdata
 from autopipe.frameworks.hooks import standing_in
@@ -506,7 +507,7 @@ def _drawing(function: types.FunctionType | None) -> Iterator[Callable[[], bool]
     """Yield a function that tells whether random numbers were drawn meanwhile, but for a layer of Keras: that draws a
     seed at its first call off TensorFlow, and then other numbers for each sample.
     """
-    keras: Any = sys.modules.get("keras.src.random.seed_generator")
+    keras: Any = frameworks.layer_seeds()
     seed: Any = getattr(keras, "make_default_seed", None)
     before, drawn = _states(function), False
 

@@ -103,7 +103,11 @@ _MUCH_MEMORY = 0.1  # of all, in batches that wait to be trained on
 
 
 def ahead_of(data: Any) -> tuple[str, int]:
-    """Return the setting for how many batches of a PyDataset or a DataLoader may wait in a queue, and its value."""
+    """Return the setting for how many batches of a PyDataset, a DataLoader or a `tf.data.Dataset` may wait in a queue,
+    and its value.
+    """
+    if hasattr(data, "element_spec"):
+        return "prefetch", tfdata.batches_ahead(data)
     if workers := of_loader(data, "num_workers"):
         return "num_workers * prefetch_factor", workers * (of_loader(data, "prefetch_factor") or 0)
     has_queue = forks(data) or getattr(data, "workers", 0) > 1
@@ -120,6 +124,19 @@ def held_ahead(ahead: tuple[str, int], batch: Any) -> Iterator[str]:
             f"{name} = {count} lets {machine.size_text(size * count)} of batches wait, of "
             f"{machine.size_text(usable)} of memory. More than some 10 make no step faster."
         )
+
+
+def shuffled_ahead(data: Any) -> Iterator[str]:
+    """Say that the shuffle buffer of a `tf.data.Dataset` takes much of the machine's memory, if so."""
+    count, size = tfdata.shuffle_buffer(data) or (0, None)
+    if size is not None and size >= _MUCH_MEMORY * (usable := machine.detect_memory().usable_bytes):
+        yield _SHUFFLED.format(count=count, size=machine.size_text(size), usable=machine.size_text(usable))
+
+
+_SHUFFLED = (
+    "`shuffle` holds {count:,} elements, {size} of {usable} of memory, and the first step waits until they are made. "
+    "Shuffle paths or numbers, before `map` reads and decodes."
+)
 
 
 def _width(array: Any) -> int:

@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from autopipe import frameworks
 from autopipe.errors import ConfigError
 from autopipe.extensions.diagnose import steps as timing
-from autopipe.extensions.diagnose.data import ahead_of, begins_anew, held_ahead, listed, of_loader, shared
+from autopipe.extensions.diagnose.data import (
+    ahead_of,
+    begins_anew,
+    held_ahead,
+    listed,
+    of_loader,
+    shared,
+    shuffled_ahead,
+)
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import Look, StepClock
 from autopipe.frameworks import tfdata
@@ -40,7 +48,7 @@ class Loop:
     """Times the steps of a loop: each begins when a batch is asked for, and ends when the next one is."""
 
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
-        self.clock, self.is_done, self.trains = StepClock(), False, False
+        self.clock, self.is_done, self.trains, self.eager = StepClock(), False, False, 0  # steps
         self._look, self._kind, self._asked, self._place = look, kind_of_data(data), timing.asked_of(data), place
         self._workers = of_loader(data, "num_workers")
         self._of_grain = of_loader(of_loader(data, "data_loader", data), "multiprocessing_options")
@@ -54,10 +62,10 @@ class Loop:
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
-        self._ahead, self._held = ahead_of(data), list[str]()
+        self._ahead, self._held = ahead_of(of), list[str]()
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch()
-        self._warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data))
+        self._warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))
         self._samples = Samples(drawn=epochs.draws_parts(of))
 
     def pass_began(self) -> None:
@@ -139,6 +147,7 @@ class Loop:
                 *timing.doubts(seen),
                 *timing.empty(steps),
                 *timing.dropped(self._asked, seen),
+                *[_EAGER] * (self.eager > len(steps) / 2),
                 *self._held,
                 *self._warnings,
             ),
@@ -146,6 +155,10 @@ class Loop:
 
 
 _SET_EPOCH = ", unless the loop calls `loader.sampler.set_epoch(epoch)` before each"
+_EAGER = (
+    "Steps run eagerly, op by op: @tf.function above a function that makes one step, model and gradients, compiles it, "
+    "so that steps take less."
+)
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
 _AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
 _ONE_BY_ONE = (
@@ -280,6 +293,7 @@ class Reads:
     def trained(self) -> None:
         if self._now is not None:
             self._now.trains = True
+            self._now.eager += frameworks.steps_eagerly()
 
     def _is_training(self, loop: Loop) -> bool:
         """Return True if a loop trains. A gradient that JAX derived before any loop is some loop's."""

@@ -333,6 +333,7 @@ class Onlooker(keras.callbacks.Callback):
                 *of_data.left_out(source, self._batch_size),
                 *of_data.counts_samples(source, (self.params or {}).get("steps"), self._batch),
                 *of_data.held_ahead(of_data.ahead_of(source), self._batch),
+                *of_data.shuffled_ahead(source),
                 *(of_data.listed(source) if waits else ()),
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
                 *(of_data.larger(source, self._batch) if waits and trainer is None and not keeps else ()),

@@ -152,8 +152,19 @@ def test_batches_that_wait_in_much_memory_are_told_of(shape: tuple[int, ...], co
     assert [of_data._width(each) for each in batch] == [4, 4, 1]
     loader = types.SimpleNamespace(num_workers=4, prefetch_factor=count // 4)
     queue = types.SimpleNamespace(workers=4, use_multiprocessing=False, max_queue_size=count)
-    told = [list(of_data.held_ahead(of_data.ahead_of(data), batch)) for data in (loader, queue)]
-    assert [len(each) for each in told] == [is_told] * 2
+    ahead = pytest.importorskip("tensorflow").data.Dataset.range(9).batch(2).prefetch(count or -1)
+    told = [list(of_data.held_ahead(of_data.ahead_of(data), batch)) for data in (loader, queue, ahead)]
+    assert [len(each) for each in told] == [is_told] * 3
+
+
+@pytest.mark.parametrize(("decoded", "said"), [(True, "holds 100,000 elements"), (False, None)])
+def test_a_shuffle_buffer_that_takes_much_memory_is_told_of(decoded: bool, said: str | None) -> None:
+    tf = pytest.importorskip("tensorflow")
+    paths, image = tf.data.Dataset.from_tensors("a.png").repeat(), tf.zeros((1024, 1024, 3))
+    data = (
+        paths.map(lambda _: image).shuffle(100_000) if decoded else paths.shuffle(100_000).map(lambda _: image)
+    ).batch(8)
+    assert [str(said) in each for each in of_data.shuffled_ahead(data)] == [True] * decoded
 
 
 @pytest.mark.parametrize("before", [True, False])

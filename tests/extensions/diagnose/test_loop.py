@@ -307,6 +307,25 @@ def test_a_loop_that_trains_is_told_of_by_its_line_with_what_nobody_reads() -> N
     assert len(script.told) == 1
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_loop_whose_steps_run_eagerly_is_told_so(compiled: bool) -> None:
+    tf, keras = pytest.importorskip("tensorflow"), pytest.importorskip("keras")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("its steps are compiled")
+    script, data = Trains(), Indexed()
+
+    def step() -> Any:
+        script.reads.trained()
+        return tf.constant(1)
+
+    make = tf.function(step) if compiled else step
+    for index in range(6):
+        script.reads.read(Indexed.__getitem__, data, index)
+        make()
+    (told,) = script.told
+    assert any("@tf.function" in each for each in told.warnings) != compiled
+
+
 class Child:
     """What the script's process writes while `fit` reads some data."""
 
