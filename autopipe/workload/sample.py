@@ -72,18 +72,11 @@ class Structure:
             made.pop()
         return tuple(made)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(map(label, self.paths))
-
-    def positions(self, name: str) -> list[int]:
-        """Return the flat positions of the parts of "x", "y" or "sample_weight"."""
-        return [number for number, (slot, _) in enumerate(self.paths) if slot == name]
-
     def named(self, name: str | int) -> int | None:
         """Return the position of a part by its key or `label`; None if no part or several parts match."""
-        if name in self.labels:
-            return self.labels.index(str(name))
+        labels = [label(path) for path in self.paths]
+        if name in labels:
+            return labels.index(str(name))
         found = [number for number, (_, key) in enumerate(self.paths) if key is not None and key == name]
         return found[0] if len(found) == 1 else None
 

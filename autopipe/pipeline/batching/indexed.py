@@ -250,7 +250,8 @@ class _ByIndex(Kernel):
     makes_several = False
 
     def __init__(self, recipe: Recipe, source: Indexed) -> None:
-        self._recipe, self._batches, self._ahead, self.undo = recipe, source, None, contextlib.ExitStack()
+        self.spec, self.source, self._batches = recipe.spec, source, source
+        self._ahead, self.undo = None, contextlib.ExitStack()
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> Any:
         """Write a batch, and return no bad samples; or return the batch if its shapes are others."""

@@ -31,7 +31,7 @@ from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import NUMPY, Step
 from autopipe.workload.ops.planner import read_sample, run, sample_place
-from autopipe.workload.sample import Batch, Sample, SampleSpec, Source, has_room
+from autopipe.workload.sample import Batch, Sample, Source, has_room
 
 _NO_NUMBERS = np.empty(0)
 _ATTEMPTS = 100  # samples tried in place of a bad one
@@ -39,10 +39,6 @@ _ATTEMPTS = 100  # samples tried in place of a bad one
 
 def _run_on_batch(step: Step, made: Batch, random: NDArray[np.float64]) -> Batch:
     return step.op.mix(made, random) if step.op.mixes else step.op.finish(made, step.before, NUMPY)
-
-
-def _op_name(step: Step, *_: object) -> str:
-    return step.op.name
 
 
 class _NotedSource(data_source.Around):
@@ -90,10 +86,10 @@ class Kernel:
         before = singles_alone[0].before if singles_alone else self._single
         rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
         noted: Any = (lambda function, name: function) if trace is None else trace.noted
-        self._run, self._run_on_batch = noted(run, _op_name), noted(_run_on_batch, _op_name)
+        self._run, self._run_on_batch = (noted(each, lambda step, *_: step.op.name) for each in (run, _run_on_batch))
         self._read_sample: Callable[..., Sample] = noted(read_sample, "read")
         self._make_rows = None if rows is None else noted(rows.make, "native batch")
-        self._source, self._count = recipe.source, len(recipe.source)
+        self.spec, self.source, self._count = recipe.spec, recipe.source, len(recipe.source)
         gathers = rows is not None and rows.gathers
         # Whether several batches are made as one, which cannot be if ops mix the samples of a batch.
         self.makes_several = gathers and not self._tail and (cache is None or recipe.cached == 1.0)
@@ -101,14 +97,6 @@ class Kernel:
     def has_at_hand(self, indices: NDArray[np.int64]) -> bool:
         """Return True if these samples are made at once now, without single reads."""
         return self.makes_several and (self._cache is None or self._cache.rows_of(indices) is not None)
-
-    @property
-    def spec(self) -> SampleSpec:
-        return self._recipe.spec
-
-    @property
-    def source(self) -> Source:
-        return self._recipe.source
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         if self._ahead is not None:
@@ -177,7 +165,7 @@ class Kernel:
             if sample is None:
                 sample = self._fixed_part(index)
             for step, random in zip(self._rest, drawn, strict=True):
-                sample = self._run(step, sample, random, self._source, index)
+                sample = self._run(step, sample, random, self.source, index)
         except BadSampleError as error:
             if self._recipe.on_bad_sample == "error":
                 raise
@@ -185,12 +173,12 @@ class Kernel:
         return sample
 
     def _as_read(self, index: int) -> Sample:
-        return self._read_sample(self._source, index, self._recipe.spec.structure)
+        return self._read_sample(self.source, index, self.spec.structure)
 
     def _fixed_part(self, index: int) -> Sample:
         sample = self._as_read(index)
         for step in self._fixed:
-            sample = self._run(step, sample, _NO_NUMBERS, self._source, index)
+            sample = self._run(step, sample, _NO_NUMBERS, self.source, index)
         if self._cache is None:
             return sample
         self._cache.put(index, *sample)
@@ -215,7 +203,7 @@ class Kernel:
                 if room is not None:
                     _copy(made, room)
         except (ValueError, TypeError, OverflowError):
-            place = sample_place(self._source, index)
+            place = sample_place(self.source, index)
             looks = self._listed([None if room is None else made for made, room in zip(sample, rooms, strict=True)])
             raise WorkloadError(
                 f"{place} has {looks}, but a batch holds {self._listed(rooms)}.",

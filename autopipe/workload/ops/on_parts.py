@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from autopipe.errors import ConfigError, PlainCodeError, WorkloadError, near, shortened
 from autopipe.workload.op import ArrayNamespace, Op, Step
 from autopipe.workload.plain_code import Library, Lines, plain_lines
-from autopipe.workload.sample import SLOTS, Batch, FieldKind, Sample, SampleSpec
+from autopipe.workload.sample import SLOTS, Batch, FieldKind, Sample, SampleSpec, paths_of
 
 Lane: TypeAlias = tuple[int, int | None]
 """The positions of what is x to an op, and of what is y; None if nothing is."""
@@ -53,8 +53,8 @@ def _lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[
 
 def _chosen(spec: SampleSpec, slot: str, named: list[int] | None) -> list[int]:
     """Return the positions of the existing parts of x or y, limited to the named ones if any are named."""
-    assert spec.structure is not None
-    places = [at for at in spec.structure.positions(slot) if spec.columns[at] is not None]
+    each = enumerate(zip(paths_of(spec.structure), spec.columns, strict=True))
+    places = [at for at, ((owner, _), field) in each if owner == slot and field is not None]
     return places if named is None else [at for at in named if at in places]
 
 
