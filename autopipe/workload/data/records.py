@@ -54,12 +54,9 @@ def frame(data: bytes) -> bytes:
 
 def read_record(path: bytes, start: int, end: int) -> bytes:
     """Return the data of the record from `start` to `end` of a file; raise BadSampleError if it is damaged."""
-    length = end - start - FRAMING_BYTES
-    if paths.is_url(path):
-        content = remote.reader(path).read(path, start + HEADER_BYTES, end)
-        data, checksum = content[:length], content[length:]
-    else:
-        data, checksum = _pread(path, start, end)
+    length, behind = end - start - FRAMING_BYTES, start + HEADER_BYTES
+    content = remote.reader(path).read(path, behind, end) if paths.is_url(path) else _pread(path, behind, end)
+    data, checksum = content[:length], content[length:]
     if len(data) != length or len(checksum) != 4:
         raise BadSampleError(f"{_place(path, start)} is cut short: the file has shrunk since it was opened.")
     if _CRC.unpack(checksum)[0] != masked_crc(data):
@@ -67,16 +64,12 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
     return data
 
 
-def _pread(path: bytes, start: int, end: int) -> tuple[bytes, bytes]:
+def _pread(path: bytes, start: int, end: int) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            data = paths.read_at(descriptor, end - start - FRAMING_BYTES, start + HEADER_BYTES)
-            return data, paths.read_at(descriptor, 4, end - 4)
-        finally:
-            os.close(descriptor)
+        with open(path, "rb", buffering=0) as file:
+            return paths.read_at(file.fileno(), end - start, start)
     except OSError as error:
-        raise BadSampleError(f"{_place(path, start)} cannot be read: {error.strerror}.") from error
+        raise BadSampleError(f"{_place(path, start - HEADER_BYTES)} cannot be read: {error.strerror}.") from error
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
