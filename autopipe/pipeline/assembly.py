@@ -439,7 +439,8 @@ def conversion_of(
     workload, plan = in_pieces(workload, plan)
     cuts = storage.cuts(plan)
     if not cuts:
-        raise ConfigError(f"The form {storage.name} cannot keep these samples after any of the first ops.")
+        hint = "tfrecord keeps images as they are encoded, with a label or a mask, and array keeps arrays of one shape."
+        raise ConfigError(f"The form {storage.name} cannot keep these samples after any of the first ops.", hint=hint)
     if cut == "deepest":
         cut = cuts[-1]
     if cut not in cuts:

@@ -179,6 +179,8 @@ def _chosen(names: str, *both: _ByStem) -> tuple[_ByStem, ...]:
     except OSError as error:
         raise DataError(f"`names` must be a text file, but `{names}` cannot be read: {error.strerror}.") from error
     keys = {line.strip().rpartition(b"/")[::2] for line in lines if line.strip()}
+    if not keys:
+        raise DataError(f"`names` must list pairs, but `{names}` is empty.")
     if lost := sorted(key for key in keys if not all(key in files for files in both)):
         shown = _few([b"/".join(filter(None, key)) for key in lost], 3)
         raise DataError(

@@ -246,6 +246,16 @@ class RandomSaturation(_ColourOp):
     def __post_init__(self) -> None:
         pixels.check_ordered(self, self.lower, self.upper)
 
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        super().look(samples, spec)
+        if any((image := np.asarray(sample[0])).dtype.kind == "f" and np.nanmin(image) < 0 for sample in samples):
+            warnings.warn(
+                "`RandomSaturation` makes other colours of values below 0, which images that were looked at have. Put "
+                "it before the ap.Normalize or ap.Rescale that makes them.",
+                DataWarning,
+                stacklevel=3,
+            )
+
     def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
         hsv: NDArray[Any] = cv2.cvtColor(colours, cv2.COLOR_RGB2HSV)
         saturation = hsv[..., 1]

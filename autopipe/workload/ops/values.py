@@ -275,6 +275,22 @@ class MaskToClass(PixelOp):
             classes[classes == self._no_class] = self.unknown
         return classes
 
+    def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
+        super().look(samples, spec)
+        masks = (each for sample in samples for each, on in zip(sample, self.touches(spec), strict=False) if on)
+        colours = [_codes(each) for each in masks if each.ndim == 3 and each.shape[2] == 3 and each.dtype == np.uint8]
+        codes = np.unique(np.concatenate([each.ravel() for each in colours] or [np.zeros(0, np.uint32)])).tolist()
+        seen = {(code & 255, code >> 8 & 255, code >> 16) for code in codes}
+        known = {*_checked(self.palette)}
+        turned = [each for each in seen if each not in known and each[::-1] in known]
+        if turned and not any(each in known and each[::-1] != each for each in seen):
+            warnings.warn(
+                f"The palette of `{self.name}` seems to be in the order blue, green, red, as of OpenCV: masks have the "
+                f"colour {turned[0]}, and it has the reverse. Write red, green, blue.",
+                DataWarning,
+                stacklevel=3,
+            )
+
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         unknown = -1 if self.unknown is None else self.unknown
         if self._no_class != _UNKNOWN:  # its classes are bytes
@@ -406,9 +422,11 @@ class OneHot(Op):
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         if sample[1] is not None and (dtype := np.asarray(sample[1]).dtype).kind not in "iu":
+            is_vector = np.ndim(sample[1]) == 1 and np.sum(sample[1]) == 1
+            hint = "They are vectors with a one already: leave it out." if is_vector else None
             raise OpError(
                 f"`OneHot` needs whole numbers in y, but got {dtype}.",
-                hint='Put ap.Cast("int64", on="mask") before it.',
+                hint=hint or 'Put ap.Cast("int64", on="mask") before it.',
             )
         return self.finish(sample, spec, NUMPY)
 

@@ -177,6 +177,9 @@ def test_files_of_the_same_name_are_pairs_whatever_their_extension(tmp_path: Pat
     (tmp_path / "train.txt").write_text("2\n3\n9\nsub/4")
     with pytest.raises(DataError, match=r"2 of 4 do not: 3, 9\."):
         pairs(tmp_path / "named", mask_suffix="_L", names=str(tmp_path / "train.txt"))
+    (tmp_path / "train.txt").write_text("\n")
+    with pytest.raises(DataError, match=r"must list pairs, but `.*train\.txt` is empty"):
+        pairs(tmp_path / "named", mask_suffix="_L", names=str(tmp_path / "train.txt"))
     write(tmp_path / "city", *(f"images/{n}_left.png" for n in (1, 2)), *(f"masks/{n}_ids.png" for n in (1, 2)))
     data = pairs(tmp_path / "city", image_suffix="_left", mask_suffix="_ids")
     assert data.read(1) == (b"images/2_left.png", b"masks/2_ids.png")

@@ -93,6 +93,7 @@ UNFIT: list[tuple[Op, Any, SampleSpec]] = [
     (ap.OneHot(3), (IMAGE, None), LABELLED),
     (ap.OneHot(2), (IMAGE, np.float32(1)), LABELLED),
     (ap.OneHot(2), (IMAGE, np.bool_(1)), LABELLED),
+    (ap.OneHot(2), (IMAGE, np.eye(2)[1]), LABELLED),
     (ap.MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE), MASKED),
     (ap.MaskToClass([(1, 1, 1)]), (IMAGE, IMAGE[..., 0]), MASKED),
     (ap.Map(lambda x, y: x, on="both"), (IMAGE, 1), LABELLED),
@@ -166,6 +167,18 @@ def test_a_mask_of_more_than_255_colours_gets_classes_of_sixteen_bits(unknown: i
     exec("\n".join([*op.plain_constants(step), *op.plain(step, "np")]), scope)
     np.testing.assert_array_equal(scope["y"], wanted)
     assert scope["y"].dtype == np.uint16
+
+
+@pytest.mark.parametrize(
+    ("palette", "is_told"),
+    [([(0, 0, 0), (1, 2, 3)], True), ([(0, 0, 0), (3, 2, 1)], False), ([(0, 0, 0), (3, 2, 1), (1, 2, 3)], False)],
+)
+def test_a_palette_in_the_order_of_opencv_is_told(palette: Any, is_told: bool) -> None:
+    masks = np.zeros((4, 8, 8, 3), np.uint8)
+    masks[:, 2] = (3, 2, 1)
+    data = ap.Arrays(np.zeros((4, 8, 8, 3), np.uint8), masks)
+    with pytest.warns(DataWarning, match=r"colour \(3, 2, 1\), and it has") if is_told else contextlib.nullcontext():
+        make_plan(ap.Workload(data=data, ops=[ap.MaskToClass(palette, unknown=255)], batch_size=2))
 
 
 @pytest.mark.parametrize("unknown", [0, 255])
@@ -390,6 +403,8 @@ IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         ([ap.Rescale(1 / 255)], "float32", 0, None),
         ([ap.Rescale(1 / 4095)], "uint16", 4000, None),
         ([ap.Normalize(0, 100)], "float32", 4000, None),
+        ([ap.Rescale(-1 / 255), ap.RandomSaturation()], "uint8", 200, "other colours of values below 0"),
+        ([ap.Rescale(1 / 255), ap.RandomSaturation()], "uint8", 200, None),
     ],
 )
 def test_images_of_another_range_than_the_one_that_an_op_is_for_are_told(
