@@ -370,7 +370,7 @@ def check_with(
     """Check the profile for this machine, which is `here`, with existing processes. `measures` decides by what the
     fingerprints say whether the pipeline is measured.
     """
-    result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), searching.workload_digest(described))
+    result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), described.digest)
     if result.profile is None or not measures(result):  # without a profile there is no figure to compare with
         return result
     with (queue or Queue(lambda who: None)).held(lock.MEASURING):

@@ -26,7 +26,6 @@ from autopipe.measure.fingerprint import Difference, Hardware
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.eject import NAMES, module
 from autopipe.search.result import Result
-from autopipe.search.searching import workload_digest
 from autopipe.search.settings import Settings, request_of
 from autopipe.workload.workload import Workload
 
@@ -113,7 +112,7 @@ def profile_of(
         return None
     return Profile(
         hardware=hardware,
-        workload=workload_digest(described),
+        workload=described.digest,
         request=request_of(settings, retune=retune),
         measured_at=result.ended_at,
         result=result,

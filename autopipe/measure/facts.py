@@ -288,6 +288,11 @@ class Description(WorkloadDigest):
     wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches
 
     @property
+    def digest(self) -> WorkloadDigest:
+        """What an artifact keeps of the workload."""
+        return WorkloadDigest(**{name: getattr(self, name) for name in WorkloadDigest.model_fields})
+
+    @property
     def reads_alone(self) -> bool:
         """True if a dataset of the user's has neither a model nor a step: steps take no time."""
         return self.wrapped is not None and self.model is None

@@ -23,7 +23,7 @@ from autopipe.errors import DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
 from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
-from autopipe.measure.facts import Description, Facts, Limits, WorkloadDigest, WrappedDataset
+from autopipe.measure.facts import Description, Facts, Limits, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import FEWEST_VERIFIED, FailureKind, TrialFailure
 from autopipe.measure.trial.child import IN_TRIAL, Launch, Log
@@ -110,11 +110,6 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
     if nvml:
         return 1, f"NVML sees {by_nvml}, but {named} none: it trains on the CPU"
     return 1, "there is no accelerator"
-
-
-def workload_digest(described: Description) -> WorkloadDigest:
-    """Return the digest of the workload that an artifact keeps."""
-    return WorkloadDigest(**{name: getattr(described, name) for name in WorkloadDigest.model_fields})
 
 
 # -------------------- searching

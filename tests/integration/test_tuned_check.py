@@ -17,7 +17,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
 from autopipe.search import lock, searching
 from autopipe.search.result import Event, Waiting
-from autopipe.search.searching import hardware_of, workload_digest
+from autopipe.search.searching import hardware_of
 from tests.fakes.profiles import about, profile
 from tests.fakes.workload_script import TRAIN
 
@@ -25,7 +25,7 @@ from tests.fakes.workload_script import TRAIN
 def _profile(described: Description, rate: float) -> Profile:
     """Return what a tune in this very child would have found, at another rate."""
     here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
-    digest, now = workload_digest(described), datetime.datetime.now(datetime.UTC)
+    digest, now = described.digest, datetime.datetime.now(datetime.UTC)
     return profile(hardware=here, workload=digest, images_per_second=about(rate), ceiling=None, measured_at=now)
 
 

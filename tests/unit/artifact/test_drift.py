@@ -37,7 +37,7 @@ from autopipe.pipeline.devices.callbacks import EpochFigures
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.search import lock, searching
+from autopipe.search import lock
 from autopipe.search.result import Contest, Raced, Trial
 from autopipe.values import Estimate, JsonObject
 from tests.fakes.facts import DESCRIBED, known
@@ -352,7 +352,7 @@ def _own_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
     known = shaken(
         alone=1000 * SHARE / 0.74,
-        workload=searching.workload_digest(DESCRIBED),
+        workload=DESCRIBED.digest,
         measured_at=datetime.datetime.now(datetime.UTC),
     )
     return retuning.check_with(retuning.Processes(machine), DESCRIBED, known, here or hardware())
