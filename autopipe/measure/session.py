@@ -62,7 +62,6 @@ from autopipe.values import count_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.source import Subset
 from autopipe.workload.mode import Mode
-from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
@@ -99,7 +98,8 @@ class Session:
             self._workload = dataclasses.replace(self._workload, model=NO_MODEL)
         self._plan = make_plan(self._served)
         self._bench = functools.cache(functools.partial(Bench, self._workload, self._plan, mode=mode))
-        self._parts = Parts(self._workload, self._plan)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None  # of samples that were converted for trials
+        self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
         self._page_cache = functools.cache(functools.partial(PageCache, self._workload.data))
         self._loader: LoaderCeiling | None = None
         self._nvml = Nvml()
@@ -141,7 +141,7 @@ class Session:
         if not isinstance(part.data, WrappedData):  # which reads its batches by itself
             pages = self._page_cache(wanted.page_cache)
             known = self._loader_ceiling(pages, report).loader_images_per_second
-            part = self._part(config, pages, wanted.folder, math.inf, report).workload
+            part = self.part(config, pages, report, trains=math.inf, folder=wanted.folder).workload
             part = description.few(part, config, pages, None if known is None else known.value)
             pages.prepare(data_source.files(part.data))
         report.phase(Phase.MEASURE)
@@ -174,7 +174,8 @@ class Session:
         validation, size = self._asked.validation, self._workload.batch_size
         assert validation is not None  # else there is nothing to time
         self._require_cache_memory(config)
-        workload = self._part(config, pages, wanted.folder, wanted.images_per_second, report).workload
+        trains = wanted.images_per_second
+        workload = self.part(config, pages, report, trains=trains, folder=wanted.folder).workload
         if not config.kept.converts and steps[0] * size < len(workload.data):
             workload = dataclasses.replace(workload, data=Subset(workload.data, steps[0] * size))
         with assembly.build_loader(workload, config, plan=bench.plan) as loader:
@@ -217,7 +218,8 @@ class Session:
         return verify.repeats(self._workload, configs, wanted, report, own=self.own_model)
 
     def close(self) -> None:
-        self._parts.close()
+        if self._folder is not None:
+            self._folder.cleanup()
         if self._foreign is not None:
             self._foreign.close()
         self._bench.cache_clear()
@@ -237,26 +239,68 @@ class Session:
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
-        part = self._part(config, pages, wanted.folder, alone, report, wanted.makes_images_per_second)
+        makes = wanted.makes_images_per_second
+        part = self.part(config, pages, report, trains=alone, folder=wanted.folder, makes=makes)
         return loader_feed(config, wanted, bench, alone, part, pages.regime)
 
-    def _part(
+    def part(
         self,
         config: PipelineConfig,
         pages: PageCache,
-        folder: str | None,
-        trains: float,
         report: Report,
+        *,
+        trains: float,
+        folder: str | None = None,
         makes: float | None = None,
     ) -> Part:
-        if config.kept.converts and (said := self._parts.refused(config)) is not None:
+        """Choose the part of the data for a trial; converted samples go to `folder` (None: the temporary one).
+
+        The cores can make `makes` images/s (None: that is measured if something has to be made first). The model
+        `trains` images/s; a cache is filled during training, possibly on the same cores.
+        """
+        part, pieces = self._workload, data_source.pieces(self._workload.data)
+        count = len(part.data if pieces is None else pieces)
+        converts, resident = config.kept.converts, config.loader.keeps_on_device
+        if not (config.kept.in_memory or converts or resident):
+            return Part(workload=part)
+        if converts and (said := self._refused(config)) is not None:
             report.log(said)
-        return self._parts.part_for(
-            config,
-            makes=lambda: makes or self._loader_ceiling(pages, report).made_in_time(config, machine.usable_cores()),
-            trains=trains,
-            folder=folder,
-        )
+        made = makes or self._loader_ceiling(pages, report).made_in_time(config, machine.usable_cores())
+        rate = made if converts or resident else 1 / (1 / made + 1 / trains)
+        wanted = samples_to_make(rate, part.batch_size, count) or count
+        if wanted < count:
+            part = dataclasses.replace(part, data=data_source.part(part.data, wanted))
+            wanted = len(part.data) if pieces is None else len(data_source.pieces(part.data) or ())
+        part, conversion = self._converted(part, config, folder) if converts else (part, None)
+        if conversion is not None and pieces is not None:
+            conversion = conversion.model_copy(update={"whole": count})
+        return Part(workload=part, share=wanted / count, conversion=conversion)
+
+    def _refused(self, config: PipelineConfig) -> str | None:
+        """Say that a training with `config`, which converts, stops: the workload's own set is of other data or ops."""
+        storage, cut = STORAGES[config.kept.form], config.kept.cut
+        own = Folder.of(self._workload.converted) / assembly.set_name(storage.name, cut)
+        said = f"`{own}` is of other data or ops, so a training with keep={config.keep!r} stops. Remove it, and run "
+        said += "`autopipe convert` again. Here samples are converted for the trial alone."
+        whole = assembly.conversion_of(self._workload, self._plan, storage, cut)
+        return said if layout.is_of_another(own, whole, storage) else None
+
+    def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
+        """Write the samples in the configuration's storage form, once for each cut; return the workload with them."""
+        storage = STORAGES[config.kept.form]
+        conversion = assembly.conversion_of(part, self._plan, storage, config.kept.cut)
+        key = (storage.name, conversion.cut, len(part.data))
+        if key not in self._written:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
+            root = Path(self._folder.name) / "-".join(map(str, key))
+            done = convert(conversion, storage, root, workers=machine.usable_cores())
+            assert done.record is not None
+            names = ("samples", "workers", "seconds", "shard_samples", "shard_seconds")
+            of_all = {name: getattr(done, name) for name in names}
+            cost = ConversionCost(cut=conversion.cut, bytes=done.record.bytes, **of_all)
+            self._written[key] = dataclasses.replace(part, converted=str(root)), cost
+        return self._written[key]
 
     def _loader_ceiling(self, pages: PageCache, report: Report) -> LoaderCeiling:
         if self._loader is None:
@@ -404,72 +448,6 @@ def foreign_feed(
         tunes_itself=fed.settle_seconds > 0,
         regime=regime,
     )
-
-
-class Parts:
-    """Makes the workloads of trials. `close` removes what they wrote."""
-
-    def __init__(self, workload: Workload, plan: Plan) -> None:
-        self._workload = workload
-        self._plan = plan
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._written: dict[tuple[str, int, int], tuple[Workload, ConversionCost]] = {}
-
-    def part_for(
-        self, config: PipelineConfig, *, makes: Callable[[], float], trains: float, folder: str | None = None
-    ) -> Part:
-        """Choose the part of the data for a trial; converted samples go to `folder` (None: the temporary one).
-
-        `makes` returns the images/s that the cores can make, and is called only if something has to be made first. The
-        model `trains` images/s; a cache is filled during training, possibly on the same cores.
-        """
-        pieces = data_source.pieces(self._workload.data)
-        count = len(self._workload.data if pieces is None else pieces)
-        converts, resident = config.kept.converts, config.loader.keeps_on_device
-        if not (config.kept.in_memory or converts or resident):
-            return Part(workload=self._workload)
-        rate = makes() if converts or resident else 1 / (1 / makes() + 1 / trains)
-        wanted = samples_to_make(rate, self._workload.batch_size, count) or count
-        part = self._workload
-        if wanted < count:
-            part = dataclasses.replace(part, data=data_source.part(part.data, wanted))
-            wanted = len(part.data) if pieces is None else len(data_source.pieces(part.data) or ())
-        part, conversion = self._converted(part, config, folder) if converts else (part, None)
-        if conversion is not None and pieces is not None:
-            conversion = conversion.model_copy(update={"whole": count})
-        return Part(workload=part, share=wanted / count, conversion=conversion)
-
-    def close(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-        self._written.clear()
-
-    def refused(self, config: PipelineConfig) -> str | None:
-        """Say that a training with `config`, which converts, stops: the workload's own set is of other data or ops."""
-        storage, cut = STORAGES[config.kept.form], config.kept.cut
-        own = Folder.of(self._workload.converted) / assembly.set_name(storage.name, cut)
-        said = f"`{own}` is of other data or ops, so a training with keep={config.keep!r} stops. Remove it, and run "
-        said += "`autopipe convert` again. Here samples are converted for the trial alone."
-        whole = assembly.conversion_of(self._workload, self._plan, storage, cut)
-        return said if layout.is_of_another(own, whole, storage) else None
-
-    def _converted(self, part: Workload, config: PipelineConfig, folder: str | None) -> tuple[Workload, ConversionCost]:
-        """Write the samples in the configuration's storage form, once for each cut; return the workload with them."""
-        storage = STORAGES[config.kept.form]
-        conversion = assembly.conversion_of(part, self._plan, storage, config.kept.cut)
-        key = (storage.name, conversion.cut, len(part.data))
-        if key not in self._written:
-            if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="autopipe-trial-", dir=folder)
-            root = Path(self._folder.name) / "-".join(map(str, key))
-            done = convert(conversion, storage, root, workers=machine.usable_cores())
-            assert done.record is not None
-            names = ("samples", "workers", "seconds", "shard_samples", "shard_seconds")
-            of_all = {name: getattr(done, name) for name in names}
-            cost = ConversionCost(cut=conversion.cut, bytes=done.record.bytes, **of_all)
-            self._written[key] = dataclasses.replace(part, converted=str(root)), cost
-        return self._written[key]
 
 
 # -------------------- the measurement of a trial, from its raw readings

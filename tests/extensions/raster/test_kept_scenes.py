@@ -21,7 +21,8 @@ from autopipe.errors import BadSampleError, StorageError
 from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import description, fingerprint, formats
-from autopipe.measure.session import Parts
+from autopipe.measure.description import PageCache
+from autopipe.measure.session import Session
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -29,6 +30,7 @@ from autopipe.pipeline.storage.array import Array
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
 from tests.fakes.facts import DESCRIBED
+from tests.fakes.reports import Told
 
 SCENE = np.random.default_rng(0).integers(0, 60_000, (70, 90, 3)).astype(np.uint16)
 LOADERS = {
@@ -241,10 +243,10 @@ def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str
     tiff(tmp_path / "a.tif", np.tile(SCENE, (4, 1, 1)))
     data = Windows(tmp_path / "a.tif", size=16, random=64)
     workload = ap.Workload(data=data, ops=[], batch_size=2)
-    parts = Parts(workload, planner.make_plan(workload))
+    session = Session(workload)
     config = ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)
     try:
-        part = parts.part_for(config, makes=lambda: 6.0, trains=1e9, folder=str(tmp_path))
+        part = session.part(config, PageCache(data, "warm"), Told(), makes=6.0, trains=1e9, folder=str(tmp_path))
         whole, some = source.pieces(data), source.pieces(part.workload.data)
         assert whole is not None
         assert some is not None
@@ -256,7 +258,7 @@ def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str
             assert (part.conversion.samples, part.conversion.whole) == (len(some), len(whole))
         assert_same(batches_x(part.workload, "none"), batches_x(part.workload, keep))
     finally:
-        parts.close()
+        session.close()
 
 
 def batches_x(workload: ap.Workload, keep: str) -> list[NDArray[Any]]:

@@ -17,14 +17,15 @@ from autopipe.measure import op_costs
 from autopipe.measure.description import PageCache
 from autopipe.measure.facts import LoaderCeiling, ReadCosts
 from autopipe.measure.op_costs import read_costs
-from autopipe.measure.session import Parts
+from autopipe.measure.session import Part, Session
 from autopipe.pipeline import assembly
-from autopipe.pipeline.config import STORAGES, LoaderConfig
+from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
 from autopipe.pipeline.storage.convert import convert
 from autopipe.values import Estimate
 from autopipe.workload.data.source import Subset
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import ceilings
+from tests.fakes.reports import Told
 
 
 @pytest.fixture(autouse=True)
@@ -110,12 +111,14 @@ def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_par
 
 
 @pytest.fixture
-def parts() -> Iterator[Parts]:
+def session() -> Iterator[Session]:
     data = ap.Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
-    workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10)
-    made = Parts(workload, make_plan(workload))
-    yield made
-    made.close()
+    with contextlib.closing(Session(ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10))) as made:
+        yield made
+
+
+def part_of(session: Session, config: PipelineConfig, told: Told | None = None, **known: Any) -> Part:
+    return session.part(config, PageCache(SMALL, "warm"), told or Told(), **known)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +131,9 @@ def parts() -> Iterator[Parts]:
     ],
 )
 def test_a_trial_uses_what_can_be_made_in_time(
-    parts: Parts, loader: LoaderConfig, keep: Any, makes: float, trains: float, samples: int
+    session: Session, loader: LoaderConfig, keep: Any, makes: float, trains: float, samples: int
 ) -> None:
-    part = parts.part_for(ap.PipelineConfig(loader=loader, keep=keep), makes=lambda: makes, trains=trains)
+    part = part_of(session, ap.PipelineConfig(loader=loader, keep=keep), makes=makes, trains=trains)
     assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
 
 
@@ -140,25 +143,25 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
 ) -> None:
     data = ap.Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
     workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=64, drop_remainder=True)
-    with contextlib.closing(Parts(workload, make_plan(workload))) as parts:
+    with contextlib.closing(Session(workload)) as session:
         config = ap.PipelineConfig(loader=THREADS, keep="memory")
-        part = parts.part_for(config, makes=lambda: 600.0, trains=300.0)
+        part = part_of(session, config, makes=600.0, trains=300.0)
     assert (len(part.workload.data), part.share) == (expected, expected / count)
 
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_end(
-    parts: Parts, named: bool, tmp_path: Path
+    session: Session, named: bool, tmp_path: Path
 ) -> None:
     config, place = ap.PipelineConfig(loader=THREADS, keep="array"), str(tmp_path) if named else None
-    first, second = (parts.part_for(config, makes=lambda: 100.0, trains=1e6, folder=place) for _ in range(2))
+    first, second = (part_of(session, config, makes=100.0, trains=1e6, folder=place) for _ in range(2))
     assert first == second
     assert first.conversion is not None
     assert (first.conversion.samples, first.share) == (150, 0.15)
     folder = Path(first.workload.converted)
     assert folder.is_dir()
     assert folder.is_relative_to(tmp_path) is named
-    parts.close()
+    session.close()
     assert not folder.exists()
     assert list(tmp_path.iterdir()) == []
 
@@ -168,12 +171,14 @@ def test_a_kept_set_of_other_data_is_told_of_and_one_of_these_is_not(tmp_path: P
     for rows in (100, 101):
         data = ap.Arrays(np.zeros((rows, 4, 4, 3), np.uint8), np.arange(rows))
         workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10, converted=str(tmp_path))
-        plan = make_plan(workload)
         if rows == 100:
-            convert(assembly.conversion_of(workload, plan, storage), storage, tmp_path / "array", workers=1)
-        with contextlib.closing(Parts(workload, plan)) as parts:
-            said = parts.refused(config)
-        assert ("array` is of other data or ops, so a training with keep='array' stops" in str(said)) is (rows > 100)
+            of_these = assembly.conversion_of(workload, make_plan(workload), storage)
+            convert(of_these, storage, tmp_path / "array", workers=1)
+        told = Told()
+        with contextlib.closing(Session(workload)) as session:
+            part_of(session, config, told, makes=100.0, trains=1e6)
+        said = "array` is of other data or ops, so a training with keep='array' stops"
+        assert any(said in text for text in told.logs) is (rows > 100)
 
 
 def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time() -> None:
