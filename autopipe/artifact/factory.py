@@ -28,7 +28,7 @@ from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
-from autopipe.pipeline.wrap import Step
+from autopipe.pipeline.wrap import backend_of
 from autopipe.search.result import Baseline, Learnt, Winner
 from autopipe.values import rate_text, span_text
 from autopipe.workload.mode import Mode
@@ -167,8 +167,7 @@ class Tuned:
         live.able(trainer, self.workload, self.config, self._keep)
         trainer.tune = tune
         measured_on, asked = self.profile.hardware.keras_backend, self.profile.request
-        step = self.workload.model if isinstance(self.workload.model, Step) else None
-        trains_on = keras_backend() if step is None or step.backend is None else step.backend
+        trains_on = backend_of(self.workload) or keras_backend()
         match = self.choice.match  # made when the artifact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):

@@ -441,6 +441,22 @@ def copies(seen: int, distinct: int, workers: int) -> str | None:
     )
 
 
+def few_weights(loader: Any) -> str | None:
+    """Say that the sampler of a DataLoader, or of its iterator, has fewer weights than there are samples, if so."""
+    index = getattr(loader, "_index_sampler", None)
+    sampler: Any = getattr(index, "sampler", index)
+    if all(kind.__name__ != "WeightedRandomSampler" for kind in type(sampler).__mro__):
+        return None
+    samples: Any = getattr(loader, "dataset", getattr(loader, "_dataset", None))
+    drawn, count = len(sampler.weights), len(samples)
+    if drawn >= count:
+        return None
+    return (
+        f"the sampler has {drawn:,} weights for {count:,} samples, and so draws the first {drawn:,} only: "
+        "WeightedRandomSampler takes one for each sample, as `weights_of_classes[labels]` does"
+    )
+
+
 def shared_files(source: Any) -> str | None:
     """Name the open files of a dataset that forked processes would share; None if there are none."""
     if not (opened := [f"`{type(source).__name__}.{key}`" for key in pickling.open_files(source)]):
@@ -451,6 +467,7 @@ def shared_files(source: Any) -> str | None:
 
 def _prepared(data: WrappedData, dataset: Any, first: Epoch, found: Findings) -> None:
     """Tell of a race, what workers cannot get, what they would share, what Keras converts, and batches that overlap."""
+    found.faults += filter(None, [few_weights(dataset)])
     if data.by_index and not found.faults and (said := overlapping(first)) is not None:
         found.faults.append(said)
     if (race := race_of_workers(dataset)) is not None:

@@ -23,7 +23,7 @@ import time
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ class Lines(Value):
     lines: tuple[Line, ...] = ()
     seconds: float = 0.0  # of all that was seen of threads that make batches
     forked: bool = False  # some of it in processes that were forked
+    own: tuple[Line, ...] = ()  # of the main thread that make and await no batch, if it is looked at as a whole
 
     @classmethod
     def together(cls, parts: Sequence[Lines]) -> Lines:
@@ -75,7 +76,7 @@ class LineWatch:
     """Looks at this process from `start` to `stop`, and from now on at those that it forks."""
 
     def __init__(self, *, whole: bool = False) -> None:
-        """`whole`: look at all that the main thread does, and not only where it makes batches."""
+        """`whole`: look also at what the main thread does beside making batches and waiting for them."""
         # Forked processes write here, one JSON object a line, until it is sealed.
         self._told = os.memfd_create("autopipe-lines", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         self._tally = _Tally(whole=whole)
@@ -110,11 +111,12 @@ class LineWatch:
             fcntl.fcntl(self._told, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
             told = os.pread(self._told, os.fstat(self._told).st_size, 0).splitlines()
             os.close(self._told)
-            every = Lines.together([self._tally.lines(), *map(Lines.model_validate_json, told)])
+            here = self._tally.lines()
+            every = Lines.together([here, *map(Lines.model_validate_json, told)])
             kept = [line for line in every.lines[1:8] if line.seconds >= 0.03 * every.seconds]
-            self._found = every.model_copy(update={"lines": (*every.lines[:1], *kept)})
+            self._found = every.model_copy(update={"lines": (*every.lines[:1], *kept), "own": here.own[:8]})
             self._tally = _Tally()
-        return self._found if self._found.seconds >= 0.1 else None
+        return self._found if self._found.seconds >= 0.1 or self._found.own else None
 
     def _note_fork(self) -> None:
         self.has_forked = True
@@ -168,26 +170,22 @@ class _Tally:
 
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
-        self._places: dict[tuple[str, int, bool], NDArray[np.float64]] = {}  # file, line, beside: sums
+        self._places: dict[_Place, NDArray[np.float64]] = {}
         self._clocks: dict[int, tuple[int, float]] = {}  # of threads that make batches: its id, and its last reading
         self._last = time.perf_counter()
 
     def lines(self) -> Lines:
         """Return the lines, with their times since the last call."""
-        found = [
-            Line(
-                file=file.partition(_PACKAGES)[2] or str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}"),
-                line=line,
-                code=linecache.getline(file, line).strip(),
-                beside=beside,
-                **dict(zip(_SUMS, sums.tolist(), strict=True)),
-            )
-            for (file, line, beside), sums in self._places.items()
-            if sums[0]
-        ]
-        for sums in self._places.values():
+        found, own = list[Line](), list[Line]()
+        for (file, line, beside), sums in self._places.items():
+            if sums[0]:
+                shown = file.partition(_PACKAGES)[2] or str(Path(file).absolute()).removeprefix(f"{Path.cwd()}{os.sep}")
+                code, seconds = linecache.getline(file, line).strip(), dict(zip(_SUMS, sums.tolist(), strict=True))
+                of = own if beside is None else found
+                of.append(Line(file=shown, line=line, code=code, beside=bool(beside), **seconds))
             sums[:] = 0
-        return Lines.together([Lines(lines=tuple(found))])
+        each = [Lines.together([Lines(lines=tuple(lines))]) for lines in (found, own)]
+        return each[0].model_copy(update={"own": each[1].lines})
 
     def look(self, *, counted: bool = True) -> None:
         """Add the time since the last look, if it is `counted`, to the places where threads stand now."""
@@ -273,13 +271,19 @@ def _stack(thread: int) -> list[types.FrameType]:
     return frames[:-1]
 
 
-def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = False) -> tuple[str, int, bool] | None:
-    """Return the file and the line of the innermost frame of the user's, and whether nothing that reads data has called
-    it, in another thread than the main one. If there is none, but a library's own dataset has been called, that is the
-    innermost line of the dataset's file. None if the main thread is not making a batch and is not looked at as a
-    `whole`.
+_Place: TypeAlias = tuple[str, int, bool | None]
+"""A file, a line, and whether it is in another thread than the main one, where nothing that reads data has called it;
+None: in the main one, which makes and awaits no batch.
+"""
+
+
+def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = False) -> _Place | None:
+    """Return the place of the innermost frame of the user's. If there is none, but a library's own dataset has been
+    called, that is the innermost line of the dataset's file. None if the main thread is not making a batch, and waits
+    for one or is not looked at as a `whole`.
     """
     user: tuple[str, int] | None = None
+    waits = False  # for what a reader does
     called: types.FrameType | None = None  # by the frame that is looked at
     inside: dict[str, int] = {}  # files in which nothing of the user's has been called, and their innermost lines
     for frame in stack:
@@ -291,9 +295,12 @@ def _standing(stack: Iterable[types.FrameType], *, is_main: bool, whole: bool = 
                 return *user, False
             if called is not None and _is_librarys(called.f_code):
                 return called.f_code.co_filename, inside[called.f_code.co_filename], False
+            waits = True
         if user is None and called is not None and called.f_code.co_name == "_bootstrap" and _FORKS in file:
             return None  # a worker that waits for a task: the frames further out are those that have forked it
         if not file.startswith(_WATCHERS):
             called = frame
         inside.setdefault(file, line)
-    return None if user is None or (is_main and not whole) else (*user, not is_main)
+    if user is None or (is_main and (waits or not whole)):
+        return None
+    return *user, None if is_main else True

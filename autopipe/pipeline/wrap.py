@@ -159,13 +159,6 @@ class Step:
     function: Callable[[Any], Any]
     outline: Any
 
-    @property
-    def backend(self) -> str | None:
-        """The backend of Keras that runs what the function computes: "torch", if it gets tensors of torch."""
-        packages = set[str]()
-        likeness.in_containers(packages.add, self.outline)
-        return "torch" if packages == {"torch"} else None
-
     def __repr__(self) -> str:
         return f"Step({_name(self.function)})"
 
@@ -177,6 +170,16 @@ class Step:
         """Return such a batch as the dataset gives it, and the function takes it."""
         parts = (part for slot in batch if slot is not None for part in leaves(slot))
         return likeness.rebuilt(self.outline, parts)
+
+
+def backend_of(workload: Workload) -> str | None:
+    """Return the backend of Keras for a wrapped dataset that no model of Keras reads: "torch", if its batches are
+    tensors of torch alone.
+    """
+    packages = set[str]()
+    if isinstance(workload.data, WrappedData) and isinstance(workload.model, Step | None):
+        likeness.in_containers(packages.add, workload.data.outline)
+    return "torch" if packages == {"torch"} else None
 
 
 def for_loop(loader: Loader, workload: Workload) -> Loader:

@@ -233,6 +233,7 @@ def make_dataset(num_workers=0):
 workload = ap.wrap(make_dataset, model=build_model, parameters={"num_workers": [0]})
 data = ap.Arrays(np.zeros((64, 2), "float32"), np.zeros(64))
 arrays = ap.Workload(data=data, ops=[], batch_size=4, model=build_model)
+made = make_dataset(num_workers=1)
 looped = ap.wrap(make_dataset(num_workers=1), step=lambda batch: batch[0].sum())
 if __name__ == "__main__":
     build_model().fit(make_dataset(), epochs=1000, verbose=0)
@@ -277,8 +278,11 @@ def test_a_training_is_measured_on_torch_in_any_mode(mode: str, script: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_steps_of_torch_run_beside_no_other_framework(script: Path) -> None:
+def test_what_torch_alone_reads_runs_beside_no_other_framework(script: Path) -> None:
     line = "-m autopipe measure train.py:looped --json --time 0.5s"
     done = in_shell(f"unset KERAS_BACKEND; {sys.executable} {line}", script.parent)
     (row,) = json.loads(succeeded(done).stdout)
     assert row["together"]["value"] > 0  # its workers are forked
+    line = "-m autopipe verify train.py:made --json"
+    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} {line}", script.parent)
+    assert json.loads(done.stdout)["agreements"][0]["samples"] == 64, done.stderr

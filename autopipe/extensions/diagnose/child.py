@@ -156,7 +156,7 @@ class _Watch:
             if _is_idle() and looked_at.waiting_since == since:
                 break
         message, hint = f"{_NO_BATCH}, and nothing computes", _THREADED
-        if lines is not None:
+        if lines is not None and lines.lines:
             line, hint = lines.lines[0], _FORKED if lines.forked else _THREADED
             who = "worker processes wait" if lines.forked else "its threads wait"
             message += f": {who} at {line.file}:{line.line} `{line.code}`"
@@ -194,6 +194,8 @@ class _Watch:
                 self._given = []  # once
                 self._note(f"`{type(data).__name__}` is read by its index, and not by `fit`. {said}", said)
         try:
+            if threading.current_thread() is not threading.main_thread():  # which no loop is seen to wait for
+                return function(data, *arguments)
             return self.reads.read(function, data, *arguments)
         except StopIteration:
             raise
@@ -260,8 +262,10 @@ class _Watch:
         elif "reads" in vars(self):
             self.reads.end()
         elif self._lines is not None and (lines := self._lines.stop()) is not None:
-            slow = [line for line in lines.lines[:_SHOWN] if not line.beside]
-            shown = [f"{line.seconds / lines.seconds:.0%} {line.file}:{line.line} `{line.code}`" for line in slow]
+            slow = [line for line in (*lines.own, *lines.lines) if not line.beside]
+            whole = sum(line.seconds for line in slow)
+            slow.sort(key=lambda line: -line.seconds)
+            shown = [f"{each.seconds / whole:.0%} {each.file}:{each.line} `{each.code}`" for each in slow[:_SHOWN]]
             self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
 
     def explain(self, error: Exception) -> None:

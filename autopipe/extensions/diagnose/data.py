@@ -153,13 +153,18 @@ def listed(data: Any) -> Iterator[str]:
             while type(feature).__name__ in ("List", "LargeList", "Sequence"):
                 depth, feature = depth + 1, feature.feature
             if depth > 1:
-                yield _LISTED.format(name=name, depth=depth, dtype=getattr(feature, "dtype", "uint8"))
+                said = _LISTED.format(name=name, depth=depth, dtype=getattr(feature, "dtype", "uint8"))
+                yield said + _TRANSFORMED * (getattr(each, "format", {}).get("type") == "custom")
 
 
 _LISTED = (
     'The column "{name}" holds lists of lists, which are put together value by value. `.cast_column("{name}", '
     'datasets.Array{depth}D(shape=(...), dtype="{dtype}")).with_format("numpy")` gives arrays as they lie in memory; '
     "datasets.Image() keeps files, and decodes them."
+)
+_TRANSFORMED = (
+    " A transform (`set_transform`) gets lists all the same, and `with_format` takes its place: change the arrays in "
+    "`collate_fn`, or in a Dataset of your own."
 )
 
 

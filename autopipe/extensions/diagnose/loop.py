@@ -6,6 +6,7 @@ for, so a wait counts only if the devices have nothing left to do when the batch
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import threading
@@ -33,7 +34,7 @@ from autopipe.frameworks import tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
-from autopipe.values import count_text
+from autopipe.values import capital, count_text
 
 if TYPE_CHECKING:  # imported when there is something to tell
     from autopipe.extensions.diagnose.watched import Watched
@@ -49,29 +50,42 @@ class Loop:
 
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
         self.clock, self.is_done, self.trains, self.eager = StepClock(), False, False, 0  # steps
-        self._look, self._kind, self._asked, self._place = look, kind_of_data(data), timing.asked_of(data), place
+        self._look, self._kind, self._asked = look, kind_of_data(data), timing.asked_of(data)
         self._workers = of_loader(data, "num_workers")
         self._of_grain = of_loader(of_loader(data, "data_loader", data), "multiprocessing_options")
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
+        self._unweighted = [f"{capital(said)}." for said in filter(None, [epochs.few_weights(data)])]
+        self.place, self.beside = place, set[str]()  # other places that read once for each step, too
+        self._made, self._passes, self.comes_to_end = list[weakref.ref[Any]](), 0, False
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
         self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
+        if self._workers and of_loader(data, "persistent_workers"):
+            self._order += _STAY * hasattr(of_loader(data, "dataset"), "set_epoch")
         self._order = f": Grain {randomness.OF_GRAIN}" if type(data).__module__.startswith("grain") else self._order
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
         self._ahead, self._held = ahead_of(of), list[str]()
         self._sampler = processes.Sampler()
-        self.line_watch = LineWatch()
-        self._warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))
-        self._samples = Samples(drawn=epochs.draws_parts(of))
+        self.line_watch = LineWatch(whole=True)
+        self.warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))
+        self.samples = Samples(drawn=epochs.draws_parts(of))
 
-    def pass_began(self) -> None:
+    def pass_began(self, data: Any = None) -> None:
         self.clock.spent_on("between")
         self.clock.epoch_began()
-        self._samples.epoch_began()
+        index = of_loader(data, "index_sampler")  # one object for as long as a DataLoader lives
+        self.samples.epoch_began(None if index is None else id(index))
+        self._passes += 1
+        if type(index).__weakrefoffset__ and all(each() is None for each in self._made):
+            self._made.append(weakref.ref(index))
+
+    def trained(self) -> None:
+        self.trains = True
+        self.samples.epoch_trains()
 
     def asked(self) -> bool:
         """Note that a batch is asked for, which ends the step before; return True if enough was seen."""
@@ -100,7 +114,7 @@ class Loop:
             self._held = self._held if known else [*held_ahead(self._ahead, batch)]
             self._shapes.add(timing.shape_of(batch))
             self._is_new = len(self._shapes) > known
-            self._samples.trained(batch)
+            self.samples.trained(batch)
         self._batch_size = max(self._batch_size, self._images)
 
     def leave(self) -> None:
@@ -108,8 +122,8 @@ class Loop:
         self.line_watch.stop()
         self._sampler.stop()
 
-    def ended(self) -> Watched | None:
-        """Stop looking. Return the figures of the steps, or None if there were too few."""
+    def ended(self, others: Iterable[Loop] = ()) -> Watched | None:
+        """Stop looking. Return the figures of the steps, or None if there were too few. `others`: of this script."""
         from autopipe.extensions.diagnose import watched
 
         self.leave()
@@ -122,13 +136,13 @@ class Loop:
         compiled = timing.compiling(seen, "jax" if frameworks.running_framework() == "JAX" else None)
         own = figures["seconds"] - figures["waiting_seconds"]
         alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
-        # Each step had an iterator of its own; of worker processes, their start is told, and counts more.
-        one_by_one = not self._workers and all(step.is_first for step in steps)
+        one_by_one = not self.comes_to_end and all(step.is_first for step in steps)
+        made = _LOADERS + _WITH_WORKERS * bool(self._workers) if 1 < len(self._made) > self._passes // 2 else None
         return watched.Watched(
             data=self._kind,
-            loop=self._place,
+            loop=self.place,
             workers=self._workers if self._of_grain is None else self._of_grain.num_workers,
-            begins_anew=_ONE_BY_ONE if one_by_one else self._anew or _AT_ENDS,
+            begins_anew=_ONE_BY_ONE if one_by_one else made or self._anew or _AT_ENDS,
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -138,18 +152,21 @@ class Loop:
             resources=resources,
             lines=lines,
             warnings=(
-                *self._samples.values.no_numbers(),
-                *self._samples.other_targets(),
-                *self._samples.copies(self._workers if self._copied else 0),
-                *(self._samples.same_order(self._order) if self.trains else ()),
-                *(self._samples.hardly_mixed() if self.trains else ()),
+                *((f"{capital(_ONE_BY_ONE)}.",) if one_by_one else ()),
+                *self._unweighted,
+                *self.samples.values.no_numbers(),
+                *self.samples.other_targets(),
+                *self.samples.copies(self._workers if self._copied else 0),
+                *self.samples.tested([(each.place, each.samples) for each in (self, *others)]),
+                *(self.samples.same_order(self._order) if self.trains else ()),
+                *(self.samples.hardly_mixed() if self.trains else ()),
                 *resources.warnings,
                 *timing.doubts(seen),
                 *timing.empty(steps),
                 *timing.dropped(self._asked, seen),
                 *[_EAGER] * (self.eager > len(steps) / 2),
                 *self._held,
-                *self._warnings,
+                *self.warnings,
             ),
         )
 
@@ -159,12 +176,18 @@ _EAGER = (
     "Steps run eagerly, op by op: @tf.function above a function that makes one step, model and gradients, compiles it, "
     "so that steps take less."
 )
+_STAY = (
+    ", as `set_epoch` of the dataset does not reach workers that stay (persistent_workers=True): they have it as it "
+    "was when they began. `torch.zeros((), dtype=torch.int64).share_memory_()` for the epoch's number is seen by all"
+)
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
 _AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
 _ONE_BY_ONE = (
     "each batch is the first of a new iterator, as by `next(iter(dataset))`, which opens the data and fills their "
     "buffers anew. Make the iterator once, before the loop"
 )
+_LOADERS = "each pass makes a DataLoader of its own. Make it once, before the loop over epochs"
+_WITH_WORKERS = ", with persistent_workers=True, so that its workers stay"
 
 # -------------------- a loop round `ap.watch`
 
@@ -182,7 +205,7 @@ class Watch(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         source, loop = _iterator(self._dataset), self._loop
-        loop.pass_began()
+        loop.pass_began(self._dataset)
         try:
             while True:
                 if loop.asked():
@@ -191,6 +214,7 @@ class Watch(Generic[T]):
                 try:
                     batch = next(source)
                 except StopIteration:
+                    loop.comes_to_end = True
                     return
                 loop.came(batch)
                 yield batch
@@ -259,6 +283,25 @@ def _place() -> str:
 
 # -------------------- loops of a script that is diagnosed
 
+_PASSES = 8  # that may go on at once
+_UNREAD = 50  # steps without a read, from which on the loop has come to read no more
+_KEPT = (
+    "No batch was read for the last {:,} steps: the loop trains on batches that it holds. `itertools.cycle(loader)` "
+    "keeps all batches of the first pass in memory, and gives them again in the same order, with the same random "
+    "changes. `while True: yield from loader`, in a generator, reads anew."
+)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Pass:
+    """A pass over data that has not come to its end."""
+
+    data: Callable[[], Any]  # an iterator or a dataset. A later one may get the `id` of one that is gone
+    place: str
+    index: Any = None  # of what was read last
+    count: int = 0  # of all reads, by then
+    is_beside: bool = False  # its reads are a part of another loop's steps
+
 
 class Reads:
     """Times the loops without `fit` of the main thread, each by the line that reads."""
@@ -269,8 +312,8 @@ class Reads:
         self._loops: dict[str, Loop] = {}
         self._now: Loop | None = None
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
-        # What was read last, an iterator or a dataset, and the index. A later one may get the `id` of one that is gone.
-        self._last: tuple[Callable[[], Any], Any] = (lambda: None, None)
+        self._passes, self._count = list[_Pass](), 0
+        self._read, self._unread = time.monotonic(), 0  # the end of the last read, and the steps since
         self._off = self._reading = False
         self._owner = os.getpid()
 
@@ -291,9 +334,15 @@ class Reads:
             self._tell(max(self._loops.values(), key=lambda loop: (loop.trains, loop.clock.seconds)))
 
     def trained(self) -> None:
-        if self._now is not None:
-            self._now.trains = True
-            self._now.eager += frameworks.steps_eagerly()
+        if self._off or self._now is None:
+            return
+        self._now.trained()
+        self._now.eager += frameworks.steps_eagerly()
+        self._unread += 1
+        is_late = time.monotonic() - self._read > self._look.seconds
+        if is_late and self._unread >= _UNREAD and len(self._now.clock.steps) > timing.WARM_UP_STEPS:
+            self._now.warnings += (_KEPT.format(self._unread),)
+            self._tell(self._now)
 
     def _is_training(self, loop: Loop) -> bool:
         """Return True if a loop trains. A gradient that JAX derived before any loop is some loop's."""
@@ -305,26 +354,59 @@ class Reads:
         if self._off or self._reading or not here:
             return function(data, *arguments)
         loop, before = self._loop(data), self._now
+        index = arguments[0] if arguments else None
+        goes_on, now = self._pass(loop, data, index)
+        if now.is_beside and before is not None:
+            with before.clock.wait():
+                return self._taken(now, function, data, *arguments)
         if before is not None and before is not loop:
             before.asked()
             before.line_watch.paused, loop.line_watch.paused = True, False
-        index = arguments[0] if arguments else None
-        goes_on = self._last[0]() is data and (index is None or index > self._last[1])
         if loop.asked() and self._is_training(loop):
             self._tell(loop)
-        if before is not loop or not goes_on:
-            loop.pass_began()
-        self._now, self._last, self._reading = loop, (weakref.ref(data), index), True
-        self.waiting_since = time.monotonic()
+        if not goes_on:
+            loop.pass_began(data)
+        elif before is not loop:
+            loop.clock.spent_on("between")
+        self._now = loop
+        batch = self._taken(now, function, data, *arguments)
+        loop.came(batch)
+        return batch
+
+    def _pass(self, loop: Loop, data: Any, index: Any) -> tuple[bool, _Pass]:
+        """Return whether a pass over some data goes on, and the pass. Data that were read once each since the last read
+        of this pass, as by `zip` or by `next`, are a part of its steps.
+        """
+        self._count += 1
+        known = [each for each in self._passes if each.data() is data and each.place == loop.place]
+        found = next((each for each in known if index is None or index > each.index), None)
+        goes_on = found is not None
+        if found is None:
+            self._passes = [each for each in self._passes if each.data() is not None and each not in known]
+            going_on = {each.place for each in self._passes if not each.is_beside}
+            is_beside = self._now is not None and self._now.place in going_on and loop.place in self._now.beside
+            found = _Pass(weakref.ref(data), loop.place, is_beside=is_beside)
+            self._passes = [*self._passes[-_PASSES:], found]
+        elif not found.is_beside:
+            since = [each for each in self._passes if each.count > found.count]
+            if len(since) == self._count - 1 - found.count:
+                for each in since:
+                    each.is_beside = True
+                loop.beside.update(each.place for each in since)
+        found.index, found.count = index, self._count
+        return goes_on, found
+
+    def _taken(self, now: _Pass, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
+        self._reading, self.waiting_since = True, time.monotonic()
         try:
-            batch = function(data, *arguments)
+            return function(data, *arguments)
         except StopIteration:
-            self._last = (lambda: None, None)
+            self._passes.remove(now)
+            self._loops[now.place].comes_to_end = True
             raise
         finally:
             self._reading, self.waiting_since = False, None
-        loop.came(batch)
-        return batch
+            self._read, self._unread = time.monotonic(), 0
 
     def _loop(self, data: Any) -> Loop:
         place = _place()
@@ -333,7 +415,7 @@ class Reads:
         return self._loops[place]
 
     def _tell(self, loop: Loop) -> None:
-        found = loop.ended()
+        found = loop.ended([each for each in self._loops.values() if each is not loop])
         self.leave()
         if found is not None:
             self._told(found)

@@ -449,11 +449,11 @@ _ZIPPED = (
 
 def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
     said = [*timing.doubts(seen), *timing.dropped(timing.asked_of(source), seen), *of_data.shared(source)]
-    found: list[str | None] = []
+    found = [epochs.few_weights(source)]
     if reader is not None:
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
-        found = [tfdata.thrown_away(reader), tfdata.one_by_one(reader), calls]
-    said += [f"{each}." for each in found if each is not None]
+        found += [tfdata.thrown_away(reader), tfdata.one_by_one(reader), calls]
+    said += [f"{capital(each)}." for each in found if each is not None]
     if tfdata.splits_anew(source):
         said.append(
             "The training's data are a part (`take`, `skip`, `shard`) of what a `shuffle` orders anew in each epoch. A "

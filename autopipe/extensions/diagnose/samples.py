@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from autopipe.measure import epochs
@@ -37,15 +37,21 @@ class Samples:
         self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
         self._batches = 0  # of the epoch that goes on
+        self._passes = list[tuple[float, int | None]]()  # of each epoch: its beginning, and which loader's it is
+        self._trained = set[int]()  # epochs with a step of a training
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
         self._readable, self._drawn, self._has_y = True, drawn, has_y
         self._noted = 0.0  # seconds
         self.values, self._validation_values = Values(), Values()
 
-    def epoch_began(self) -> None:
+    def epoch_began(self, loader: int | None = None) -> None:
+        self._passes.append((self._clock(), loader))
         self._epochs.append([])
         self._firsts.append([])
         self._batches = 0
+
+    def epoch_trains(self) -> None:
+        self._trained.add(len(self._epochs) - 1)
 
     def trained(self, batch: Any) -> None:
         """Look at a batch that is trained on, if that takes no time that matters."""
@@ -139,10 +145,40 @@ class Samples:
                 "without them, so that its figures tell of the model alone."
             )
 
+    def tested(self, loops: Iterable[tuple[str, Samples]]) -> Iterator[str]:
+        """Tell of samples that loops, by their places, read without a step of a training: those of a validation, unless
+        they come before the training or from its own loader.
+        """
+        if not self._trained:
+            return
+        began, loaders = self._passes[min(self._trained)][0], {self._passes[number][1] for number in self._trained}
+        known = {x for number in self._trained for batch in self._epochs[number] for x, _ in batch}
+        for place, each in loops:
+            tests = [
+                number
+                for number, (at, loader) in enumerate(each._passes)
+                if number not in each._trained and at > began and (loader is None or loader not in loaders)
+            ]
+            seen = {x for number in tests for batch in each._epochs[number] for x, _ in batch}
+            both = len(seen & known)
+            if both > max(1, ANOTHER_Y * len(seen)):
+                yield _TRAINED_ON.format(place=place, both=both, seen=len(seen))
+            firsts = [each._firsts[number] for number in tests if len(each._firsts[number]) == _FIRST]
+            xs = [{x for batch in first for x, _ in batch} for first in firsts]
+            anew = len(xs) > 1 and all(one.isdisjoint(other) for one, other in itertools.pairwise(xs))
+            if anew and epochs.same_targets(firsts) is not None:
+                yield _CHANGED.format(place=place, passes=len(xs))
+            if tests and each is not self:
+                yield from self.values.unlike(each.values)
+
     def copies(self, workers: int) -> Iterator[str]:
-        every = [collections.Counter(itertools.chain(*batches)) for batches in self._firsts if len(batches) > 1]
-        seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
-        yield from _sentence(epochs.copies(seen, distinct, workers))
+        fullest = max(self._epochs, key=len, default=[])  # workers may have orders of their own
+        for looked in (self._firsts, [fullest]):
+            every = [collections.Counter(itertools.chain(*batches)) for batches in looked if len(batches) > 1]
+            seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
+            if (said := epochs.copies(seen, distinct, workers)) is not None:
+                yield f"{said}."
+                return
 
     def other_targets(self) -> Iterator[str]:
         yield from _sentence(epochs.another_y(self._epochs))
@@ -179,6 +215,17 @@ class Samples:
                 "One end of sorted data, as `validation_split` takes it, has few classes, which are trained on less or "
                 "not at all. Shuffle x and y together, then split."
             )
+
+
+_TRAINED_ON = (
+    "{both:,} of {seen:,} samples that {place} reads without a step of the training are trained on, too. If that is a "
+    "validation, its figures are better than those of new data: split first; copy and shuffle within each part."
+)
+_CHANGED = (
+    "Each of {passes} passes of {place} without a step of the training had the y of the one before, and none of its x: "
+    "random changes, such as augmentation, are made there, too. A validation is better without: give its data a "
+    "dataset object of their own, as parts of `random_split` share one, with its transform."
+)
 
 
 def _sentence(said: str | None) -> Iterator[str]:

@@ -5,6 +5,7 @@ No framework is imported here: a loop without Keras has steps, too. What follows
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -140,17 +141,24 @@ class StepClock:
         self._waited = now - self._last if before else 0.0
         self._began = self._last if before else now
 
+    @contextlib.contextmanager
+    def wait(self) -> Iterator[None]:
+        """Count what the block takes as waiting for data, in a step that has begun."""
+        asked = self._clock()
+        try:
+            yield
+        finally:
+            waited = self._clock() - asked
+            self._waited, self.waits = self._waited + waited, self.waits + waited
+
     def waiting(self, batches: Iterable[Any]) -> Iterator[Any]:
         source = iter(batches)
         while True:
-            asked = self._clock()
             try:
-                batch = next(source)
+                with self.wait():
+                    batch = next(source)
             except StopIteration:
                 return
-            finally:
-                waited = self._clock() - asked
-                self._waited, self.waits = self._waited + waited, self.waits + waited
             yield batch
             del batch  # its consumer may be done with it before it takes the next
 

@@ -286,8 +286,12 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     found += _page_rows(watched.pages) if watched.pages is not None and watched.verdict is not Verdict.OTHERS else []
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
-    if watched.lines is not None and watched.verdict is not Verdict.VALIDATION:
+    if watched.lines is not None and watched.lines.lines and watched.verdict is not Verdict.VALIDATION:
         found += tables.slow_lines(watched.lines, limits=limits)
+    if watched.lines is not None and watched.lines.own and watched.shares[Verdict.MODEL] >= _MOST:
+        whole = sum(line.seconds for line in watched.lines.own)
+        own = watched.lines.model_copy(update={"lines": watched.lines.own[:_OWN_LINES], "seconds": whole})
+        found += [("slow lines", _OF_LOOP), *[*tables.slow_lines(own)][1:]]
     if watched.validation_lines is not None and watched.verdict is Verdict.VALIDATION:
         found += [("slow lines", "of the validation's data"), *[*tables.slow_lines(watched.validation_lines)][1:]]
     if said := bottleneck.python_text(watched.ops, watched.threads, watched.not_native):
@@ -298,6 +302,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
             ("left out", f"{names}: may write files; their time is not in these figures. `--callbacks` runs them")
         )
     told = watched.resources.warnings if watched.verdict is Verdict.OTHERS else ()
+    told += (f"{capital(watched.begins_anew or '')}.",) * (watched.verdict is Verdict.PAUSES)
     found += [("note", warning) for warning in watched.warnings if warning not in told]
     return [*found, ("verdict", sentence(watched))]
 
@@ -319,7 +324,7 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
         tune = tune.format(workers=watched.workers, cores=f"{watched.cores:g}")
         if watched.workers is not None and watched.workers >= watched.cores and not _only_waits(watched):
             tune = _ENOUGH_WORKERS.format(workers=watched.workers, cores=f"{watched.cores:g}")
-    said = _SENTENCES[verdict]
+    said = _SENTENCES[verdict].replace("the model is", "the loop itself is" if watched.loop else "the model is")
     if verdict is Verdict.OTHERS:
         parts = watched.parts
         as_it_was = Verdict.DATA if parts[Verdict.DATA] >= parts[Verdict.CORES] else Verdict.CORES
@@ -329,7 +334,12 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
         waits = watched.epochs.validation_waiting_seconds / max(1e-9, watched.epochs.validation_seconds)
         said += _SLOW_VALIDATION if waits >= _MOST else _LONG_VALIDATION
         said = said.replace("{part}", f"{min(1.0, waits):.0%}")
-    if verdict is Verdict.DATA and watched.data == "tf.data.Dataset" and watched.lines is not None:
+    if (
+        verdict is Verdict.DATA
+        and watched.data == "tf.data.Dataset"
+        and watched.lines is not None
+        and watched.lines.lines
+    ):
         said += " Your lines run inside tf.data, one thread at a time: a keras.utils.PyDataset allows workers."
     if verdict is Verdict.DATA and _only_waits(watched):
         said += _WAITING_LINES
@@ -348,7 +358,8 @@ def _only_waits(watched: Watched) -> bool:
     return bool(lines) and idle and computed <= _SOME * seconds
 
 
-_MOST = 0.5
+_MOST, _OWN_LINES = 0.5, 4
+_OF_LOOP = "of the loop itself; one that takes a value from a device, such as `.item()`, waits for what it computes"
 _BEYOND = "at best 100x or more, if data cost no time"
 _LOCKED = 60.0  # percent of a core; threads that take turns in Python's lock use one
 _FEWER_CALLS = "Fewer callbacks, or steps_per_execution=8 in model.compile, is"  # on torch, Keras refuses it

@@ -39,7 +39,7 @@ from autopipe.hardware import gpu
 from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Phase, TrialFailure
 from autopipe.measure.trial import child, workload_import
 from autopipe.measure.trial.child import Channel
-from autopipe.pipeline.wrap import Step
+from autopipe.pipeline.wrap import backend_of
 from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
@@ -153,13 +153,14 @@ class _Server:
 
 
 def _leave_other_frameworks_out(workload: Workload, *, forked: bool) -> None:
-    """Run on torch what steps of torch read alone: its workers, which are forked, may hang beside another framework.
+    """Run on torch what no model reads, or steps of torch: its workers, which are forked, may hang beside another
+    framework.
 
     A process that was `forked` has imported Keras for the workload, and cannot tell whether that does.
     """
     others = {"keras", "tensorflow", "jax"} & sys.modules.keys()
-    if isinstance(workload.model, Step) and workload.model.backend is not None and (forked or not others):
-        os.environ.setdefault("KERAS_BACKEND", workload.model.backend)
+    if (backend := backend_of(workload)) is not None and (forked or not others):
+        os.environ.setdefault("KERAS_BACKEND", backend)
 
 
 def _of_frameworks() -> dict[str, str]:

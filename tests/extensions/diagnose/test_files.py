@@ -139,6 +139,8 @@ def test_columns_of_lists_of_lists_are_named(depth: int, count: int) -> None:
     values = np.zeros((2, *[4] * depth), "uint8").tolist()
     table = datasets.Dataset.from_dict({"image": values, "label": [0, 1]})
     said = list(of_data.listed(types.SimpleNamespace(dataset=table, batch_size=2)))
+    changed = list(of_data.listed(types.SimpleNamespace(dataset=table.with_transform(dict), batch_size=2)))
+    assert ["set_transform" in each for each in said + changed] == [False] * count + [True] * count
     assert len(said) == count
     assert all('"image" holds lists of lists' in each and f"Array{depth}D" in each for each in said)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -617,11 +618,153 @@ def test_the_cardinality_of_data_may_be_a_number(is_distributed: bool, cardinali
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
-def test_an_iterator_that_is_made_for_each_batch_is_told() -> None:
+class Taken:
+    """The iterator of a DataLoader, as torch has it."""
+
+    _num_workers, _persistent_workers, _workers = 2, False, ()
+
+    def __init__(self, batches: Any = BATCHES, sampler: Any = None, dataset: Any = None) -> None:
+        self._index_sampler, self._batches, self._dataset = sampler, iter(batches), dataset
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+@pytest.mark.parametrize("iterator", [iter, Taken])
+def test_an_iterator_that_is_made_for_each_batch_is_told(iterator: Any) -> None:
     script = Trains()
     for _ in range(6):
-        script.reads.read(next, (batch for batch in BATCHES))
+        script.reads.read(next, (each for each in BATCHES) if iterator is iter else iterator())
     (told,) = script.told
     assert "next(iter(dataset))" in (told.begins_anew or "")
     assert told.epochs is not None
     assert told.epochs.count >= 3
+
+
+class Sampler:
+    """As many as there are loaders."""
+
+
+class WeightedRandomSampler:
+    weights = np.ones(3)
+
+
+@pytest.mark.parametrize(("samples", "told"), [(3, False), (300, True)])
+def test_a_sampler_with_a_weight_for_each_class_is_told_of(samples: int, *, told: bool) -> None:
+    script, sampler = Trains(), types.SimpleNamespace(sampler=WeightedRandomSampler())
+    whole(script, Taken(sampler=sampler, dataset=range(samples)))
+    (found,) = script.told
+    said = ["3 weights for 300 samples, and so draws the first 3 only" in each for each in found.warnings]
+    assert sum(said) == told
+
+
+def test_an_epoch_that_workers_who_stay_do_not_get_is_told_of() -> None:
+    script, sampler = Trains(), Sampler()
+    script.reads = Reads(Look(steps=9), script.told.append, lambda: True)
+    for _ in range(3):
+        data = Taken(sampler=sampler, dataset=types.SimpleNamespace(set_epoch=print))
+        data._persistent_workers = True
+        whole(script, data)
+    (found,) = script.told
+    assert any("`set_epoch` of the dataset does not reach workers that stay" in each for each in found.warnings)
+
+
+def test_what_a_thread_reads_is_no_loop(tmp_path: Path) -> None:
+    told = Child(tmp_path / "told")
+    told.watch.reads._off = False
+    thread = threading.Thread(target=lambda: told.watch.read(next, iter(BATCHES)))
+    thread.start()
+    thread.join()
+    assert told.watch.reads._loops == {}
+    assert told.said() == []
+
+
+def whole(script: Trains, data: Any, *, trains: bool = True) -> None:
+    """Read data to their end."""
+    with contextlib.suppress(StopIteration):
+        while True:
+            script.reads.read(next, data)
+            if trains:
+                script.reads.trained()
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_loader_that_each_pass_makes_is_told_of(*, anew: bool) -> None:
+    script, kept = Trains(), Sampler()
+    script.reads = Reads(Look(steps=20), script.told.append, lambda: True)
+    for _ in range(4):
+        whole(script, Taken(sampler=Sampler() if anew else kept))
+    (told,) = script.told
+    assert ("each pass makes a DataLoader of its own" in (told.begins_anew or "")) is anew
+    assert "persistent_workers=True" in (told.begins_anew or "")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_data_that_are_read_in_turn_are_parts_of_the_same_steps(clock: Clock, *, at_once: bool) -> None:
+    script = Trains()
+    script.reads = Reads(Look(steps=15), script.told.append, lambda: True)
+
+    def slow(data: Any) -> Any:
+        clock.now += 1.0
+        return next(data)
+
+    for _ in range(4):
+        one, other = Taken(), Taken()
+        for _ in BATCHES:
+            if at_once:
+                [script.reads.read(slow, data) for data in (one, other)]
+            else:
+                script.reads.read(slow, one)
+                script.reads.read(slow, other)
+            clock.now += 2.0
+            script.reads.trained()
+    (told,) = script.told
+    assert told.seconds / told.steps == 4.0
+    assert told.waiting_seconds == told.seconds / 2
+    assert told.images == 4 * told.steps
+    assert "next(iter(dataset))" not in (told.begins_anew or "")
+
+
+def test_a_loop_that_has_come_to_read_no_more_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_UNREAD", 3)
+    script = Trains()
+    script.reads = Reads(Look(seconds=0.0, steps=99), script.told.append, lambda: True)
+    whole(script, Taken())
+    for _ in range(3):
+        script.reads.trained()
+    (told,) = script.told
+    assert any("itertools.cycle(loader)" in each for each in told.warnings)
+
+
+def samples_from(first: int, y: int = 0) -> list[Any]:
+    return [(np.full((4, 2), first) + np.arange(n, n + 4)[:, None], np.arange(y + n, y + n + 4)) for n in (0, 4, 8, 12)]
+
+
+TRAINING, OTHERS = samples_from(0), samples_from(100)
+CHANGED = [samples_from(first, 100) for first in (200, 300, 400)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_own", "said"),
+    [
+        ((), [OTHERS] * 3, False, None),
+        ((), [TRAINING] * 3, False, "16 of 16 samples that"),
+        ((), [TRAINING] * 3, True, None),  # a measure of the training itself
+        ([TRAINING], [OTHERS] * 3, False, None),  # such as its mean
+        ((), CHANGED, False, "random changes, such as augmentation, are made there, too"),
+    ],
+)
+def test_a_validation_in_a_loop_of_its_own_is_looked_at(
+    before: Any, after: Any, *, is_own: bool, said: str | None
+) -> None:
+    script, loaders = Trains(), [Sampler(), Sampler()]
+    script.reads = Reads(Look(steps=99), script.told.append, lambda: True)
+    for each in before:
+        whole(script, Taken(each, loaders[1]), trains=False)
+    for each in after:
+        whole(script, Taken(TRAINING, loaders[0]))
+        whole(script, Taken(each, loaders[not is_own]), trains=False)
+    script.reads.end()
+    (told,) = script.told
+    found = [each for each in told.warnings if "without a step of the training" in each]
+    assert [str(said) in each for each in found] == [True] * (said is not None)

@@ -113,6 +113,20 @@ def test_the_line_that_takes_the_time_is_named_in_the_file_of_the_users(tmp_path
     assert watched(users.make) is None  # it makes no batch
 
 
+def test_what_the_main_thread_does_beside_batches_is_told_apart(tmp_path: Path) -> None:
+    work = "def work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
+    users = module(tmp_path / "users.py", f"import hashlib\n\n{work}")
+    reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", f"import hashlib\n\n{work}")
+    with (watch := LineWatch(whole=True)):
+        users.work()
+        reader.work()  # as a loop waits for a worker's batch
+    found = watch.stop()
+    assert found is not None
+    assert found.lines == ()
+    assert (found.own[0].file, found.own[0].code) == (str(tmp_path / "users.py"), "hashlib.sha256(bytes(9_000_000))")
+    assert not any("reader.work()" in each.code for each in found.own)
+
+
 @pytest.mark.parametrize(
     ("file", "named"),
     [("photos/data.py", ("photos/data.py", 6, "self.work()")), ("tensorflow/python/distribute/input_lib.py", None)],
