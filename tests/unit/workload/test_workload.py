@@ -34,7 +34,7 @@ from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import RandomCrop
 from autopipe.workload.order import Blocks
-from autopipe.workload.sample import Structure
+from autopipe.workload.sample import Structure, label
 from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
@@ -112,7 +112,7 @@ def structure(value: Any) -> Structure | None:
 def test_samples_are_taken_apart_and_put_together_again(value: Any, flat: Any, labels: Any) -> None:
     found = structure(value)
     assert found is not None
-    assert (found.flat(value), found.labels) == (flat, labels)
+    assert (found.flat(value), tuple(map(label, found.paths))) == (flat, labels)
     assert found.packed(flat) == (value if isinstance(value, tuple) else (value,))
 
 
