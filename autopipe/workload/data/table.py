@@ -219,6 +219,7 @@ class Table:
             if self._labels.dtype.kind == "f":
                 self._labels = self._labels.astype(np.float32)
         self._require_files()
+        self._warn_of_twins(paths)
 
     @property
     def class_numbers(self) -> dict[str, int]:
@@ -310,6 +311,22 @@ class Table:
         if not is_vector:
             return constants, _each(cells[0])
         return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype.name})"
+
+    def _warn_of_twins(self, paths: Sequence[str]) -> None:
+        """Warn of images that rows name with other labels of classes: numbers may have been measured several times."""
+        first, labels = dict[str, int](), np.asarray(self._labels)
+        if labels.dtype.kind != "i" or len(set(paths)) == len(paths):
+            return
+        twins = [at for at, path in enumerate(paths) if (labels[first.setdefault(path, at)] != labels[at]).any()]
+        if twins:
+            rows = (self._rows[at] for at in (first[paths[twins[0]]], twins[0]))
+            warnings.warn(
+                f"{len({paths[at] for at in twins})} images are named by several rows with other labels, such as "
+                f"`{paths[twins[0]]}` by the rows {' and '.join(map(str, rows))}: each row is a sample of its own, and "
+                "they contradict each other. Several labels of an image are columns of one row, label=[...].",
+                DataWarning,
+                stacklevel=4,
+            )
 
     def _require_files(self) -> None:
         """Check that the images exist, as far as that is quick, and name the rows whose image is missing."""
@@ -422,6 +439,8 @@ def _delimiter(header: str) -> str:
 def _position(header: list[str], name: str, file: str) -> int:
     if name not in header:
         hint = 'Name the columns: ap.Table(csv, path="...", label="...").'
+        if any(column.lower().endswith(EXTENSIONS) for column in header):
+            hint = "The first row of the file must name its columns: write one, such as `path,label`."
         raise missing_column(name, header, f"`{file}`", "columns", hint)
     if header.count(name) > 1:
         raise DataError(

@@ -21,6 +21,7 @@ from autopipe.workload.plain_code import Library, PlainSource, quoted
 from autopipe.workload.sample import FieldKind, SampleSpec
 
 _NAME_KEYS = 'Name the features: ap.TFRecords(pattern, image_key="...", label_key="..." or None).'
+_OTHERS = "Targets of another kind are read by a function of your own: ap.wrap(function, model=...)."
 _Feature: TypeAlias = tuple[str, Literal["bytes", "int64"]]  # its key, and what it holds
 _KINDS = {"bytes": FieldKind.ENCODED, "int64": FieldKind.LABEL}
 _PLAIN_SHUFFLED = 2_000  # encoded images that a buffer may hold
@@ -192,4 +193,4 @@ class TFRecords:
                     raise missing_column(key, sorted(parsed), place, "features", _NAME_KEYS)
             self._parts(parsed)
         except records.ExampleError as error:
-            raise DataError(f"{place} {error}.", hint=_NAME_KEYS) from error
+            raise DataError(f"{place} {error}.", hint=f"{_NAME_KEYS} {_OTHERS}") from error
