@@ -431,7 +431,7 @@ class Values:
         name = getattr(loss, "name", getattr(loss, "__name__", ""))
         *_, outputs = getattr(model, "output_shape", None) or (None,)
         if name in _BINARY and not 0 <= low <= high <= 1:
-            yield _NOT_BINARY.format(low=low, high=high, loss=name)
+            yield _NOT_BINARY.format(low=low, high=high, loss=name, instead=_binary(low, high))
         is_soft = 0 < self._soft < self._pixels / 4 and 0 <= low <= high <= 1
         if is_soft and name in (*_BINARY, "categorical_crossentropy"):
             yield _SOFT.format(share=self._soft / self._pixels)
@@ -459,6 +459,15 @@ class Values:
         if high <= _SMALL if by_mean else high > _SMALL:
             module = _MODULES.get(found[0], found[0])
             yield _NOT_PREPARED.format(low=low, high=high, name=base.name, module=module)
+
+
+def _binary(low: float, high: float) -> str:
+    """Return what makes y of such values fit a loss of 0 to 1."""
+    if high >= _HALF:
+        return "Divide masks of 0 and 255 by 255"
+    if low == 0:
+        return "If y numbers classes, the model needs as many outputs, and the loss is sparse_categorical_crossentropy"
+    return "If y are two classes, number them 0 and 1"
 
 
 _BLANK = " A blank image that is divided by its own deviation has: `/ max(image.std(), 1e-6)`."
@@ -489,8 +498,7 @@ _NOT_PREPARED = (
 )
 _BINARY = ("binary_crossentropy", "binary_focal_crossentropy")
 _NOT_BINARY = (
-    "y goes from {low:g} to {high:g}, but {loss} takes 0 to 1: such a loss means nothing, and falls below 0. Divide "
-    "masks of 0 and 255 by 255."
+    "y goes from {low:g} to {high:g}, but {loss} takes 0 to 1: such a loss means nothing, and falls below 0. {instead}."
 )
 _AXES_OF_MASKS = 3  # at least
 _SOFT = (

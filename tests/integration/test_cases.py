@@ -332,6 +332,46 @@ if __name__ == "__main__":
         end="",
         backend="tensorflow",
     ),
+    "data that a strategy distributes": Case(
+        "diagnose",
+        TF
+        + """
+strategy = tf.distribute.MirroredStrategy(["/CPU:0"])
+with strategy.scope():
+    model = build_model()
+data = tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8)
+model.fit(strategy.distribute_datasets_from_function(lambda _: data), steps_per_epoch=12, epochs=200, verbose=0)
+""",
+        ["tf.data.Dataset (tensorflow)", "verdict"],
+        ["error:"],
+        end="",
+        backend="tensorflow",
+    ),
+    "a loop whose steps are not compiled": Case(
+        "diagnose",
+        TF
+        + """
+model = build_model()
+for images, labels in tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(8):
+    with tf.GradientTape() as tape:
+        loss = model.loss(labels, model(images, training=True))
+    model.optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights))
+""",
+        ["Steps run eagerly", "@tf.function"],
+        end="",
+        backend="tensorflow",
+    ),
+    "one model for all folds": Case(
+        "diagnose",
+        """
+model = build_model()
+for fold in np.array_split(np.arange(96), 4):
+    rest = np.setdiff1d(np.arange(96), fold)
+    model.fit(x[rest], y[rest], batch_size=8, epochs=3, validation_data=(x[fold], y[fold]), verbose=0)
+""",
+        ["24 validation samples", "Make a new model for each fold"],
+        end="",
+    ),
     "a validation without an end": Case(
         "diagnose",
         TF

@@ -22,7 +22,8 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -76,8 +77,9 @@ _NO_VALIDATION_STEPS = (
 )
 _SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
 _IN_LOOP = (
-    "`fit` is called in a loop, and this is one call. Each opens its data anew; what passes between the calls is in "
-    "none of these figures. One call with epochs=, of data that go on, has no such pauses."
+    "`fit` is called in a loop, and this is one call. Each opens its data anew; what passes between the calls{} is in "
+    "none of these figures. If they are parts of one training, one call with epochs=, of data that go on, has no such "
+    "pauses."
 )
 _TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
 
@@ -117,6 +119,9 @@ class _Watch:
         self._steps, self._began = 0, 0.0
         self._unread: Any = None  # the data of which a read raised
         self._given = list[Any]()  # data that `fit` reads, while it does
+        # The model of the `fit` before, the samples that it was trained on, and when that ended.
+        self._before: tuple[Any, Set[bytes], float] = (lambda: None, frozenset(), math.nan)
+        self._pause = math.nan
         self._first = list[dict[str, Any]]()  # what was seen of the first short `fit` in a loop, until another is seen
         self._raised = False  # a read for a framework did, or gave nothing
 
@@ -327,6 +332,7 @@ class _Watch:
             data=kind_of_data(bound.arguments.get("x")),
             source=bound.arguments.get("x"),
             left_out=left_out,
+            before=self._trained_on(bound.args[0]),
         )
         if isinstance(given, keras.callbacks.CallbackList):
             onlooker.set_model(bound.args[0])
@@ -343,6 +349,7 @@ class _Watch:
         try:
             result = original(*bound.args, **bound.kwargs)
             onlooker.on_train_end()  # a trainer tells its callbacks later, if at all
+            self._before = weakref.ref(bound.args[0]), onlooker.trained_on, time.monotonic()
             return result
         except _Enough:
             pass
@@ -358,6 +365,12 @@ class _Watch:
             onlooker.leave()
         bound.arguments.clear()
         _end_here()
+
+    def _trained_on(self, model: Any) -> Set[bytes]:
+        """Return the samples that the `fit` before trained this model on, and note how long ago it ended."""
+        of_model, before, ended = self._before
+        self._pause = time.monotonic() - ended
+        return before if of_model() is model else frozenset()
 
     def _checked(self, given: dict[str, Any]) -> tuple[str, ...]:
         """Return sentences about faults of the arguments of `fit`. The script ends if the validation never does; a
@@ -449,7 +462,8 @@ class _Watch:
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
         in_loop = self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds
-        warnings += (_IN_LOOP,) * in_loop
+        pause = "" if math.isnan(self._pause) else f", {self._pause:.2g} s before this one,"
+        warnings += (_IN_LOOP.format(pause),) * in_loop
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
         more = {"bound": self._binding.end(), "warnings": warnings}

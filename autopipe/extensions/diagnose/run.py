@@ -13,7 +13,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import keras
@@ -54,16 +54,17 @@ class Onlooker(keras.callbacks.Callback):
         data: str | None = None,
         source: Any = None,
         left_out: tuple[str, ...] = (),
+        before: Set[bytes] = frozenset(),
     ) -> None:
         """Call `told`, once: after enough steps, or at the end of a shorter training. It may raise, which ends the
-        training. `data`, the kind of the training's data, `source`, the data themselves, and `left_out`, callbacks, are
-        for the report.
+        training. `data`, the kind of the training's data, `source`, the data themselves, `left_out`, callbacks, and
+        `before`, samples that the model was trained on earlier, are for the report.
         """
         super().__init__()
         self._told = told
         self._look = look or Look()
         self._report: dict[str, Any] = {"data": data, "left_out": left_out}
-        self._source, self._trainer = source, None
+        self._source, self._trainer, self._before = source, None, before
         self._seen: Any = None
         self._owners: Any = None
         self._tests: Any = None  # the model's test function, while it is validated
@@ -85,7 +86,7 @@ class Onlooker(keras.callbacks.Callback):
         self._epochs_from: list[float] = []  # by the monotonic clock
         self._validation_lines: Lines | None = None
         self._shapes: set[Any] = set()
-        self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y)
+        self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y, before=self._before)
         self._epoch_from, self._batch_size, self._done = 0, 0, False
 
     def set_trainer(self, trainer: Any) -> None:
@@ -123,6 +124,10 @@ class Onlooker(keras.callbacks.Callback):
     @property
     def line_watch(self) -> LineWatch | None:
         return self._validations or self._lines
+
+    @property
+    def trained_on(self) -> Set[bytes]:
+        return self._samples.xs | self._before
 
     @property
     def images(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, Final
 
 from autopipe.measure import epochs
@@ -28,10 +28,16 @@ class Samples:
     """The digests of a training's samples, by epoch, and of its validation's."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, *, drawn: bool = False, has_y: bool = True
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        drawn: bool = False,
+        has_y: bool = True,
+        before: Set[bytes] = frozenset(),
     ) -> None:
         """`drawn`: from several datasets, which may be in an order of classes that no shuffle changes; `has_y`: what
-        follows x is its y, and not a part of a sample such as a pair's other image.
+        follows x is its y, and not a part of a sample such as a pair's other image; `before`: samples, as of `xs`, that
+        the model was trained on earlier.
         """
         self._clock, self._began, self._spent = clock, clock(), 0.0
         self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
@@ -40,7 +46,7 @@ class Samples:
         self._passes = list[tuple[float, int | None]]()  # of each epoch: its beginning, and which loader's it is
         self._trained = set[int]()  # epochs with a step of a training
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
-        self._readable, self._drawn, self._has_y = True, drawn, has_y
+        self._readable, self._drawn, self._has_y, self._before = True, drawn, has_y, before
         self._noted = 0.0  # seconds
         self.values, self._validation_values = Values(), Values()
 
@@ -111,15 +117,17 @@ class Samples:
         yield from self.hardly_mixed()
         yield from self.few_targets()
 
+    @property
+    def xs(self) -> set[bytes]:
+        """The digests of the samples that were trained on."""
+        return {x for batches in self._epochs for batch in batches for x, _ in batch}
+
     def leaks(self) -> Iterator[str]:
-        trained = {x for batches in self._epochs for batch in batches for x, _ in batch}
         validated = {x for batches in self._validations for batch in batches for x, _ in batch}
-        both = len(validated & trained)
-        if both > max(1, ANOTHER_Y * len(validated)):
-            yield (
-                f"{both:,} of {len(validated):,} validation samples that were looked at are trained on, too, so "
-                "that its figures are better than those of new data. Split first; copy and shuffle within each part."
-            )
+        for trained, said in ((self.xs, _LEAKS), (self._before - self.xs, _LEAKED)):
+            both = len(validated & trained)
+            if both > max(1, ANOTHER_Y * len(validated)):
+                yield said.format(both, len(validated))
 
     def other_validations(self) -> Iterator[str]:
         """Tell of validations one after the other that have neither a sample nor the targets in common: changes at
@@ -225,6 +233,14 @@ _CHANGED = (
     "Each of {passes} passes of {place} without a step of the training had the y of the one before, and none of its x: "
     "random changes, such as augmentation, are made there, too. A validation is better without: give its data a "
     "dataset object of their own, as parts of `random_split` share one, with its transform."
+)
+_LEAKS: Final = (
+    "{:,} of {:,} validation samples that were looked at are trained on, too, so that its figures are better than "
+    "those of new data. Split first; copy and shuffle within each part."
+)
+_LEAKED: Final = (
+    "{:,} of {:,} validation samples that were looked at were trained on by the same model in an earlier `fit`, as of "
+    "another fold, so that its figures are better than those of new data. Make a new model for each fold."
 )
 
 

@@ -45,6 +45,17 @@ def test_validation_samples_that_are_trained_on_are_counted() -> None:
     assert said.startswith("8 of 16 validation samples")
 
 
+def test_validation_samples_that_an_earlier_fit_trained_the_model_on_are_counted() -> None:
+    before = Samples(clock=lambda: 0.0)
+    before.trained((X[8:], Y[8:]))
+    later = Samples(clock=lambda: 0.0, before=before.xs)
+    later.trained((X[:48], Y[:48]))
+    later.validation_began()
+    assert len(list(later.validated([(X[40:], None)]))) == 1
+    told = [said.partition(" validation")[0] for said in later.leaks()]
+    assert told == ["8 of 24", "16 of 24"]  # of this fit, of the one before
+
+
 @pytest.mark.parametrize(
     ("step", "change", "classes", "words"),
     [
@@ -134,6 +145,9 @@ def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, 
         (X, Y % 3, keras.losses.SparseCategoricalCrossentropy(), None),
         (X, 1 + Y % 3, keras.losses.SparseCategoricalCrossentropy(ignore_class=3), None),
         (X, Y % 2 * 255, "bce", "y goes from 0 to 255, but binary_crossentropy takes 0 to 1"),
+        (X, Y % 2 * 255, "bce", "Divide masks"),
+        (X, Y % 3, "bce", "as many outputs"),
+        (X, Y % 2 * 2 - 1, "bce", "number them 0 and 1"),
         (X, Y % 2, keras.losses.BinaryCrossentropy(), None),
         (X, Y % 2 * 255, "mse", None),
         (X, Y % 2 * 255, None, None),
