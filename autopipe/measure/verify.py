@@ -360,6 +360,7 @@ class Values:
         # Of x, y and weights: least, largest, and whether all are whole.
         self._ranges: dict[int, tuple[float, float, bool]] = {}
         self._pixels, self._soft = 0, 0  # of masks in y, and those of them between 0 and 1
+        self._classes = set[float]()  # values of y
         self._redder = list[float]()  # of each image in x, the mean of its first channel less that of its last
 
     def note(self, batch: Sequence[Any], most: int | None = None) -> None:
@@ -374,6 +375,8 @@ class Values:
                     odd[number] |= (number != 1) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
                     if number == 1 and array.ndim >= _AXES_OF_MASKS:
                         self._pixels, self._soft = self._pixels + rows.size, self._soft + _between(rows)
+                    if number == 1 and len(self._classes) < _MOST_CLASSES:
+                        self._classes |= {*np.unique(rows[:, :: 1 + rows.shape[1] // _MOST_PIXELS]).tolist()}
                     if number == 0 and array.ndim == _AXES_OF_IMAGES and array.shape[-1] == _COLOURS:
                         step = 1 if most is None else 1 + math.isqrt(array[0].size // most)
                         means = array[:, ::step, ::step].mean(axis=(1, 2), dtype=np.float64)
@@ -439,8 +442,17 @@ class Values:
             return
         if not is_whole:
             yield _BETWEEN
-        if isinstance(outputs, int) and not 0 <= low <= high < outputs and getattr(loss, "ignore_class", None) is None:
+        if isinstance(outputs, int) and not 0 <= low <= high < outputs:
+            yield from self._no_class(outputs, getattr(loss, "ignore_class", None))
+
+    def _no_class(self, outputs: int, ignored: int | None) -> Iterator[str]:
+        low, high, is_whole = self._ranges[1]
+        others = sorted(each for each in self._classes if each != ignored and not 0 <= each < outputs)
+        if ignored is None:
             yield _NO_CLASS.format(low=low, high=high, outputs=outputs, last=outputs - 1)
+        elif others and is_whole:
+            shown = ", ".join(f"{each:g}" for each in others[:3])
+            yield _NOT_IGNORED.format(others=shown, last=outputs - 1, ignored=ignored)
 
     def _not_prepared(self, model: Any) -> Iterator[str]:
         """Tell of values that a frozen network of `keras.applications`, the model's first layer, was not trained on."""
@@ -509,6 +521,12 @@ _SOFT = (
 _BETWEEN = (
     "y has values between whole numbers, but is to number classes. Masks that are resized come to have them: resize by "
     'the nearest pixel (method="nearest", cv2.INTER_NEAREST).'
+)
+_MOST_CLASSES, _MOST_PIXELS = 4096, 65_536  # values of y, and of a mask in y, that are told apart
+_NOT_IGNORED = (
+    "y has values such as {others}, but the model's outputs are classes 0 to {last}, and its loss ignores {ignored}. "
+    'Masks that are resized come to have them: resize by the nearest pixel (method="nearest", cv2.INTER_NEAREST), and '
+    "keep masks as PNG."
 )
 _NO_CLASS = (
     "y goes from {low:g} to {high:g}, but the model's {outputs} outputs are classes 0 to {last}. Without an error, as "

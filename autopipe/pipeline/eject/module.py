@@ -79,6 +79,8 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
             plan, forms_tried = make_plan(workload), ("tf.data", "keras", *_OF_EXTENSIONS)
             able = [f"`--to {form}`" for form in forms_tried if reasons_against(workload, form, plan) is None]
             hint = f"`autopipe eject` can write it with {' or '.join(able)}." if able else None
+            if not able and workload.on_bad_sample == "skip":
+                hint = "Remove the samples that `autopipe verify --files` lists, and with them on_bad_sample."
         how = f"as {config}" if isinstance(config, str) else "without autopipe"
         raise PlainCodeError(f"This pipeline cannot be written {how}: {error.message}.", hint=hint) from None
 

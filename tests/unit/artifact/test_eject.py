@@ -201,6 +201,7 @@ def test_every_reason_against_it_is_said() -> None:
         eject(workload, PipelineConfig(loader=threads.Threads(workers=2), keep="array"))
     for reason in ("the `threads` loader is autopipe's own", "a converted set (array)", "bad samples"):
         assert reason in error.value.message
+    assert "`autopipe verify --files` lists" in str(error.value.hint)
     with pytest.raises(
         ConfigError,
         match=r"`<lambda>` cannot be imported: it must be at the top level of a file. Define it there, by `def`\.",
