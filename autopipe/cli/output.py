@@ -102,7 +102,7 @@ def use_beside(artifact: Path, profile: schema.Profile) -> str:
     if not module.is_file():
         return ""
     trains = profile.request.simulate is None and profile.workload.model is not None
-    does = "t.make_trainer().fit(epochs=1)" if trains else "print(sum(len(x) for x, *_ in t.make_loader().epoch(0)))"
+    does = "t.make_trainer().fit(epochs=1)" if trains else "print(sum(1 for batch in t.make_loader().epoch(0)))"
     if profile.request.mode is not Mode.TRAIN and trains:
         does = f"t.make_trainer().{profile.request.mode}(t.TUNED.workload.data)"
     line = again.python("-c", f"import {module.stem} as t; {does}")

@@ -72,4 +72,4 @@ def test_the_line_after_a_tune_with_a_simulated_accelerator_needs_no_model(
     request = Request(simulate=SimulatedAccelerator(step_seconds=0.01, batch_size=4))
     lines = _printed(tmp_path, tmp_path, Path("tuned"), monkeypatch, request=request)
     done = succeeded(in_shell(lines[0], tmp_path))
-    assert done.stdout.strip() == "256"
+    assert done.stdout.strip() == "64"  # batches

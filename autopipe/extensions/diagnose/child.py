@@ -81,6 +81,7 @@ _IN_LOOP = (
     "none of these figures. If they are parts of one training, one call with epochs=, of data that go on, has no such "
     "pauses."
 )
+_LONGEST = "Of the time of the callbacks, `{}` takes {:.0%}."
 _TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
 
 
@@ -122,6 +123,7 @@ class _Watch:
         # The model of the `fit` before, the samples that it was trained on, and when that ended.
         self._before: tuple[Any, Set[bytes], float] = (lambda: None, frozenset(), math.nan)
         self._pause = math.nan
+        self._spent = dict[str, float]()  # seconds, by kinds of callbacks
         self._first = list[dict[str, Any]]()  # what was seen of the first short `fit` in a loop, until another is seen
         self._raised = False  # a read for a framework did, or gave nothing
 
@@ -400,10 +402,34 @@ class _Watch:
 
         every = [] if callbacks is None else keras.tree.flatten(callbacks)
         if self.asked.callbacks:
+            for each in every:
+                if not isinstance(each, Onlooker):
+                    self._time_hooks(each)
             return every, ()
         kinds = {Onlooker, *(getattr(keras.callbacks, name, None) for name in _COMPUTE)}
         kept = [each for each in every if type(each) in kinds]
         return kept, tuple(type(each).__name__ for each in every if type(each) not in kinds)
+
+    def _time_hooks(self, callback: Any) -> None:
+        """Note from now on how long a callback takes."""
+        if hasattr(callback, "autopipe_timed"):
+            return
+        callback.autopipe_timed, kind = True, type(callback).__name__
+
+        def timing(hook: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(hook)
+            def timed(*arguments: Any, **named: Any) -> Any:
+                began = time.perf_counter()
+                try:
+                    return hook(*arguments, **named)
+                finally:
+                    self._spent[kind] = self._spent.get(kind, 0.0) + time.perf_counter() - began
+
+            return timed
+
+        for name in dir(callback):
+            if name.startswith("on_") and not hasattr(getattr(callback, name), "_is_default"):  # of Keras's base class
+                setattr(callback, name, timing(getattr(callback, name)))
 
     def _read_call(self, frame: types.FrameType, given: dict[str, Any]) -> dict[str, Any]:
         from autopipe.extensions.diagnose import loop, paste
@@ -466,6 +492,9 @@ class _Watch:
         warnings += (_IN_LOOP.format(pause),) * in_loop
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
+        if watched.verdict == "callbacks" and self._spent:
+            longest, took = max(self._spent.items(), key=lambda spent: spent[1])
+            warnings += (_LONGEST.format(longest, took / max(1e-9, sum(self._spent.values()))),)
         more = {"bound": self._binding.end(), "warnings": warnings}
         told = watched.model_dump(mode="json") | more | self._code
         if in_loop and not (self._first or self.asked.keep_running):

@@ -53,6 +53,15 @@ try:
 finally:
     model.save("final.keras")
 """
+PAUSES = """
+import threading
+
+class Pauses(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        threading.Event().wait(0.05)
+
+model.fit(x, y, batch_size=8, epochs=1000, callbacks=[Pauses(), keras.callbacks.TerminateOnNaN()], verbose=0)
+"""
 GRAIN = """
 import grain
 
@@ -209,6 +218,11 @@ def test_callbacks_that_may_write_run_if_that_is_asked_for(tmp_path: Path) -> No
     (watched,) = seen(run(tmp_path, HEAD + SLOW, "--json", "--callbacks", "--steps", "4"))
     assert watched["left_out"] == []
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "log.csv", "notes.txt", "more.txt"}
+
+
+def test_the_callback_that_takes_the_time_is_named(tmp_path: Path) -> None:
+    (watched,) = seen(run(tmp_path, HEAD + PAUSES, "--json", "--callbacks", "--steps", "20"))
+    assert any("Of the time of the callbacks, `Pauses` takes" in each for each in watched["warnings"])
 
 
 def test_the_training_of_a_trainer_that_ends_early_is_told_of_and_writes_nothing(tmp_path: Path) -> None:
