@@ -44,10 +44,12 @@ _DEEP: Final = "have more than 8 bits a value, of which only the upper 8 are kep
 _FIRST: Final = (
     "are TIFF files with more pages or bands, which are dropped; one of 8 bits is multiplied into the colours"
 )
+_LOSSY: Final = "have masks that are JPEG files, which change the numbers of classes near edges"
 _INSTEAD: Final = {
     _TURNED: 'Say which is meant in a workload\'s file: ap.Decode(orientation="exif") or "ignore".',
     _DEEP: 'To keep all of them, ask for them: ap.Decode(dtype="uint16"), or "float32" of files with floats.',
     _FIRST: _ALL_BANDS,
+    _LOSSY: 'Keep masks as PNG. Those of 0 and 255 can be cut: ap.Map(function, on="mask"), by `return y > 127`.',
 }
 
 
@@ -147,6 +149,8 @@ class Decode(Op):
         kinds = (field and field.kind for field in (spec.x, spec.y))
         encoded = [part for part, kind in zip(sample, kinds, strict=True) if kind is FieldKind.ENCODED]
         said = [_FIRST] * any(map(headers.leaves_out, encoded))
+        is_mask = spec.y is not None and spec.y.kind is FieldKind.ENCODED
+        said += [_LOSSY] * (is_mask and bytes(sample[1][:2]) == headers.JPEG)
         if spec.x.kind is FieldKind.ENCODED:
             x = sample[0]
             said += [_TURNED] * (self.orientation is None and headers.orientation_of(x) != headers.UPRIGHT)

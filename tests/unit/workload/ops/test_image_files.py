@@ -288,6 +288,16 @@ def test_pages_and_bands_that_are_dropped_are_told_of_also_of_masks(
     assert list(verify_files(workload, workers=1).lost.values()) == [is_told] * bool(is_told)
 
 
+def test_masks_that_are_jpeg_files_are_told(tmp_path: Path) -> None:
+    for name in ("x/1.png", "x/2.png", "y/1.png", "y/2.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), np.full((8, 8), 3, np.uint8))
+    workload = Workload(data=ap.ImagePairs(tmp_path / "x", tmp_path / "y"), ops=[Decode()], batch_size=2)
+    with pytest.warns(DataWarning, match=r"1 of 2 images .* masks that are JPEG files.*Keep masks as PNG"):
+        make_plan(workload)
+    assert list(verify_files(workload).lost.values()) == [1]
+
+
 def test_a_file_of_more_bands_than_opencv_reads_is_told_of_with_what_reads_it(tmp_path: Path) -> None:
     content = cv2.imencode(".tif", GREY)[1].tobytes()
     bands = struct.pack("<HHIH", 277, 3, 1, 1)
