@@ -45,6 +45,7 @@ Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 
 SHAPE_BYTES: Final = 4  # of a sample's digest, for its shapes
 _ENOUGH: Final = 24  # batches to compare, at least
+_ENOUGH_OF_GRAIN: Final = 8  # which draws the same whenever it is read: as many as chance does not give
 _UNLIKELY: Final = 1e-4  # probability of a false alarm
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
 OF_GRAIN: Final = (
@@ -89,6 +90,7 @@ class Look:
     parameters: Mapping[str, Any]
     report: Report
     until: float = math.inf  # of the monotonic clock, after which no more is read
+    known: Sequence[Batches] = ()  # two epochs that were read before, of the dataset as it is
 
     def over_epochs(self, seconds: float) -> str | None:
         """Return a sentence if random numbers repeat from epoch to epoch; None if not.
@@ -99,9 +101,12 @@ class Look:
         with self._reader(self._made()) as dataset:
             remedy = f"{_REMEDY}, or give no seed"
             remedy = _REMEDY_OF_OPS if hasattr(dataset.dataset, "element_spec") else remedy
-            remedy = f"Grain {OF_GRAIN}" if _is_of_grain(dataset.dataset) else remedy
-            first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
-            later = self._epochs(dataset, len(first))
+            remedy = f"Grain {OF_GRAIN}" if is_of_grain(dataset.dataset) else remedy
+            if is_of_grain(dataset.dataset) and len(self.known) == 2 and len(self.known[1]) >= _ENOUGH_OF_GRAIN:
+                first, later = self.known  # each epoch begins worker processes anew, which takes seconds
+            else:
+                first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
+                later = self._epochs(dataset, len(first))
             repeated = _repeated(later, first)
             if not _differ(repeated, len(later), 0, len(later)):
                 return None
@@ -222,7 +227,7 @@ class Look:
             first, again = self._read(dataset, _ENOUGH), self._read(dataset, _ENOUGH)
             if (repeated := _repeated(again, first)) < len(again):
                 return repeated, len(again)
-        if of_grain := _is_of_grain(source):  # which keeps what it drew its numbers with, or draws in workers
+        if of_grain := is_of_grain(source):  # which keeps what it drew its numbers with, or draws in workers
             dataset = self._made()
             if (options := getattr(dataset.dataset, "multiprocessing_options", None)) is not None:
                 loader = copy.copy(dataset.dataset)
@@ -283,7 +288,8 @@ def is_streamed(loader: Any) -> bool:
     return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
 
 
-def _is_of_grain(dataset: Any) -> bool:
+def is_of_grain(dataset: Any) -> bool:
+    """Return True for a dataset, a loader or an iterator of Grain."""
     return type(dataset).__module__.startswith("grain")
 
 

@@ -210,11 +210,15 @@ def repeats(
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
             until, noted = time.monotonic() + options.seconds, values if config == configs[0] else Values()
+            again, is_whole = Values(), config == configs[0] and samples is None
+            if is_whole and "grain" in sys.modules and randomness.is_of_grain(data.make(data.defaults).dataset):
+                noted.batches, again.batches = [], []
             seen, ended = _beginning(loader, 0, samples, report, noted, until=until)
-            both = [seen, _beginning(loader, 1, samples or _count(seen), report, Values())[0]] if ended else []
+            both = [seen, _beginning(loader, 1, samples or _count(seen), report, again)[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(both)
-        repeat, unseen = _random(workload, config, options, report, over_epochs=not usual, until=patient_until)
+        read = None if usual else [each.batches for each in (noted, again) if each.batches]
+        repeat, unseen = _random(workload, config, options, report, until=patient_until, over_epochs=read)
         every = list(itertools.chain(*seen))
         found = Agreement(
             config=config,
@@ -279,19 +283,20 @@ def _random(
     options: VerifyOptions,
     report: Report,
     *,
-    over_epochs: bool,
     until: float,
+    over_epochs: Sequence[randomness.Batches] | None,
 ) -> tuple[str | None, str | None]:
-    """Find random numbers that repeat: among workers, and with `over_epochs` from epoch to epoch as well.
+    """Find random numbers that repeat: among workers, and with `over_epochs`, those that were read before, from epoch
+    to epoch as well.
 
     Return the sentences about them, and the reasons why some could not be looked for.
     """
     if not options.random or not isinstance(config.loader, Wrapped):  # autopipe's own workers draw anew for each batch
         return None, None
     assert isinstance(workload.data, WrappedData)
-    look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report, until)
+    look = randomness.Look(workload.data, dict(config.loader.model_extra or {}), report, until, over_epochs or ())
     looks = {"from worker to worker": look.over_workers}
-    if over_epochs:
+    if over_epochs is not None:
         looks = {"from epoch to epoch": functools.partial(look.over_epochs, options.seconds), **looks}
     repeated, unseen = list[str](), list[str]()
     for where, looked in looks.items():
@@ -361,11 +366,14 @@ class Values:
         self._ranges: dict[int, tuple[float, float, bool]] = {}
         self._pixels, self._soft = 0, 0  # of masks in y, and those of them between 0 and 1
         self._classes = set[float]()  # values of y
+        self.batches: list[tuple[bytes, ...]] | None = None  # a list: the digests of all batches are put there
         self._redder = list[float]()  # of each image in x, the mean of its first channel less that of its last
 
     def note(self, batch: Sequence[Any], most: int | None = None) -> None:
         """Note the values of a batch (x, y, weights), at most so many of each array of a sample."""
         odd = [np.False_] * 3
+        if self.batches is not None:
+            self.batches.append(randomness.digests(batch))
         for number, slot in enumerate(batch[:3]):
             for array in map(np.asarray, randomness.leaves(slot)):
                 if array.dtype.kind in "biuf" and array.size:

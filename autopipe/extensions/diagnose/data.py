@@ -171,6 +171,10 @@ _TRANSFORMED = (
 # -------------------- what of the data begins anew in each epoch
 
 _HOOK_SHARE = 0.5  # of the longer pause of an epoch, that is the hook's
+_WORKERS_OF_GRAIN = (
+    "Grain's worker processes begin anew, and import the script. `.repeat()` of the MapDataset, or num_epochs=None of "
+    "an IndexSampler, and one iterator for all epochs keep them"
+)
 _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
 
 
@@ -191,6 +195,8 @@ def begins_anew(
         )
     if of_loader(data, "num_workers") and not of_loader(data, "persistent_workers", True):
         return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
+    if type(data).__module__.startswith("grain"):
+        return workers_of_grain()
     goes_on = once == _ONE_ITERATOR and fit_call.batches(data) == math.inf
     if goes_on or not hasattr(data, "element_spec"):
         return None
@@ -202,6 +208,12 @@ def begins_anew(
         f"a new iterator fills its shuffle buffer of {count:,} elements{held} first. {once}; a shuffle before "
         "the images are read holds only their paths"
     )
+
+
+def workers_of_grain() -> str | None:
+    """Say that worker processes of Grain begin anew in each epoch, if there are any."""
+    begun = any(each.name.startswith("grain") for each in multiprocessing.active_children())
+    return _WORKERS_OF_GRAIN if begun else None
 
 
 def time_hook(data: Any, took: list[float]) -> Callable[[], None]:

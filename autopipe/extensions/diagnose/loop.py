@@ -27,6 +27,7 @@ from autopipe.extensions.diagnose.data import (
     of_loader,
     shared,
     shuffled_ahead,
+    workers_of_grain,
 )
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import Look, StepClock
@@ -137,6 +138,7 @@ class Loop:
         own = figures["seconds"] - figures["waiting_seconds"]
         alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
         one_by_one = not self.comes_to_end and all(step.is_first for step in steps)
+        self._anew = workers_of_grain() if self._kind.startswith("grain") else self._anew
         made = _LOADERS + _WITH_WORKERS * bool(self._workers) if 1 < len(self._made) > self._passes // 2 else None
         return watched.Watched(
             data=self._kind,

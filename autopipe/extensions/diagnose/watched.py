@@ -290,7 +290,8 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         found += tables.slow_lines(watched.lines, limits=limits)
     if watched.lines is not None and watched.lines.own and watched.shares[Verdict.MODEL] >= _MOST:
         whole = sum(line.seconds for line in watched.lines.own)
-        own = watched.lines.model_copy(update={"lines": watched.lines.own[:_OWN_LINES], "seconds": whole})
+        slow = tuple(line for line in watched.lines.own[:_OWN_LINES] if line.seconds >= _OWN_SHARE * whole)
+        own = watched.lines.model_copy(update={"lines": slow, "seconds": whole})
         found += [("slow lines", _OF_LOOP), *[*tables.slow_lines(own)][1:]]
     if watched.validation_lines is not None and watched.verdict is Verdict.VALIDATION:
         found += [("slow lines", "of the validation's data"), *[*tables.slow_lines(watched.validation_lines)][1:]]
@@ -358,7 +359,7 @@ def _only_waits(watched: Watched) -> bool:
     return bool(lines) and idle and computed <= _SOME * seconds
 
 
-_MOST, _OWN_LINES = 0.5, 4
+_MOST, _OWN_LINES, _OWN_SHARE = 0.5, 4, 0.03
 _OF_LOOP = "of the loop itself; one that takes a value from a device, such as `.item()`, waits for what it computes"
 _BEYOND = "at best 100x or more, if data cost no time"
 _LOCKED = 60.0  # percent of a core; threads that take turns in Python's lock use one

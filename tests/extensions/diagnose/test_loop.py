@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import multiprocessing
 import re
 import sys
 import threading
@@ -442,8 +443,10 @@ def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order(*, by_ep
     assert ("set_epoch(epoch)" in order) == by_epoch
 
 
-def test_the_workers_of_a_loader_of_grain_are_known() -> None:
-    script, data = Trains(), type("DataLoaderIterator", (Indexed,), {})()
+def test_the_workers_of_a_loader_of_grain_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = [types.SimpleNamespace(name="grain-process-prefetch-1")]
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: begun)
+    script, data = Trains(), type("DataLoaderIterator", (Indexed,), {"__module__": "grain"})()
     script.reads = Reads(Look(steps=6), script.told.append, lambda: True)
     options = types.SimpleNamespace(num_workers=7)
     data._data_loader = types.SimpleNamespace(_multiprocessing_options=options)
@@ -451,6 +454,7 @@ def test_the_workers_of_a_loader_of_grain_are_known() -> None:
         script.epoch(data)
     (told,) = script.told
     assert told.workers == 7
+    assert "Grain's worker processes begin anew" in (told.begins_anew or "")
 
 
 @functools.lru_cache

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from autopipe import frameworks
 from autopipe.errors import DataWarning
 from autopipe.frameworks import tfdata
-from autopipe.measure import epochs
+from autopipe.measure import epochs, randomness
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
@@ -419,6 +419,18 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
 def test_a_dataset_of_grain_that_goes_on_is_asked_for_what_it_has() -> None:
     found = looked_at(of_grain().repeat(), steps=COUNT // BATCH)
     assert found.faults == ()
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_random_numbers_are_looked_for_in_epochs_of_grain_that_were_read(*, draws: bool) -> None:
+    def make() -> Any:
+        grain = pytest.importorskip("grain")
+        rows = grain.MapDataset.source(list(range(COUNT))).seed(0).shuffle()
+        noise = rows.random_map(lambda row, rng: (X[row] + rng.random() * draws, row))
+        return noise.batch(COUNT // randomness._ENOUGH_OF_GRAIN)
+
+    (found,) = looked_at(make).agreements
+    assert (found.random is not None) is draws
 
 
 @pytest.mark.parametrize(
