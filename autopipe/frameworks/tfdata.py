@@ -148,6 +148,11 @@ def splits_anew(dataset: Any) -> bool:
     return any(not {"TakeDataset", "SkipDataset", "ShardDataset"}.isdisjoint(each) for each in until)
 
 
+def shuffles_anew(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` has its samples in another order each time."""
+    return any(_shuffles_anew(each) for each, later in dataset_ops(dataset) if _KEEPERS.isdisjoint(later))
+
+
 def _shuffles_anew(one: Any) -> bool:
     if type(one).__name__ != "_ShuffleDataset":
         return False

@@ -104,6 +104,8 @@ def test_texts_that_a_dataset_is_made_from_are_found_behind_its_transformations(
 
 def test_a_shuffle_of_paths_fills_no_buffer_that_matters() -> None:
     paths = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 2]))
+    orders = [paths.shuffle(2), paths.shuffle(2, reshuffle_each_iteration=False), paths.shuffle(2).cache(), None]
+    assert [tfdata.shuffles_anew(each) for each in orders] == [True, False, False, False]
     assert tfdata.batches_ahead(paths.prefetch(9).batch(2).prefetch(3).repeat()) == 3
     assert tfdata.batches_ahead(paths.batch(2).prefetch(tf.data.AUTOTUNE)) == 0
     assert tfdata.shuffle_buffer(paths.shuffle(2).map(lambda path, number: path)) is None

@@ -383,7 +383,11 @@ class _Watch:
         validation = given.get("validation_data")
         if inspect.isgenerator(validation) and given.get("validation_steps") is None:
             given["validation_data"] = self._limited(validation)
-        return tuple(fit_call.faults(given))
+        from autopipe.frameworks import tfdata
+
+        text = Path(self.asked.script).read_text(encoding="utf-8", errors="replace")
+        shuffles = tfdata.shuffles_anew(validation)
+        return (*fit_call.faults(given), *fit_call.predicted(validation, text, shuffles=shuffles))
 
     def _limited(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches of a generator, and end the script if they go on for long."""

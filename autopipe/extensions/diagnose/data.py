@@ -451,9 +451,11 @@ _MISPAIRED = (
 
 def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
     """From now on, tell which files a list of labels goes to, if `image_dataset_from_directory` gets one and the order
-    of the files is easily mistaken; and of classes that have another number in another folder.
+    of the files is easily mistaken; of classes that have another number in another folder; and of parts of one folder
+    that are split by several seeds.
     """
     made, known = keras.utils.image_dataset_from_directory, dict[str, int]()
+    seeds = dict[str, Any]()
 
     @functools.wraps(made)
     def looked_at(directory: Any, labels: Any = "inferred", *arguments: Any, **named: Any) -> Any:
@@ -467,12 +469,20 @@ def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
         if (said := fit_call.renumbered(known, classes)) is not None:
             told(said, "classes")
         known.update(classes)
+        if named.get("subset") in ("training", "validation") and named.get("shuffle", True):
+            first_seed = seeds.setdefault(str(directory), named.get("seed"))
+            if first_seed != named.get("seed"):
+                told(_SEEDS.format(directory, first_seed, named.get("seed")), "seeds")
         return dataset
 
     for each in (keras, getattr(getattr(keras, "_tf_keras", keras), "keras", keras)):  # the second is `tf.keras`
         each.utils.image_dataset_from_directory = each.preprocessing.image_dataset_from_directory = looked_at
 
 
+_SEEDS = (
+    "`image_dataset_from_directory` splits {} by seed={} and by seed={}: each seed draws another split, so that the "
+    "validation has samples of the training. Give both subsets the same seed=."
+)
 _LABELLED = (
     "`labels=` goes to the files in the order of their names as text, which is not that of their numbers: {}. If your "
     "list is in another order, images have labels of others."

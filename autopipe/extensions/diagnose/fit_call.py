@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -35,6 +36,10 @@ _MOVED = (
     "The class `{}` has number {} in one folder, and {} in another: a folder that lacks a class moves the numbers of "
     "those after it, so that to validate on it means nothing. Give both the same list: class_names= of "
     "`image_dataset_from_directory`, classes= of `flow_from_directory`."
+)
+_PREDICTED = (
+    "`predict` gets the validation data, which come in another order each time that they are read: labels from "
+    "elsewhere, such as `classes` or `[y for x, y in data]`, belong to other samples. shuffle=False keeps one order."
 )
 _HINTS = {  # by words of errors
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
@@ -65,6 +70,17 @@ def renumbered(one: Mapping[str, int], other: Mapping[str, int]) -> str | None:
         _MOVED.format(name, number, other[name]) for name, number in one.items() if other.get(name, number) != number
     )
     return next(moved, None)
+
+
+def predicted(validation: Any, text: str, *, shuffles: bool) -> Iterator[str]:
+    """Say that a script predicts on its validation data, whose order is another one each time, if so. `shuffles`: a
+    `tf.data.Dataset` does.
+    """
+    names = set(re.findall(r"validation_data\s*=\s*(\w+)", text))
+    if names.isdisjoint(re.findall(r"\.predict\(\s*(\w+)", text)):
+        return
+    if shuffles or (hasattr(validation, "class_indices") and getattr(validation, "shuffle", False)):
+        yield _PREDICTED
 
 
 def faults(given: Mapping[str, Any]) -> Iterator[str]:

@@ -308,6 +308,17 @@ def with_folders(make: Callable[..., Any]) -> Any:
 
 
 @pytest.mark.parametrize(
+    ("seed", "shuffle", "said"), [(2, True, "photos by seed=1 and by seed=2"), (1, True, None), (2, False, None)]
+)
+def test_parts_of_a_folder_that_several_seeds_split_are_told_of(seed: int, shuffle: bool, said: str | None) -> None:
+    told, keras = list[str](), with_folders(lambda *_, **named: types.SimpleNamespace())
+    of_data.look_at_labels(keras, lambda message, about: told.append(message))
+    keras.utils.image_dataset_from_directory("photos", subset="training", seed=1, shuffle=shuffle)
+    keras.utils.image_dataset_from_directory("photos", subset="validation", seed=seed, shuffle=shuffle)
+    assert [str(said) in each for each in told] == [True] * (said is not None)
+
+
+@pytest.mark.parametrize(
     ("names", "said"),
     [(["b", "c"], "`b` has number 1 in one folder, and 0 in another"), (["a", "b"], None), (["d", "e"], None)],
 )

@@ -388,6 +388,21 @@ def test_epochs_that_come_to_the_end_of_the_data_in_their_middle_are_told_of(
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
+@pytest.mark.parametrize(
+    ("text", "shuffle", "is_told"),
+    [
+        ("model.fit(x, validation_data = val)\ny = model.predict(val)", True, True),
+        ("model.fit(x, validation_data=val)\ny = model.predict(val)", False, False),
+        ("model.fit(x, validation_data=val)\ny = model.predict(test)", True, False),
+        ("model.fit(x, validation_data=val)", True, False),
+    ],
+)
+def test_predictions_on_data_in_another_order_are_told_of(text: str, shuffle: bool, is_told: bool) -> None:
+    flow = types.SimpleNamespace(class_indices={}, shuffle=shuffle)
+    told = [*fit_call.predicted(flow, text, shuffles=False), *fit_call.predicted(None, text, shuffles=shuffle)]
+    assert ["shuffle=False" in each for each in told] == [True, True] * is_told
+
+
 @pytest.mark.parametrize("name", ["x", "validation_data"])
 def test_data_without_a_batch_are_named(name: str) -> None:
     given = {name: types.SimpleNamespace(num_batches=0)}
