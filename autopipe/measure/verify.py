@@ -349,7 +349,8 @@ def _between(values: NDArray[Any]) -> int:
 
 
 def _sure_mean(values: Sequence[float]) -> float:
-    """Return the mean, or 0 if that is within four of its standard errors."""
+    """Return the mean of different values, or 0 if that is within four of its standard errors."""
+    values = sorted(set(values))  # an image that comes again, as in each epoch, tells nothing more
     if len(values) < _FEWEST_IMAGES:
         return 0.0
     mean = fmean(values)

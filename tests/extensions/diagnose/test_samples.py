@@ -120,6 +120,7 @@ WARM = np.clip(X * 0.8 + np.array([40, 20, 0]), 0, 255).astype(np.uint8)  # as p
         (WARM, X[..., ::-1], False),
         (WARM[:, 0], WARM[:, 0, :, ::-1], False),
         (WARM, WARM[:8, ..., ::-1], False),
+        (WARM, np.concatenate([WARM[:8, ..., ::-1]] * 4), False),  # the same ones, in each epoch
     ],
 )
 def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, validation: Any, is_told: bool) -> None:
