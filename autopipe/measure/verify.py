@@ -75,7 +75,20 @@ def verify(
     values = Values()
     reference = _Epoch.of(part, numbered, _REFERENCE, values)
     agreements = _each(configs, lambda config: _compare(config, reference, _Epoch.of(part, numbered, config)), report)
-    return Verification(agreements=agreements, notes=tuple(values.notes(_model(workload, own))))
+    notes = (*values.notes(_model(workload, own)), *_leaks(workload))
+    return Verification(agreements=agreements, notes=notes)
+
+
+def _leaks(workload: Workload) -> Iterator[str]:
+    """Tell of files of the validation that are trained on, if each sample is a file of its own."""
+    if workload.validation is None:
+        return
+    ours, theirs = ({*data_source.files(each)} for each in (workload.data, workload.validation))
+    if len(theirs) >= len(workload.validation) and (shared := sorted(ours & theirs)):
+        yield (
+            f"{len(shared):,} of the {len(theirs):,} files of the validation are trained on as well, such as "
+            f"`{shared[0]}`, so that its figures are too good. Parts of one folder need the same `seed` of the split"
+        )
 
 
 def _each(

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import errors
-from autopipe.errors import AutopipeError, BadSampleError, DataError, WorkloadError, shortened, told
+from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, WorkloadError, shortened, told
 from autopipe.workload.data.paths import SUFFIXES, spread
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
+from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.sample import (
     Field,
     FieldKind,
@@ -291,6 +293,27 @@ def _merged(column: Sequence[Field]) -> Field:
     return dataclasses.replace(column[0], shape=shape, rank=rank, channels=column[0].channels if one_depth else None)
 
 
+_PLACES: Final = re.compile(r"box|key_?points?|landmark|joint", re.IGNORECASE)
+
+
+def _look_for_places(op: Op, spec: SampleSpec) -> None:
+    """Warn of targets that look like places in an image, such as boxes, if an op moves the image by chance."""
+    moves = getattr(op, "op", op)
+    if not (isinstance(moves, PixelOp) and moves.is_random and moves.target == "both"):
+        return
+    for name, field in zip(spec.labels, spec.columns, strict=True):
+        if name.startswith("y") and field is not None and field.kind is FieldKind.ARRAY:
+            is_list = field.shape is not None and len(field.shape) == 2 and field.shape[1] in (4, 5)
+            if _PLACES.search(name) or (is_list and field.dtype is not None and field.dtype.kind == "f"):
+                warnings.warn(
+                    f"`{moves.name}` moves images and leaves `{name}` as it is, which looks like boxes or points in "
+                    'them. Move both by ap.Map(function, on="both", random=True), or leave the op out. on="image" says '
+                    "that y is to stay as it is.",
+                    DataWarning,
+                    stacklevel=3,
+                )
+
+
 def _run(
     ops: Sequence[tuple[Op, int]], source: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload
 ) -> tuple[list[Step], list[tuple[int, Sample]]]:
@@ -298,6 +321,7 @@ def _run(
     for op, stream in ops:
         kinds = op.kinds(spec)
         op.look([sample for _, sample in samples], spec)
+        _look_for_places(op, spec)
         samples = _after(op, spec, samples, workload)
         after = _spec(kinds, samples, spec.structure)
         steps.append(Step(op, stream, spec, after))

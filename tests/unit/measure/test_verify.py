@@ -4,9 +4,11 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import cv2
 import keras
 import numpy as np
 import pytest
@@ -21,6 +23,8 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import tables
 from autopipe.workload.data.arrays import Arrays
+from autopipe.workload.data.images import ImageFolder
+from autopipe.workload.ops.decode import Decode
 from autopipe.workload.workload import Workload
 from tests.fakes.reports import Told
 
@@ -194,6 +198,24 @@ def test_another_order_than_that_of_the_dataset_as_it_is_is_told() -> None:
 
 def test_of_an_epoch_that_takes_long_only_the_beginning_is_read() -> None:
     assert messages(shuffled, 8, 0.0, cache=True) == [None, None]
+
+
+def test_files_that_are_validated_and_trained_on_are_noted(tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        cv2.imwrite(str(tmp_path / "a" / f"{number}.png"), np.zeros((4, 4, 3), np.uint8))
+
+    def notes(seed: int) -> tuple[str, ...]:
+        parts = {"training": 0, "validation": seed}
+        data, validation = (
+            ImageFolder(tmp_path, validation_split=0.5, subset=part, seed=of)  # type: ignore[arg-type]
+            for part, of in parts.items()
+        )
+        workload = Workload(data=data, ops=[Decode()], batch_size=5, validation=validation)
+        return verify(workload, [CONFIG], samples=5, report=Told()).notes
+
+    assert notes(0) == ()
+    assert [" of the 5 files of the validation are trained on as well" in note for note in notes(1)] == [True]
 
 
 def classifier() -> Any:

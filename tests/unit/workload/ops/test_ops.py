@@ -382,6 +382,21 @@ def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: in
     make_plan(dataclasses.replace(workload, ops=[ap.RandomBrightness(factor=(0.8, 1.2))]))
 
 
+@pytest.mark.parametrize(
+    ("y", "op", "is_told"),
+    [
+        ({"boxes": np.zeros((4, 3, 4)), "kind": np.arange(4)}, ap.RandomFlip(), True),
+        (np.zeros((4, 3, 5), np.float32), ap.RandomCrop(4, 4), True),
+        (np.zeros((4, 3, 5), np.float32), ap.RandomFlip(on="image"), False),
+        (np.zeros((4, 3, 5), np.float32), ap.RandomBrightness(), False),
+        (np.zeros((4, 5), np.float32), ap.RandomFlip(), False),
+    ],
+)
+def test_boxes_that_do_not_move_with_their_images_are_told(y: Any, op: Op, is_told: bool) -> None:
+    with pytest.warns(DataWarning, match="looks like boxes or points") if is_told else contextlib.nullcontext():
+        plan(y, op)
+
+
 IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
