@@ -139,12 +139,15 @@ class Loop:
         alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
         one_by_one = not self.comes_to_end and all(step.is_first for step in steps)
         self._anew = workers_of_grain() if self._kind.startswith("grain") else self._anew
+        took, place = max(((each.clock.steps_seconds, each.place) for each in others), default=(0.0, ""))
+        ends = figures["epochs"] and figures["epochs"].between_seconds + figures["epochs"].first_batch_seconds
+        at_loop = _AT_LOOP.format(place) if ends and took >= _MOST * ends else None
         made = _LOADERS + _WITH_WORKERS * bool(self._workers) if 1 < len(self._made) > self._passes // 2 else None
         return watched.Watched(
             data=self._kind,
             loop=self.place,
             workers=self._workers if self._of_grain is None else self._of_grain.num_workers,
-            begins_anew=_ONE_BY_ONE if one_by_one else made or self._anew or _AT_ENDS,
+            begins_anew=_ONE_BY_ONE if one_by_one else at_loop or made or self._anew,
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -183,7 +186,8 @@ _STAY = (
     "was when they began. `torch.zeros((), dtype=torch.int64).share_memory_()` for the epoch's number is seen by all"
 )
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
-_AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
+_MOST = 0.5
+_AT_LOOP = "most of it in the loop that reads at {}, such as a validation"
 _ONE_BY_ONE = (
     "each batch is the first of a new iterator, as by `next(iter(dataset))`, which opens the data and fills their "
     "buffers anew. Make the iterator once, before the loop"
@@ -381,7 +385,8 @@ class Reads:
         """
         self._count += 1
         known = [each for each in self._passes if each.data() is data and each.place == loop.place]
-        found = next((each for each in known if index is None or index > each.index), None)
+        begins = getattr(data, "_num_yielded", 1) == 0  # torch's, which `iter` gives again if its workers stay
+        found = None if begins else next((each for each in known if index is None or index > each.index), None)
         goes_on = found is not None
         if found is None:
             self._passes = [each for each in self._passes if each.data() is not None and each not in known]

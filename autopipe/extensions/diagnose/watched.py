@@ -174,7 +174,7 @@ class Watched(Value):
         found[Verdict.CALLBACKS] += self.epochs.callbacks_seconds / whole
         found[Verdict.VALIDATION] = self.epochs.validation_seconds / whole
         found[Verdict.PAUSES] = self.epochs.between_seconds / whole
-        goes_on = self.begins_anew is None and self.data in _GO_ON
+        goes_on = self.begins_anew is None and self.loop is None and self.data in _GO_ON
         # An iterator of tf.data whose steps wait, too, would make the first batches of `fit` no earlier if it went on.
         goes_on |= self.loop is None and self.data == "tf.data.Dataset" and steps[Verdict.DATA] >= _BEHIND
         found[Verdict.DATA if goes_on else Verdict.PAUSES] += self.epochs.first_batch_seconds / whole
@@ -267,7 +267,8 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
     found = [("a step", f"{_time(step)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}")]
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
-    if watched.begins_anew and watched.verdict is not Verdict.PAUSES and not watched.loop:
+    anew = f"{capital(watched.begins_anew or '')}."
+    if watched.begins_anew and watched.verdict is not Verdict.PAUSES and anew not in watched.warnings:
         found += [("first batch", watched.begins_anew)] * (watched.opening_share >= _NOTEWORTHY)
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
@@ -303,7 +304,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
             ("left out", f"{names}: may write files; their time is not in these figures. `--callbacks` runs them")
         )
     told = watched.resources.warnings if watched.verdict is Verdict.OTHERS else ()
-    told += (f"{capital(watched.begins_anew or '')}.",) * (watched.verdict is Verdict.PAUSES)
+    told += (anew,) * (watched.verdict is Verdict.PAUSES)
     found += [("note", warning) for warning in watched.warnings if warning not in told]
     return [*found, ("verdict", sentence(watched))]
 
@@ -346,7 +347,7 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
         said += _WAITING_LINES
     share = watched.shares[Verdict.DATA] if verdict is Verdict.UNKNOWN else watched.parts.get(verdict, 0.0)
     fewer = "Fewer callbacks are" if watched.backend == "torch" else _FEWER_CALLS
-    anew = watched.begins_anew or "its data are opened. Fewer, longer epochs are the next step"
+    anew = watched.begins_anew or (_AT_ENDS if watched.loop else _OPENED)
     return said.format(share=share, seen=watched, up_to=up_to, tune=tune, anew=anew, fewer=fewer)
 
 
@@ -359,6 +360,8 @@ def _only_waits(watched: Watched) -> bool:
     return bool(lines) and idle and computed <= _SOME * seconds
 
 
+_AT_ENDS = "what the loop does there, such as a validation, or its data being opened"
+_OPENED = "its data are opened. Fewer, longer epochs are the next step"
 _MOST, _OWN_LINES, _OWN_SHARE = 0.5, 4, 0.03
 _OF_LOOP = "of the loop itself; one that takes a value from a device, such as `.item()`, waits for what it computes"
 _BEYOND = "at best 100x or more, if data cost no time"

@@ -649,15 +649,41 @@ class Taken:
         return next(self._batches)
 
 
-@pytest.mark.parametrize("iterator", [iter, Taken])
-def test_an_iterator_that_is_made_for_each_batch_is_told(iterator: Any) -> None:
+class Begins(Taken):
+    _num_yielded = 0  # as `iter` has it
+
+
+@pytest.mark.parametrize("made", [lambda: (each for each in BATCHES), Taken, functools.cache(Begins)])
+def test_an_iterator_that_is_made_for_each_batch_is_told(made: Any) -> None:
     script = Trains()
     for _ in range(6):
-        script.reads.read(next, (each for each in BATCHES) if iterator is iter else iterator())
+        script.reads.read(next, made())
     (told,) = script.told
     assert "next(iter(dataset))" in (told.begins_anew or "")
     assert told.epochs is not None
     assert told.epochs.count >= 3
+
+
+def test_a_loop_that_takes_the_time_between_passes_is_named(clock: Clock) -> None:
+    script = Trains()
+    script.reads = Reads(Look(steps=14), script.told.append, lambda: True)
+
+    def slow(batches: Any) -> Any:
+        clock.now += 1.0
+        return next(batches, BATCHES[0])
+
+    for _ in range(4):
+        training, validation = Taken(), Taken()
+        for _ in BATCHES:
+            script.reads.read(slow, training)
+            script.reads.trained()
+        for _ in 8 * BATCHES:
+            script.reads.read(slow, validation)  # validates
+    (told,) = script.told
+    lines = Path(__file__).read_text().splitlines()
+    (line,) = (number for number, text in enumerate(lines, 1) if text.endswith("# validates"))
+    assert told.verdict is Verdict.PAUSES
+    assert f"test_loop.py:{line}, such as a validation" in (told.begins_anew or "")
 
 
 class Sampler:
