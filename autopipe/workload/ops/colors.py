@@ -248,7 +248,8 @@ class RandomSaturation(_ColourOp):
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         super().look(samples, spec)
-        if any((image := np.asarray(sample[0])).dtype.kind == "f" and np.nanmin(image) < 0 for sample in samples):
+        images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind == "f"]
+        if any((image < 0).any() for image in images):
             warnings.warn(
                 "`RandomSaturation` makes other colours of values below 0, which images that were looked at have. Put "
                 "it before the ap.Normalize or ap.Rescale that makes them.",

@@ -278,7 +278,8 @@ class MaskToClass(PixelOp):
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         super().look(samples, spec)
         masks = (each for sample in samples for each, on in zip(sample, self.touches(spec), strict=False) if on)
-        colours = [_codes(each) for each in masks if each.ndim == 3 and each.shape[2] == 3 and each.dtype == np.uint8]
+        arrays = [each for each in masks if isinstance(each, np.ndarray) and each.dtype == np.uint8]
+        colours = [_codes(each) for each in arrays if each.ndim == 3 and each.shape[2] == 3 and each.size]
         codes = np.unique(np.concatenate([each.ravel() for each in colours] or [np.zeros(0, np.uint32)])).tolist()
         seen = {(code & 255, code >> 8 & 255, code >> 16) for code in codes}
         known = {*_checked(self.palette)}

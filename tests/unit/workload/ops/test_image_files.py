@@ -296,6 +296,9 @@ def test_masks_that_are_jpeg_files_are_told(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match=r"1 of 2 images .* masks that are JPEG files.*Keep masks as PNG"):
         make_plan(workload)
     assert list(verify_files(workload).lost.values()) == [1]
+    early = dataclasses.replace(workload, ops=[ap.MaskToClass([(0, 0, 0)]), Decode()])
+    with pytest.raises(WorkloadError, match=r"encoded bytes.*Put ap\.Decode\(\) before ap\.MaskToClass"):
+        make_plan(early)
 
 
 def test_a_file_of_more_bands_than_opencv_reads_is_told_of_with_what_reads_it(tmp_path: Path) -> None:
