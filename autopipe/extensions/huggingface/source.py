@@ -68,6 +68,7 @@ class HuggingFace(Columns):
             raise DataError(f"{self._owner} has no rows.")
         feature = dataset.features[label] if isinstance(label, str) else None
         self.classes = tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None
+        self.class_numbers = {name: number for number, name in enumerate(self.classes or ())}
         self._stored = [os.fsdecode(each["filename"]) for each in dataset.cache_files]
         self._fingerprint = str(dataset._fingerprint)
         self._rows = dataset.select_columns(list(columns)).with_format("arrow")

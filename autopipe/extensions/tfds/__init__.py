@@ -69,6 +69,7 @@ class TFDS(Columns):
             raise DataError(f"The dataset `{self._what}` cannot be opened: {reason}.") from error
         feature = known[label] if isinstance(label, str) else None
         self.classes = tuple(feature.names) if isinstance(feature, tfds.features.ClassLabel) else None
+        self.class_numbers = {name: number for number, name in enumerate(self.classes or ())}
         folder = os.fsencode(builder.data_path)
         self._files = PathList(folder, sorted((b"", os.fsencode(each)) for each in os.listdir(folder)))  # noqa: PTH208  bytes
         self._version = str(builder.info.full_name)

@@ -17,6 +17,7 @@ import pytest
 from autopipe.errors import BadSampleError, DataError, MissingExtraError
 from autopipe.extensions.huggingface.source import HuggingFace, Parquet
 from autopipe.workload.sample import FieldKind
+from autopipe.workload.workload import Workload
 from tests.fakes import damage
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -40,6 +41,9 @@ def test_labels_are_what_their_column_says() -> None:
     named = made([1, 0]).cast_column("label", datasets.ClassLabel(names=["cat", "dog"]))
     data = HuggingFace(named)
     assert (data.classes, data.y_kind, data.read(0)) == (("cat", "dog"), FieldKind.LABEL, (b"one", 1))
+    other = HuggingFace(made([1, 0]).cast_column("label", datasets.ClassLabel(names=["ant", "cat"])))
+    with pytest.raises(DataError, match=r"`ant` is missing in .*, and 0 in "):
+        Workload(data=data, ops=[], batch_size=1, validation=other)
     ages = HuggingFace(made([7.5, 8.0]))
     assert (ages.classes, ages.y_kind, ages.read(0)[1].dtype) == (None, FieldKind.ARRAY, np.float32)
     places = HuggingFace(made([[1.0, 2.0], [3.0, 4.0]]))
