@@ -195,7 +195,7 @@ class Samples:
         """Tell of epochs that begin with the same batches in the same order, and what would order them `anew`."""
         first, *others = [batches for batches in self._firsts if batches] or [[]]
         others = [batches for batches in others if len(batches) == len(first)]  # the last epoch may just have begun
-        if len(first) < 2 or not others:
+        if len({*first}) < 2 or not others:  # batches that are all alike have no order
             return
         if all(batches == first for batches in others):
             told = f"Each of {1 + len(others)} epochs begins with the same batches in the same order"

@@ -255,6 +255,10 @@ def test_epochs_in_one_order_are_told(changes: bool, words: str) -> None:
     assert words in said
 
 
+def test_batches_that_are_all_alike_have_no_order() -> None:
+    assert seen([(np.zeros_like(X), np.zeros_like(Y))] * 3) == []
+
+
 def test_batches_that_y_does_not_tell_apart_have_no_order() -> None:
     rng = np.random.default_rng(0)
     assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y % 2) for _ in range(3)]) == []
