@@ -42,9 +42,9 @@ class Samples:
         self._clock, self._began, self._spent = clock, clock(), 0.0
         self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
-        self._batches = 0  # of the epoch that goes on
+        self._batches = list[int]()  # of each epoch
         self._passes = list[tuple[float, int | None]]()  # of each epoch: its beginning, and which loader's it is
-        self._trained = set[int]()  # epochs with a step of a training
+        self._trained = collections.Counter[int]()  # epochs with steps of a training, and how many were seen
         self._validations = list[list[tuple[Sample, ...]]]()  # of each validation, its batches; () if not looked at
         self._readable, self._drawn, self._has_y, self._before = True, drawn, has_y, before
         self._noted = 0.0  # seconds
@@ -54,17 +54,17 @@ class Samples:
         self._passes.append((self._clock(), loader))
         self._epochs.append([])
         self._firsts.append([])
-        self._batches = 0
+        self._batches.append(0)
 
     def epoch_trains(self) -> None:
-        self._trained.add(len(self._epochs) - 1)
+        self._trained[len(self._epochs) - 1] += 1
 
     def trained(self, batch: Any) -> None:
         """Look at a batch that is trained on, if that takes no time that matters."""
         if not self._epochs:
             self.epoch_began()
-        self._batches += 1
-        is_first = self._batches <= _FIRST
+        self._batches[-1] += 1
+        is_first = self._batches[-1] <= _FIRST
         seen = self._looked(batch, self.values, always=is_first)
         if seen:
             self._epochs[-1].append(seen)
@@ -157,8 +157,8 @@ class Samples:
         """Tell of samples that loops, by their places, read without a step of a training: those of a validation, unless
         they come before the training or from its own loader.
         """
-        if not self._trained:
-            return
+        if not self._trained or any(2 * seen < self._batches[number] for number, seen in self._trained.items()):
+            return  # of a step that is compiled, as by tf.function, only the first is seen
         began, loaders = self._passes[min(self._trained)][0], {self._passes[number][1] for number in self._trained}
         known = {x for number in self._trained for batch in self._epochs[number] for x, _ in batch}
         for place, each in loops:

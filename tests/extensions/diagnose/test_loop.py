@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import multiprocessing
 import re
@@ -724,12 +725,12 @@ def test_what_a_thread_reads_is_no_loop(tmp_path: Path) -> None:
     assert told.said() == []
 
 
-def whole(script: Trains, data: Any, *, trains: bool = True) -> None:
-    """Read data to their end."""
+def whole(script: Trains, data: Any, *, steps: int = 99) -> None:
+    """Read data to their end, with so many steps of a training that are seen."""
     with contextlib.suppress(StopIteration):
-        while True:
+        for number in itertools.count():
             script.reads.read(next, data)
-            if trains:
+            if number < steps:
                 script.reads.trained()
 
 
@@ -790,25 +791,26 @@ CHANGED = [samples_from(first, 100) for first in (200, 300, 400)]
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "is_own", "said"),
+    ("before", "after", "is_own", "steps", "said"),
     [
-        ((), [OTHERS] * 3, False, None),
-        ((), [TRAINING] * 3, False, "16 of 16 samples that"),
-        ((), [TRAINING] * 3, True, None),  # a measure of the training itself
-        ([TRAINING], [OTHERS] * 3, False, None),  # such as its mean
-        ((), CHANGED, False, "random changes, such as augmentation, are made there, too"),
+        ((), [OTHERS] * 3, False, 4, None),
+        ((), [TRAINING] * 3, False, 4, "16 of 16 samples that"),
+        ((), [TRAINING] * 3, True, 4, None),  # a measure of the training itself
+        ((), [TRAINING] * 3, False, 1, None),  # the others are compiled
+        ([TRAINING], [OTHERS] * 3, False, 4, None),  # such as its mean
+        ((), CHANGED, False, 4, "random changes, such as augmentation, are made there, too"),
     ],
 )
 def test_a_validation_in_a_loop_of_its_own_is_looked_at(
-    before: Any, after: Any, *, is_own: bool, said: str | None
+    before: Any, after: Any, steps: int, *, is_own: bool, said: str | None
 ) -> None:
     script, loaders = Trains(), [Sampler(), Sampler()]
     script.reads = Reads(Look(steps=99), script.told.append, lambda: True)
     for each in before:
-        whole(script, Taken(each, loaders[1]), trains=False)
+        whole(script, Taken(each, loaders[1]), steps=0)
     for each in after:
-        whole(script, Taken(TRAINING, loaders[0]))
-        whole(script, Taken(each, loaders[not is_own]), trains=False)
+        whole(script, Taken(TRAINING, loaders[0]), steps=steps)
+        whole(script, Taken(each, loaders[not is_own]), steps=0)
     script.reads.end()
     (told,) = script.told
     found = [each for each in told.warnings if "without a step of the training" in each]
