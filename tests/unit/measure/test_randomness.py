@@ -393,6 +393,7 @@ def test_a_generator_that_goes_on_is_compared_with_what_comes_next() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # each of several readings starts worker processes, which import this file
 @pytest.mark.filterwarnings("ignore:.*are counted")  # which takes as long as workers take to start
 def test_workers_of_grain_draw_what_this_process_would() -> None:
     flags.FLAGS.mark_as_parsed()  # Grain's workers read them
