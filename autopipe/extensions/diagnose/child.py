@@ -118,6 +118,7 @@ class _Watch:
         self.trained = False  # a step of a training was made, perhaps in a loop without `fit`
         self._lines: LineWatch | None = None  # of a training of which no data were seen to be read
         self._steps, self._began = 0, 0.0
+        self._predictions, self._patched = list[float](), 0.0  # seconds of each, and since when
         self._unread: Any = None  # the data of which a read raised
         self._given = list[Any]()  # data that `fit` reads, while it does
         # The model of the `fit` before, the samples that it was trained on, and when that ended.
@@ -274,6 +275,8 @@ class _Watch:
             slow.sort(key=lambda line: -line.seconds)
             shown = [f"{each.seconds / whole:.0%} {each.file}:{each.line} `{each.code}`" for each in slow[:_SHOWN]]
             self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
+        elif said := fit_call.predictions(self._predictions, time.monotonic() - self._patched):
+            self._failed(*said)
 
     def explain(self, error: Exception) -> None:
         from autopipe.errors import hint_of_workers
@@ -292,6 +295,7 @@ class _Watch:
         from autopipe.extensions.diagnose.data import look_at_labels
 
         look_at_labels(keras, self._note)
+        self._predictions, self._patched = fit_call.timed(keras.Model, "predict"), time.monotonic()
         original = keras.Model.fit
         signature = inspect.signature(original)
 

@@ -5,10 +5,13 @@ No framework is imported here, and nothing is read.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
-from collections.abc import Iterator, Mapping
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _OF_KERAS_2 = ("workers", "use_multiprocessing", "max_queue_size")  # arguments of `fit`
@@ -41,6 +44,13 @@ _PREDICTED = (
     "`predict` gets the validation data, which come in another order each time that they are read: labels from "
     "elsewhere, such as `classes` or `[y for x, y in data]`, belong to other samples. shuffle=False keeps one order."
 )
+_PREDICTIONS = (
+    "The script trains nothing, but calls `predict` {} times, which took {:.1f} of its {:.1f} s: each call sets up a "
+    "loop over its data anew.",
+    "Give one call all images, or a dataset of them in batches; for a batch at a time, call the model itself: "
+    "model(x, training=False).",
+)
+_MANY, _SHORT = 10, 1.0  # calls, and seconds of one
 _HINTS = {  # by words of errors
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
     "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, a keras.layers.Pipeline on JAX, too.",
@@ -103,6 +113,29 @@ def faults(given: Mapping[str, Any]) -> Iterator[str]:
     yield from filter(None, [renumbered(*classes)])
     if steps is not None and steps < count < steps * epochs and count % steps:
         yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
+
+
+def timed(owner: Any, name: str) -> list[float]:
+    """Return a list that holds the seconds of each call of a method from now on."""
+    method, took = getattr(owner, name), list[float]()
+
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return method(*arguments, **named)
+        finally:
+            took.append(time.monotonic() - began)
+
+    setattr(owner, name, called)
+    return took
+
+
+def predictions(took: Sequence[float], seconds: float) -> tuple[str, str] | None:
+    """Return that many short calls of `predict` took these of so many seconds, and what to do, if so."""
+    if len(took) < _MANY or statistics.median(took) > _SHORT:
+        return None
+    return _PREDICTIONS[0].format(len(took), sum(took), seconds), _PREDICTIONS[1]
 
 
 def of_error(error: Exception) -> Iterator[str]:
