@@ -251,10 +251,10 @@ def _import_module(name: str) -> types.ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise  # the module is there, but not one that it imports
-            raise WorkloadError(
-                f"There is no module `{error.name}`, needed for `{name}`.",
-                hint=f"Run from the folder that holds it, or install it; this is {Path.cwd()}. A file ends in `.py`.",
-            ) from error
+            hint = f"Run from the folder that holds it, or install it; this is {Path.cwd()}. A file ends in `.py`."
+            if name.endswith(".ipynb"):
+                hint = "A notebook is no module. In the notebook itself: ap.tune(workload), and so on."
+            raise WorkloadError(f"There is no module `{error.name}`, needed for `{name}`.", hint=hint) from error
 
 
 def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_call: bool) -> Workload:

@@ -219,6 +219,7 @@ def test_what_is_missing_is_named_with_the_near_one(write: Write) -> None:
     for reference, said in (
         ("trian.py:workload", r"`trian.py` is not a file. Did you mean `train.py`\?"),
         ("nowhere_at_all.train:workload", "no module `nowhere_at_all`"),
+        ("nb.ipynb:workload", r"In the notebook itself: ap.tune"),
         ("train.py:worklod", r"has no `worklod`. Did you mean `workload`\?"),
     ):
         with pytest.raises(WorkloadError, match=said) as caught:
