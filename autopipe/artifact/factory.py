@@ -6,6 +6,7 @@ made.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -207,7 +208,7 @@ class Tuned:
         return feed.dataset(loader, initial_epoch)
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
-        """Write the artifact, with the profiles of all machines, and return its path.
+        """Write the artifact, with the profiles of all machines, into a folder that is made if need be; return its path.
 
         Profiles of other machines that are in the file already stay there. A file of another workload, or an unreadable
         one, is kept as `NAME.bak`, with a warning. A workload that no file holds gives a warning, too: `ap.load` needs
@@ -227,6 +228,8 @@ class Tuned:
                 NamelessWarning,
                 stacklevel=2,
             )
+        with contextlib.suppress(OSError):  # to write the file raises it, with what to do
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
         return write_joined(self.artifact_for(Path(path).parent), path)
 
     def _keep(self, learnt: Learnt) -> None:

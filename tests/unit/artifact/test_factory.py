@@ -147,9 +147,8 @@ def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path,
     again = factory.load(tuned.save(tmp_path / "autopipe.json"), here=hardware())
     assert again.artifact.workload == FileReference(path="train.py")
     assert again.config == tuned.config
-    (tmp_path / "tuned").mkdir()
-    elsewhere = again.save(tmp_path / "tuned" / "autopipe.json")
-    assert files.read(elsewhere).workload == FileReference(path="../train.py", origin=str(tmp_path / "train.py"))
+    elsewhere = again.save(tmp_path / "tuned" / "here" / "autopipe.json")
+    assert files.read(elsewhere).workload == FileReference(path="../../train.py", origin=str(tmp_path / "train.py"))
 
 
 def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer: _Importer) -> None:
