@@ -208,7 +208,7 @@ class Tuned:
         return feed.dataset(loader, initial_epoch)
 
     def save(self, path: str | os.PathLike[str] = "autopipe.json") -> Path:
-        """Write the artifact, with the profiles of all machines, into a folder that is made if need be; return its path.
+        """Write the artifact, with the profiles of all machines, make its folder if need be, and return its path.
 
         Profiles of other machines that are in the file already stay there. A file of another workload, or an unreadable
         one, is kept as `NAME.bak`, with a warning. A workload that no file holds gives a warning, too: `ap.load` needs
