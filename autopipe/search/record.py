@@ -1,9 +1,9 @@
-"""The record of a search: its trials, its Optuna study in memory, and its resumption after a crash; all studies of a
-storage.
+"""The record of a search: its trials, its Optuna study in memory, and its resumption after a crash; between Optuna's
+trials and flat parameters; all studies of a storage.
 
 With a storage, each trial is added to the study there as it ends, with its configuration, its outcome (raw windows
 included) and its origin as user attributes. After the first failure nothing more is written there, and the search goes
-on in memory. What to try next, and the meaning of the figures, is decided elsewhere.
+on in memory. What to try next, and which one wins, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 import optuna
@@ -31,9 +31,6 @@ from autopipe.pipeline.config import Kept, PipelineConfig, Value
 from autopipe.search.result import AskedBy, Raced
 from autopipe.search.space import Parameter, Params, Space, among, from_config
 from autopipe.values import Estimate
-
-if TYPE_CHECKING:
-    from autopipe.search.session import Session
 
 # -------------------- a trial, and all trials of a configuration, as a search reads them
 
@@ -403,10 +400,10 @@ class Sampler(NamedTuple):
     """A sampler, and its name in the origin of its trials."""
 
     name: str
-    create: Callable[[Session], BaseSampler]
+    create: Callable[[int], BaseSampler]  # from a seed
 
 
-TPE: Final = Sampler("tpe", lambda session: TPESampler(multivariate=True, seed=session.seed))
+TPE: Final = Sampler("tpe", lambda seed: TPESampler(multivariate=True, seed=seed))
 """Optuna's own (Bergstra et al., Algorithms for Hyper-Parameter Optimization, NIPS 2011); all that ran is its start."""
 
 

@@ -25,9 +25,6 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value, count_text
 from autopipe.workload.mode import Mode
 
-BLOCKS: Final = (3, 12)
-"""Fewest and most rounds of a confirmation run; half of the most tell configurations of autopipe's apart."""
-
 WORTH: Final = 1.05
 """Times as fast: a smaller difference is no gain, even if it can be measured."""
 

@@ -25,7 +25,6 @@ from autopipe.pipeline import config
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import library
-from autopipe.search.result import BLOCKS
 from autopipe.values import Value
 from autopipe.workload.mode import Mode
 
@@ -34,6 +33,9 @@ if TYPE_CHECKING:
 
 STUDY = "autopipe"
 """The name of a study that has a storage to itself."""
+
+BLOCKS: Final = (3, 12)
+"""Fewest and most rounds of a confirmation run; half of the most tell configurations of autopipe's apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""A search space on one machine: the values of each parameter, the conditions under which it counts, and its file form.
+"""A search space on one machine: flat parameters, their values, the conditions under which each counts, and its file
+form; and the space of a wrapped dataset.
 
-Bounds are whole numbers, and names such as `cores` and `cores*2`. The flat parameters of a configuration are here, too.
 Reading files, removing impossible values and choosing the next configuration are in the modules beside this one.
 """
 
@@ -19,25 +19,59 @@ from autopipe.errors import ConfigError, SpaceError, near, shortened
 from autopipe.pipeline import wrap
 from autopipe.pipeline.config import ARGUMENTS, LOADERS, Kept, PipelineConfig, Value
 
-_MOST: Final = 1024  # of anything that a loader counts
+# -------------------- flat parameters (`threads.workers=4`), as in search spaces, studies and on the command line
+
+Params: TypeAlias = dict[str, Value]
 
 
-class BoundError(ValueError):
-    """A bound that is neither a whole number nor a known name."""
+def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
+    """Return every parameter that does not depend on a function of the user's, with the type that checks its values."""
+    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name not in ("loader", ARGUMENTS)}
+    for kind in (each for each in LOADERS if not LOADERS[each].takes_any):
+        knobs = LOADERS[kind].model_fields.items()
+        fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
+    # mypy wants types that are written down; these are put together from the plugins that are there.
+    types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
+    types = {"loader": Literal[tuple(LOADERS)], **types}
+    return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
 
 
-def numbers(known: Mapping[str, int]) -> dict[str, int]:
-    """Return the numbers that the names in a file stand for, each from 1 to 1024. `known` has `cores`, `gpus` or both.
+def near_parameter(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean `x`?", or an empty text; a knob without its loader is `loader.knob`, that of any."""
+    if "." in name:
+        return near(name, known)
+    knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}
+    return re.sub(r"`(.+)`", lambda match: f"`{knobs[match[1]]}{match[1]}`", near(name, knobs))
 
-    Examples:
-        >>> numbers({"cores": 4})["cores/2"]
-        2
-    """
-    found = dict(known)
-    if (cores := known.get("cores")) is not None:
-        found |= {"cores-1": cores - 1, "cores+1": cores + 1, "cores/4": cores // 4, "cores/2": cores // 2}
-        found |= {f"cores*{times}": times * cores for times in (2, 4, 8)}
-    return {name: min(max(number, 1), _MOST) for name, number in found.items()}
+
+def to_config(params: Mapping[str, Value]) -> PipelineConfig:
+    """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
+    if "loader" not in params:
+        raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
+    kind = params["loader"]
+    loader: dict[str, Value] = {"kind": kind}
+    arguments: dict[str, Value] = {}
+    rest: dict[str, Any] = {}
+    for name, value in params.items():
+        owner, dot, knob = name.partition(".")
+        if dot and owner in (kind, ARGUMENTS):
+            (loader if owner == kind else arguments)[knob] = value
+        elif name != "loader":
+            rest[name] = value
+    return PipelineConfig.model_validate({**rest, "loader": loader, ARGUMENTS: arguments})
+
+
+def from_config(config: PipelineConfig) -> Params:
+    """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
+    plain: dict[str, Any] = config.model_dump(mode="json")
+    loader, arguments = plain.pop("loader"), plain.pop(ARGUMENTS)
+    kind = loader.pop("kind")
+    plain |= {f"{ARGUMENTS}.{name}": value for name, value in arguments.items()}
+    knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set
+    return {"loader": kind, **knobs, **plain}
+
+
+# -------------------- a space on one machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +153,29 @@ def among(value: Value, values: Iterable[Value]) -> bool:
     """Return True if `values` hold `value`, of the same type."""
     # True == 1 in Python; as settings they differ.
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
+
+
+# -------------------- its file form, whose bounds are whole numbers and names such as `cores` and `cores*2`
+
+_MOST: Final = 1024  # of anything that a loader counts
+
+
+class BoundError(ValueError):
+    """A bound that is neither a whole number nor a known name."""
+
+
+def numbers(known: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers that the names in a file stand for, each from 1 to 1024. `known` has `cores`, `gpus` or both.
+
+    Examples:
+        >>> numbers({"cores": 4})["cores/2"]
+        2
+    """
+    found = dict(known)
+    if (cores := known.get("cores")) is not None:
+        found |= {"cores-1": cores - 1, "cores+1": cores + 1, "cores/4": cores // 4, "cores/2": cores // 2}
+        found |= {f"cores*{times}": times * cores for times in (2, 4, 8)}
+    return {name: min(max(number, 1), _MOST) for name, number in found.items()}
 
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -291,6 +348,9 @@ def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], name
         raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None
 
 
+# -------------------- the space of a wrapped dataset
+
+
 def of_wrapped(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] | None = None) -> Space:
     """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
 
@@ -322,57 +382,3 @@ def of_wrapped(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, i
             Parameter(name="device_prefetch", values=(0, 2)),
         )
     )
-
-
-# -------------------- params: flat parameters (`threads.workers=4`), as in search spaces, studies and on the command
-# line
-
-
-Params: TypeAlias = dict[str, Value]
-
-
-def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
-    """Return every parameter that does not depend on a function of the user's, with the type that checks its values."""
-    fields = {name: field for name, field in PipelineConfig.model_fields.items() if name not in ("loader", ARGUMENTS)}
-    for kind in (each for each in LOADERS if not LOADERS[each].takes_any):
-        knobs = LOADERS[kind].model_fields.items()
-        fields |= {f"{kind}.{knob}": field for knob, field in knobs if knob != "kind"}
-    # mypy wants types that are written down; these are put together from the plugins that are there.
-    types: dict[str, Any] = {name: Annotated[field.annotation, field] for name, field in fields.items()}
-    types = {"loader": Literal[tuple(LOADERS)], **types}
-    return {name: pydantic.TypeAdapter(annotation) for name, annotation in types.items()}
-
-
-def near_parameter(name: str, known: Iterable[str]) -> str:
-    """Return " Did you mean `x`?", or an empty text; a knob without its loader is `loader.knob`, that of any."""
-    if "." in name:
-        return near(name, known)
-    knobs = {each.rpartition(".")[2]: "loader." * ("." in each) for each in known}
-    return re.sub(r"`(.+)`", lambda match: f"`{knobs[match[1]]}{match[1]}`", near(name, knobs))
-
-
-def to_config(params: Mapping[str, Value]) -> PipelineConfig:
-    """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
-    if "loader" not in params:
-        raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
-    kind = params["loader"]
-    loader: dict[str, Value] = {"kind": kind}
-    arguments: dict[str, Value] = {}
-    rest: dict[str, Any] = {}
-    for name, value in params.items():
-        owner, dot, knob = name.partition(".")
-        if dot and owner in (kind, ARGUMENTS):
-            (loader if owner == kind else arguments)[knob] = value
-        elif name != "loader":
-            rest[name] = value
-    return PipelineConfig.model_validate({**rest, "loader": loader, ARGUMENTS: arguments})
-
-
-def from_config(config: PipelineConfig) -> Params:
-    """Return the flat parameters that count for a configuration, the inverse of `to_config`."""
-    plain: dict[str, Any] = config.model_dump(mode="json")
-    loader, arguments = plain.pop("loader"), plain.pop(ARGUMENTS)
-    kind = loader.pop("kind")
-    plain |= {f"{ARGUMENTS}.{name}": value for name, value in arguments.items()}
-    knobs = {f"{kind}.{knob}": value for knob, value in loader.items() if value is not None}  # None: not set
-    return {"loader": kind, **knobs, **plain}

@@ -24,7 +24,6 @@ from autopipe.measure.stats import EQUAL, REPEATABILITY, log_variance
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.search import conclusion, confirmation, feasible, result
 from autopipe.search.conclusion import Searched
-from autopipe.search.feasible import trim
 from autopipe.search.measurer import MOST_OF_OTHERS, Baseline, Measurer
 from autopipe.search.race import Race
 from autopipe.search.record import Point, open_record
@@ -34,104 +33,14 @@ from autopipe.search.settings import Settings
 from autopipe.search.space import Space
 from autopipe.values import Estimate, count_text
 
-# -------------------- trials with a reason
-
 _ENOUGH = 1.2  # times what the model takes: a loader that makes more is no better
 _RACED: Final = ("default", "quick")  # spaces in which nothing is left to try after the race
-
 
 Asked: TypeAlias = tuple[PipelineConfig, AskedBy]
 """A trial and its reason."""
 
 
-def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
-    """Return a baseline on so many devices, and put it in the place of the one on another number."""
-    config = baseline.config.model_copy(update={"devices": devices})
-    if baseline.required or baseline.incumbent or baseline.config.devices == devices:
-        return baseline
-    kind = "virtual " if session.facts.workload.virtual_devices else ""
-    there = replace(baseline, name=f"{baseline.name}, {devices} {kind}devices", config=config)
-    session.baselines = tuple(there if each is baseline else each for each in session.baselines)
-    return there
-
-
-def _advice(session: Session) -> Iterator[Asked]:
-    """Yield the best configuration in each converted form that should be 1.15 times as fast, though the user has to ask
-    for it.
-
-    The result shows its cost and pay-back. Nothing is converted if the user has refused that.
-    """
-    best, costs_known = session.best(), any(each.op_costs for each in session.ceilings)
-    if session.settings.convert is False or session.facts.limits.convert or not costs_known or best is None:
-        return
-    ceiling = session.ceiling(best.config.model_setup) or session.ceilings[0]
-
-    def allows(config: PipelineConfig) -> float:
-        return costs.bounds(ceiling, config, session.facts).images_per_second
-
-    places = next((each.values for each in session.trimmed.asked if each.name == "keep"), ())
-    for form in dict.fromkeys(Kept.of(str(each)).form for each in places if Kept.of(str(each)).converts):
-        config = best.config.keeping(form=form, in_memory=False)
-        fits = feasible.why_not(config, session.facts.converting) is None
-        if fits and allows(config) >= 1.15 * max(allows(best.config), best.estimate.value):
-            yield (config, AskedBy(Asker.ADVICE))
-
-
-# -------------------- what ends a search: time or trials, the model as the limit, and no more gain
-
-
-def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
-    """Return a stop if the best `now` is not above the interval of the best `before` the last `patience` trials.
-
-    A best with one window has no interval, and rules out no gain.
-    """
-    if not before.has_interval or now.value > before.high:
-        return None
-    message = f"The last {patience} trials were not significantly faster than the best."
-    return Stop(reason=Reason.NO_GAIN, message=message)
-
-
-def _scored(session: Session, point: Point) -> Estimate:
-    return point.estimate.mapped(lambda rate: session.score(point.config, point.measurements, rate))
-
-
-def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
-    """Return the share of the ceiling at which nothing is left to gain: `share`, or less on an unsteady machine.
-
-    Two figures within `REPEATABILITY` standard deviations of one count as the same, but at most 2 % are given away.
-    """
-    variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
-    return max(share - (1.0 - EQUAL), min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
-
-
-def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | None:
-    """Return a stop if the best, at `rate` images/s, leaves nothing to gain below the model alone."""
-    if rate.value < share * ceiling.model_images_per_second.value:
-        return None
-    # Without figures: the confirmation run measures them again.
-    message = "The best reaches the rate of the model alone: the model is the limit, and no loader can be faster."
-    return Stop(reason=Reason.CEILING, message=message)
-
-
-def _trials_used(allowed: int, ran: int) -> str:
-    one = allowed == 1
-    said = f"{allowed} {'trial was' if one else 'trials were'} allowed"
-    if ran > allowed:
-        return f"{said}, and {ran} have run, the baselines among them."
-    return f"{said} and {'has' if one else 'have'} been used."
-
-
 # -------------------- the order of a search
-
-
-def _space_text(space: Space) -> str:
-    """Return each parameter's values and condition as JSON: a study is only resumed with the same."""
-    found = {}
-    for each in space:
-        values = ", ".join(map(str, each.values))
-        when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
-        found[each.name] = values + (f" if {when}" if when else "")
-    return json.dumps(found)
 
 
 def run(
@@ -144,7 +53,7 @@ def run(
     another workload, machine or space, or its storage cannot be used.
     """
     facts = replace(facts, limits=settings.limits)
-    trimmed = trim(space, facts)
+    trimmed = feasible.trim(space, facts)
     on_event(result.SpaceTrimmed(candidates=trimmed.space.count(), left_out=trimmed.left_out))
     record = open_record(
         settings.storage,
@@ -162,15 +71,6 @@ def run(
         return Search(session).run()
     finally:
         record.close()
-
-
-def _compared(race: Race, said: str) -> Stop:
-    """Return why a race ended: what it compares has all run, or its time was up."""
-    if not race.is_cut:
-        return Stop(reason=Reason.NO_GAIN, message=said)
-    ran = count_text(len(race.table), "configuration")
-    message = f"The time for comparing settings was up after {ran}; a longer `--budget` compares more."
-    return Stop(reason=Reason.TIME, message=message)
 
 
 class Search:
@@ -361,7 +261,7 @@ class Search:
         if (useful := session.facts.workers_at_once) is not None:
             fitted = (each.with_workers(useful) if each.with_workers else each for each in session.baselines)
             session.baselines = tuple(fitted)
-        session.record.study.sampler = session.sampler.create(session)
+        session.record.study.sampler = session.sampler.create(session.seed)
 
     def _confirm(self, stop: Stop) -> None:
         session = self._session
@@ -420,8 +320,8 @@ class Search:
     def no_gain(self) -> Stop | None:
         session, patience = self._session, self._settings.patience
         earlier = {row.key for row in session.ended_rows()[:-patience]}
-        feasible = [each for each in session.points().values() if each.feasible]
-        before = max((each for each in feasible if each.key in earlier), key=lambda each: each.value, default=None)
+        known = [each for each in session.points().values() if each.feasible and each.key in earlier]
+        before = max(known, key=lambda each: each.value, default=None)
         now = session.best()
         if before is None or now is None:
             return None
@@ -510,3 +410,102 @@ class Search:
         theirs = sum(each.config.loader.is_foreign and not each.required for each in self._session.baselines)
         others = min(theirs, MOST_OF_OTHERS) + len(self._session.baselines) - theirs
         return self._settings.blocks[0] * (self._settings.finalists + others)
+
+
+def _compared(race: Race, said: str) -> Stop:
+    """Return why a race ended: what it compares has all run, or its time was up."""
+    if not race.is_cut:
+        return Stop(reason=Reason.NO_GAIN, message=said)
+    ran = count_text(len(race.table), "configuration")
+    message = f"The time for comparing settings was up after {ran}; a longer `--budget` compares more."
+    return Stop(reason=Reason.TIME, message=message)
+
+
+def _space_text(space: Space) -> str:
+    """Return each parameter's values and condition as JSON: a study is only resumed with the same."""
+    found = {}
+    for each in space:
+        values = ", ".join(map(str, each.values))
+        when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
+        found[each.name] = values + (f" if {when}" if when else "")
+    return json.dumps(found)
+
+
+# -------------------- trials with a reason
+
+
+def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
+    """Return a baseline on so many devices, and put it in the place of the one on another number."""
+    config = baseline.config.model_copy(update={"devices": devices})
+    if baseline.required or baseline.incumbent or baseline.config.devices == devices:
+        return baseline
+    kind = "virtual " if session.facts.workload.virtual_devices else ""
+    there = replace(baseline, name=f"{baseline.name}, {devices} {kind}devices", config=config)
+    session.baselines = tuple(there if each is baseline else each for each in session.baselines)
+    return there
+
+
+def _advice(session: Session) -> Iterator[Asked]:
+    """Yield the best configuration in each converted form that should be 1.15 times as fast, though the user has to ask
+    for it.
+
+    The result shows its cost and pay-back. Nothing is converted if the user has refused that.
+    """
+    best, costs_known = session.best(), any(each.op_costs for each in session.ceilings)
+    if session.settings.convert is False or session.facts.limits.convert or not costs_known or best is None:
+        return
+    ceiling = session.ceiling(best.config.model_setup) or session.ceilings[0]
+
+    def allows(config: PipelineConfig) -> float:
+        return costs.bounds(ceiling, config, session.facts).images_per_second
+
+    places = next((each.values for each in session.trimmed.asked if each.name == "keep"), ())
+    for form in dict.fromkeys(Kept.of(str(each)).form for each in places if Kept.of(str(each)).converts):
+        config = best.config.keeping(form=form, in_memory=False)
+        fits = feasible.why_not(config, session.facts.converting) is None
+        if fits and allows(config) >= 1.15 * max(allows(best.config), best.estimate.value):
+            yield (config, AskedBy(Asker.ADVICE))
+
+
+# -------------------- what ends a search: time or trials, the model as the limit, and no more gain
+
+
+def no_gain_stop(before: Estimate, now: Estimate, *, patience: int) -> Stop | None:
+    """Return a stop if the best `now` is not above the interval of the best `before` the last `patience` trials.
+
+    A best with one window has no interval, and rules out no gain.
+    """
+    if not before.has_interval or now.value > before.high:
+        return None
+    message = f"The last {patience} trials were not significantly faster than the best."
+    return Stop(reason=Reason.NO_GAIN, message=message)
+
+
+def needed_share(rate: Estimate, ceiling: Ceiling, share: float) -> float:
+    """Return the share of the ceiling at which nothing is left to gain: `share`, or less on an unsteady machine.
+
+    Two figures within `REPEATABILITY` standard deviations of one count as the same, but at most 2 % are given away.
+    """
+    variance = max(map(log_variance, (rate, ceiling.model_images_per_second)))
+    return max(share - (1.0 - EQUAL), min(share, 1.0 - REPEATABILITY * math.sqrt(variance)))
+
+
+def ceiling_stop(rate: Estimate, ceiling: Ceiling, *, share: float) -> Stop | None:
+    """Return a stop if the best, at `rate` images/s, leaves nothing to gain below the model alone."""
+    if rate.value < share * ceiling.model_images_per_second.value:
+        return None
+    # Without figures: the confirmation run measures them again.
+    message = "The best reaches the rate of the model alone: the model is the limit, and no loader can be faster."
+    return Stop(reason=Reason.CEILING, message=message)
+
+
+def _scored(session: Session, point: Point) -> Estimate:
+    return point.estimate.mapped(lambda rate: session.score(point.config, point.measurements, rate))
+
+
+def _trials_used(allowed: int, ran: int) -> str:
+    one = allowed == 1
+    said = f"{allowed} {'trial was' if one else 'trials were'} allowed"
+    if ran > allowed:
+        return f"{said}, and {ran} have run, the baselines among them."
+    return f"{said} and {'has' if one else 'have'} been used."

@@ -11,24 +11,19 @@ from optuna.samplers import BaseSampler, RandomSampler
 
 from autopipe.errors import ConfigError, MissingExtraError, near
 from autopipe.search.record import TPE, Sampler
-from autopipe.search.session import Session
 
 RACE = "race"
 """The name of what `autopipe tune` runs: a race, and no sampler."""
 
 
-def _random(session: Session) -> BaseSampler:
-    return RandomSampler(seed=session.seed)
-
-
-def _gp(session: Session) -> BaseSampler:
+def _gp(seed: int) -> BaseSampler:
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError.of("torch", "torch")
-    return optuna.samplers.GPSampler(seed=session.seed)
+    return optuna.samplers.GPSampler(seed=seed)
 
 
 SAMPLERS: Mapping[str, Sampler | None] = MappingProxyType(
-    {RACE: None, "random": Sampler("random", _random), "tpe": TPE, "gp": Sampler("gp", _gp)}
+    {RACE: None, "random": Sampler("random", RandomSampler), "tpe": TPE, "gp": Sampler("gp", _gp)}
 )
 
 

@@ -76,7 +76,7 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before(before: Estim
             Surface(),
             {"loader": ["keras"], "devices": [2, 1]},
             {
-                "sampler": Sampler("random", lambda asked: RandomSampler(seed=asked.seed)),
+                "sampler": Sampler("random", RandomSampler),
                 "trials": 40,
                 "reached_share": 2.0,
             },

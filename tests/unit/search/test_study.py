@@ -22,7 +22,8 @@ from autopipe.reports import verdict
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
-from autopipe.search.result import BLOCKS, ConfirmationStarted, Event, TrialFinished, TrialStarted
+from autopipe.search.result import ConfirmationStarted, Event, TrialFinished, TrialStarted
+from autopipe.search.settings import BLOCKS
 from autopipe.search.space import Space, to_config
 from benchmarks.machines import drawn, tuned
 from tests.fakes.ceilings import reads
