@@ -385,7 +385,7 @@ def tune(folder: Path, scale: Scale) -> None:
     from autopipe.cli.progress import Progress
     from autopipe.measure.outcome import Measurement
     from autopipe.measure.trial.child import Event, PhaseBegan
-    from autopipe.search import result
+    from autopipe.search.result import TrialFinished, TrialStarted
     from autopipe.search.settings import Settings
 
     began, heard = time.monotonic(), [0.0, 0.0]  # the last that was heard, and that before a new process
@@ -406,9 +406,9 @@ def tune(folder: Path, scale: Scale) -> None:
 
     def on_search(event: Any) -> None:
         progress.watcher.on_search(event)
-        if isinstance(event, result.TrialStarted):
+        if isinstance(event, TrialStarted):
             tell({"what": f"trial {event.number} at {now():.1f} s", event.origin.asker: event.config.short()})
-        elif isinstance(event, result.TrialFinished):
+        elif isinstance(event, TrialFinished):
             outcome = event.outcome
             is_there = isinstance(outcome, Measurement)
             said = (
