@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
-import autopipe as ap
 from autopipe.measure import costs as cost_model
-from autopipe.measure import description
 from autopipe.measure.bottleneck import bottleneck
-from autopipe.measure.costs import Bounds, Kind, bounds
-from autopipe.measure.description import PageCache, cut_sizes
-from autopipe.measure.facts import Ceiling, OpCost, ReadCosts
+from autopipe.measure.costs import Bounds, CostProfile, Kind, bounds, conversion_seconds, epochs_to_pay, saved_seconds
+from autopipe.measure.facts import Ceiling, OpCost
+from autopipe.measure.outcome import ConversionCost
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.search.space import to_config
 from autopipe.values import Estimate
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.sample import Batch
-from autopipe.workload.workload import Workload
 from tests.fakes.ceilings import OPS, SLOW_READS, THREADS, ceiling, config, reads
 from tests.fakes.facts import facts
-from tests.fakes.reports import Told
 from tests.fakes.surface import Surface
 
 RATE = Estimate(value=100.0, low=99.0, high=101.0)
@@ -234,133 +222,56 @@ def test_samples_on_the_device_cost_nothing_but_their_making_once() -> None:
     assert {each.kind for each in bounds(known, there).limits if each.images_per_second < 2000} == {Kind.MODEL}
 
 
-def test_each_form_and_cut_has_its_size(photos: Path) -> None:
-    ops = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip()]
-    made = ap.Workload(data=ap.Table(photos / "labels.csv"), ops=ops, batch_size=4)
-    sizes = cut_sizes(made, make_plan(made))
-    assert {name: list(cuts) for name, cuts in sizes.items()} == {"array": [1, 2], "tfrecord": [0]}
-    assert sizes["array"][2] == 23 * (8 * 8 * 3 + 8)
-    assert sizes["array"][1] > 23 * 40 * 60 * 3
-    assert sizes["tfrecord"][0] > sum(path.stat().st_size for path in photos.glob("*.[jp][pn]g"))
+# ---------------------------------------------------------------- conversions that cost and pay
 
 
-# ---------------------------------------------------------------- ceilings
-
-
-S3 = reads(10.0, 40.0, 160.0, 640.0, cpu=0.0005)
-
-
-class Loader:
-    """Batches of `size` that come after so many seconds each, by its own clock; on two cores, which work throughout."""
-
-    def __init__(self, size: int, seconds: Iterable[float]) -> None:
-        self.now, self.taken, self.size = 0.0, 0, size
-        self._seconds = iter(seconds)
-
-    def clock(self) -> tuple[float, float]:
-        return self.now, 2 * self.now
-
-    def batches(self) -> Iterator[Batch]:
-        for seconds in self._seconds:
-            self.now += seconds
-            self.taken += 1
-            yield np.zeros((self.size, 1)), None
-
-    def rate(self, workers: int) -> float:
-        found, core_seconds = description.timed(self.batches(), workers, self.size, 0.6, clock=self.clock)
-        assert core_seconds == pytest.approx(2 / found.value)
-        return found.value
-
-
-def size(op_seconds: float, workers: int, found: ReadCosts | None = None, read_ahead: int = 0) -> int:
-    waits = 0.0 if found is None else found.wait_seconds
-    ops = (
-        OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
-        OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
+def cost(*seconds: float, workers: int = 2, samples: int = 10, wall: float | None = None) -> ConversionCost:
+    return ConversionCost(
+        cut=2,
+        samples=samples * len(seconds),
+        bytes=1000 * len(seconds),
+        workers=workers,
+        seconds=sum(seconds) / min(workers, len(seconds)) if wall is None else wall,
+        shard_samples=(samples,) * len(seconds),
+        shard_seconds=seconds,
     )
-    return description.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
 
 
-def test_a_storage_that_waits_is_timed_in_seconds_on_many_cores() -> None:
-    """In batches of 256 it would be 78 s: 66 of them at first, and then 64 twice, of 640 images a second."""
-    few = size(0.002, 64, S3, read_ahead=64)
-    loader = Loader(few, itertools.repeat(few / 640))
-    assert loader.rate(64) == pytest.approx(640)
-    assert 3 < loader.now < 8
+def test_shards_that_differ_widen_the_interval() -> None:
+    estimate = conversion_seconds(cost(0.8, 1.2, 1.0, 1.0), samples=400)
+    assert estimate.value == pytest.approx(20.0)
+    # The shards' standard deviation is 0.1633 s; t(3) = 3.182; over the root of 4, of a mean of 1 s.
+    assert estimate.high - estimate.value == pytest.approx(20.0 * 3.182 * 0.16330 / 2, rel=1e-3)
+    assert estimate.value - estimate.low == pytest.approx(estimate.high - estimate.value)
 
 
-def test_slow_ops_are_timed_in_smaller_batches_too() -> None:
-    assert 15 < size(0.1, 64) < 21
-    assert (size(0.001, 2), size(60.0, 2)) == (256, 1)
+def test_a_small_last_shard_counts_by_its_samples() -> None:
+    uneven = cost(1.0, 0.5).model_copy(update={"samples": 15, "seconds": 0.75, "shard_samples": (10, 5)})
+    assert conversion_seconds(uneven, samples=150).value == pytest.approx(150 * 0.1 / 2)
 
 
-def test_a_loader_that_is_fast_goes_through_the_same_batches_as_ever() -> None:
-    loader = Loader(32, itertools.repeat(1 / 128))
-    assert loader.rate(2) == pytest.approx(4096)
-    assert loader.taken == 4 + 11 * 7  # windows of 0.05 s and a little, until 0.6 s are over
-    slower = Loader(32, itertools.repeat(0.5))
-    assert slower.rate(2) == pytest.approx(64)
-    assert slower.taken == 4 + 2 * 2  # whole rounds
+def test_what_is_paid_beside_the_shards_is_paid_once() -> None:
+    estimate = conversion_seconds(cost(1.0, 1.0, wall=1.3), samples=200)
+    assert (estimate.low, estimate.value) == pytest.approx((10.3, 10.3))
 
 
-def test_workers_that_end_together_are_timed_over_whole_rounds() -> None:
-    loader = Loader(20, itertools.cycle([4.0, *[0.0] * 63]))
-    assert loader.rate(64) == pytest.approx(20 * 64 / 4.0)
+def test_the_whole_takes_as_long_a_sample_as_the_part() -> None:
+    estimate = conversion_seconds(cost(1.0, 1.0, 1.0, 1.0), samples=400)
+    assert (estimate.low, estimate.value, estimate.high) == pytest.approx((20.0, 20.0, 20.0))
+    assert conversion_seconds(cost(1.0, workers=8), samples=100).value == pytest.approx(10.0)  # more than shards
 
 
-def test_what_is_far_slower_than_was_predicted_is_left_at_parts_of_a_round() -> None:
-    loader = Loader(20, itertools.repeat(2.0))
-    assert loader.rate(64) == pytest.approx(10)
-    assert loader.now == pytest.approx(30.0)  # three times the patience in place of 388 s
-
-
-def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-
-    class Slow:
-        """Names no spans: each sample is read by itself."""
-
-        def __len__(self) -> int:
-            return 250
-
-        def read(self, index: int) -> tuple[Any, int]:
-            read.append(index)
-            return np.full((8, 8, 3), index, np.uint8), index
-
-    def timed(batches: Iterator[Batch], *rest: Any) -> tuple[Estimate, float]:
-        for _ in range(12):
-            next(batches)
-        return Estimate(value=1e6, low=1e6, high=1e6), 0.001
-
-    def run(workload: Workload, plan: Any, config: PipelineConfig, *rest: Any) -> tuple[Estimate, float]:
-        read.clear()
-        found = usual(workload, plan, config, *rest)
-        if config.keep == "memory":
-            cached.append((len(set(read)), len(workload.data) // 100 * 100))  # and what was read while it was filled
-            assert len(read) < 2 * len(set(read))  # a sample may be read by two workers at once, but not in each epoch
-        return found
-
-    usual, cached = description.run, list[tuple[int, int]]()
-    monkeypatch.setattr(description, "run", run)
-    monkeypatch.setattr(description, "timed", timed)
-    workload = Workload(data=Slow(), ops=[RandomFlip()], batch_size=100, drop_remainder=True)
-    description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
-    assert cached == [(200, 200)]
-
-
-def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take_long(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("rate", "once", "epochs"), [(100.0, 6.0, None), (90.0, 6.0, None), (200.0, 5.0, 0.0), (200.0, 25.0, 4.0)]
+)
+def test_it_pays_only_by_its_rate_and_at_once_if_it_costs_no_more(
+    rate: float, once: float, epochs: float | None
 ) -> None:
-    batches_of: list[int] = []
-
-    def timed(batches: Iterator[Batch], workers: int, size: int, *rest: Any) -> tuple[Estimate, float]:
-        batches_of.extend({len(next(batches)[0]), size})
-        return Estimate(value=1e3, low=1e3, high=1e3), 0.001
-
-    monkeypatch.setattr(description, "_ROUND_SECONDS", 1e-9)
-    monkeypatch.setattr(description, "timed", timed)
-    images = np.zeros((100, 8, 8, 3), np.uint8)
-    workload = Workload(data=Arrays(images, np.arange(100)), ops=[Rescale(1 / 255)], batch_size=50, drop_remainder=True)
-    plan = make_plan(workload)
-    description.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
-    assert batches_of == [1, 1]  # without and with a cache
+    kept, rival = (
+        CostProfile(images_per_second=rate, once_seconds=once),
+        CostProfile(images_per_second=100.0, once_seconds=5.0),
+    )
+    assert epochs_to_pay(kept, rival, 1000) == epochs
+    assert saved_seconds(kept, rival, 1000) == pytest.approx(10.0 - 1000 / rate)
+    if epochs:
+        assert kept.seconds(epochs, 1000) == pytest.approx(rival.seconds(epochs, 1000))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,11 +13,11 @@ import pytest
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import machine as hardware
 from autopipe.measure import op_costs as measure_op_costs
-from autopipe.measure.facts import OpCost, SampleTail
-from autopipe.measure.op_costs import Turn, as_made, fitted, held_share, op_costs, share, with_lock
+from autopipe.measure.facts import OpCost, ReadCosts, SampleTail
+from autopipe.measure.op_costs import Turn, as_made, fitted, held_share, op_costs, read_costs, share, with_lock
 from autopipe.workload.ops.planner import make_plan, sample_name
 from tests.fakes.reference import by_python
 
@@ -325,3 +326,101 @@ def test_busy_cores_change_the_time_under_the_lock_and_no_waiting() -> None:
     found = fitted((SINGLE[0].model_copy(update=more), *SINGLE[1:]), whole=1.6, cached=None)[0]
     assert found.wait_seconds_per_image == 9.0
     assert found.lock_seconds_per_image == pytest.approx(0.5 * found.seconds_per_image)
+
+
+# ---------------------------------------------------------------- reads
+
+
+@pytest.fixture(autouse=True)
+def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure_op_costs, "_RUNG_SECONDS", 0.02)
+    monkeypatch.setattr(measure_op_costs, "_ALONE_SECONDS", 0.1)
+    monkeypatch.setattr(measure_op_costs, "_LADDER", (4, 16))  # more threads only take turns here
+
+
+class Noting:
+    """Notes what is read, and by how many threads at a time."""
+
+    def __init__(self, bad: set[int] | None = None) -> None:
+        self.bad = bad or set()
+        self.seen: list[int] = []
+        self.threads: set[int] = set()
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, index: int) -> np.ndarray:
+        self.seen.append(index)
+        self.threads.add(threading.get_ident())
+        if index in self.bad:
+            raise BadSampleError("sample 0 is bad") if index == 0 else OSError(f"sample {index} has gone")
+        return np.zeros(4, np.uint8)
+
+
+def costs_of_reads(source: Noting, wall: float, busy: float, *, taken: float = 0.0, **more: Any) -> ReadCosts:
+    """Return the costs of reads that take so long, one after the other."""
+    ticks = ((number * wall, number * busy) for number in itertools.count())
+    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: taken, **more)
+    assert found is not None
+    return found
+
+
+def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
+    source = Noting()
+    found = costs_of_reads(source, 0.2, 0.2)
+    assert (found.latency_seconds, found.cpu_seconds) == pytest.approx((0.2, 0.2))
+    assert [rung.at_once for rung in found.rungs] == [1]
+    assert not found.waits
+    assert len(source.threads) == 1
+    busy = costs_of_reads(Noting(), 0.004, 0.001, taken=2.0)  # put aside on a busy machine
+    assert busy.latency_seconds == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("wall", [0.02, pytest.param(2.5, marks=pytest.mark.slow)])
+def test_reads_that_wait_are_tried_side_by_side_with_files_in_their_state_before_each_rung(wall: float) -> None:
+    """What was dropped from memory once has come back with the rung before. Reads of seconds are tried, too."""
+    source, before = Noting(), list[int]()
+    found = costs_of_reads(source, wall, 0.001, prepare=lambda: before.append(len(source.seen)))
+    assert found.waits
+    assert found.wait_seconds == pytest.approx(wall - 0.001)
+    assert [rung.at_once for rung in found.rungs][:2] == [1, 4]
+    assert found.rungs[0].images_per_second == pytest.approx(1 / wall)
+    assert (before[0], len(before)) == (0, len(found.rungs))
+    assert before == sorted(set(before))
+
+
+def test_bad_reads_are_passed_over() -> None:
+    assert costs_of_reads(Noting(bad={0, 1}), 0.2, 0.2).latency_seconds == pytest.approx(0.2)
+    assert read_costs(Noting(bad={0}), [0], 4.0, taken=lambda: 0.0) is None
+
+
+def test_an_error_that_is_not_the_fault_of_a_sample_is_raised() -> None:
+    class Gone(Noting):
+        def read(self, index: int) -> np.ndarray:
+            raise DataError("access is denied")
+
+    with pytest.raises(DataError, match="denied"):
+        read_costs(Gone(), range(3), 4.0)
+
+
+class SeldomSlow(Noting):
+    """Reads that wait 5 ms, and one in fifty 200 ms."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def read(self, index: int) -> np.ndarray:
+        threading.Event().wait(0.2 if index % 50 == 7 else 0.005)
+        return super().read(index)
+
+    def name(self, index: int) -> str:
+        return f"photo {index}"
+
+
+def test_reads_that_wait_are_enough_to_tell_of_one_in_fifty_that_takes_long() -> None:
+    costs = (read_costs(SeldomSlow(), range(400), 4.0, taken=lambda: 0.0) for _ in range(5))
+    tails = (each.tail for each in costs if each is not None and each.tail is not None)
+    tail = next(each for each in tails if each.heavy)  # the machine itself may have stood still for a while
+    assert tail.samples >= 200
+    assert tail.p99_seconds >= 0.2
+    assert int(tail.slowest.removeprefix("photo ")) % 50 == 7

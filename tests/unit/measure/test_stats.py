@@ -1,4 +1,4 @@
-"""Statistics on short, noisy series, and what a conversion costs and pays."""
+"""Statistics on short, noisy series."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from autopipe.measure.costs import CostProfile, conversion_seconds, epochs_to_pay, saved_seconds
-from autopipe.measure.outcome import ConversionCost
-from autopipe.measure.stats import bootstrap_interval, compare_pairs, log_variance, median, student_t
+from autopipe.measure.stats import Pooled, Reading, bootstrap_interval, compare_pairs, log_variance, median, student_t
 from autopipe.values import Estimate
 
 
@@ -81,36 +79,6 @@ def test_the_variance_of_a_logarithm_follows_from_the_interval() -> None:
     assert log_variance(Estimate(value=100.0, low=0.0, high=200.0)) > 0.3**2
 
 
-def cost(*seconds: float, workers: int = 2, samples: int = 10, wall: float | None = None) -> ConversionCost:
-    return ConversionCost(
-        cut=2,
-        samples=samples * len(seconds),
-        bytes=1000 * len(seconds),
-        workers=workers,
-        seconds=sum(seconds) / min(workers, len(seconds)) if wall is None else wall,
-        shard_samples=(samples,) * len(seconds),
-        shard_seconds=seconds,
-    )
-
-
-def test_shards_that_differ_widen_the_interval() -> None:
-    estimate = conversion_seconds(cost(0.8, 1.2, 1.0, 1.0), samples=400)
-    assert estimate.value == pytest.approx(20.0)
-    # The shards' standard deviation is 0.1633 s; t(3) = 3.182; over the root of 4, of a mean of 1 s.
-    assert estimate.high - estimate.value == pytest.approx(20.0 * 3.182 * 0.16330 / 2, rel=1e-3)
-    assert estimate.value - estimate.low == pytest.approx(estimate.high - estimate.value)
-
-
-def test_a_small_last_shard_counts_by_its_samples() -> None:
-    uneven = cost(1.0, 0.5).model_copy(update={"samples": 15, "seconds": 0.75, "shard_samples": (10, 5)})
-    assert conversion_seconds(uneven, samples=150).value == pytest.approx(150 * 0.1 / 2)
-
-
-def test_what_is_paid_beside_the_shards_is_paid_once() -> None:
-    estimate = conversion_seconds(cost(1.0, 1.0, wall=1.3), samples=200)
-    assert (estimate.low, estimate.value) == pytest.approx((10.3, 10.3))
-
-
 def test_an_estimate_is_finite_frozen_and_not_upside_down() -> None:
     for value, low, said in ((math.nan, 0.0, "finite"), (math.inf, 0.0, "finite"), (1.0, 2.0, "must not exceed")):
         with pytest.raises(pydantic.ValidationError, match=said):
@@ -119,23 +87,57 @@ def test_an_estimate_is_finite_frozen_and_not_upside_down() -> None:
         Estimate(value=2.0, low=1.0, high=3.0).value = 1.0  # type: ignore[misc]  # what the test is about
 
 
-def test_the_whole_takes_as_long_a_sample_as_the_part() -> None:
-    estimate = conversion_seconds(cost(1.0, 1.0, 1.0, 1.0), samples=400)
-    assert (estimate.low, estimate.value, estimate.high) == pytest.approx((20.0, 20.0, 20.0))
-    assert conversion_seconds(cost(1.0, workers=8), samples=100).value == pytest.approx(10.0)  # more than shards
+# ---------------------------------------------------------------- what all measurements of a search tell together
 
 
-@pytest.mark.parametrize(
-    ("rate", "once", "epochs"), [(100.0, 6.0, None), (90.0, 6.0, None), (200.0, 5.0, 0.0), (200.0, 25.0, 4.0)]
-)
-def test_it_pays_only_by_its_rate_and_at_once_if_it_costs_no_more(
-    rate: float, once: float, epochs: float | None
-) -> None:
-    kept, rival = (
-        CostProfile(images_per_second=rate, once_seconds=once),
-        CostProfile(images_per_second=100.0, once_seconds=5.0),
+def readings(rates: dict[str, list[float]], variance: float = 1e-6, *, blocks: bool = False) -> Pooled:
+    """Return what follows from so many rates of each configuration, the first of each in one block, and so on."""
+    return Pooled(
+        [
+            (key, Reading(math.log(rate), variance, at if blocks else None))
+            for key, row in rates.items()
+            for at, rate in enumerate(row)
+        ]
     )
-    assert epochs_to_pay(kept, rival, 1000) == epochs
-    assert saved_seconds(kept, rival, 1000) == pytest.approx(10.0 - 1000 / rate)
-    if epochs:
-        assert kept.seconds(epochs, 1000) == pytest.approx(rival.seconds(epochs, 1000))
+
+
+def test_the_pauses_of_a_configuration_count_although_readings_with_one_are_shaky() -> None:
+    paused, steady = Reading(math.log(100.0), 0.3**2), Reading(math.log(150.0), 0.01**2)
+    pooled = Pooled([("a", paused), ("a", steady), ("a", paused), ("a", steady), ("b", Reading(math.log(90.0), 1e-4))])
+    assert pooled.value("a") == pytest.approx(math.sqrt(100.0 * 150.0), rel=0.01)
+
+
+def test_a_shaky_configuration_leads_less_surely_than_a_steady_one() -> None:
+    steady, shaky = (
+        Pooled([("a", Reading(math.log(100.0), spread**2)), ("b", Reading(math.log(90.0), 1e-4))])
+        for spread in (0.01, 0.5)
+    )
+    assert shaky.ahead("a", "b")[1] > 5.0 * steady.ahead("a", "b")[1]
+
+
+def test_repeats_make_surer() -> None:
+    doubts = [readings({"a": [100.0] * count, "b": [90.0] * count}, 0.05**2).ahead("a", "b")[1] for count in (2, 4, 8)]
+    assert doubts == sorted(doubts, reverse=True)
+    assert doubts[2] < doubts[0]
+
+
+def test_what_a_block_is_off_is_left_out_of_the_difference() -> None:
+    rates = {"a": [100.0, 50.0, 75.0, 130.0], "b": [90.0, 45.0, 67.5, 117.0]}
+    together = readings(rates, blocks=True)
+    ahead, doubt = together.ahead("a", "b")
+    assert math.exp(ahead) == pytest.approx(100 / 90, rel=0.01)
+    assert doubt < 0.01
+    assert together.drift > together.noise
+    assert readings(rates).ahead("a", "b")[1] > 5 * doubt
+
+
+def test_one_that_ran_in_some_blocks_only_is_compared_by_those() -> None:
+    rates = {"a": [100.0, 50.0, 75.0, 130.0], "b": [90.0, 45.0]}
+    assert math.exp(readings(rates, blocks=True).ahead("a", "b")[0]) == pytest.approx(100 / 90, rel=0.01)
+
+
+def test_the_noise_is_what_repeats_show_and_a_usual_one_before_there_are_any() -> None:
+    assert readings({"a": [100.0], "b": [200.0]}).noise == pytest.approx(0.03, rel=0.1)
+    assert readings({"a": [100.0, 100.1, 99.9], "b": [200.0, 200.1, 199.8]}).noise < 0.006
+    assert readings({"a": [100.0, 130.0, 90.0], "b": [200.0, 170.0, 240.0]}).noise > 0.1
+    assert readings({"a": [100.0], "b": [200.0]}).freedom == 1

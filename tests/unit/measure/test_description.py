@@ -1,9 +1,10 @@
+"""The state of the files, the part of the data for a trial, and the loader alone."""
+
 from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +12,21 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError, DataError
 from autopipe.hardware import disk
-from autopipe.measure import op_costs
+from autopipe.measure import description
 from autopipe.measure.description import PageCache
-from autopipe.measure.facts import LoaderCeiling, ReadCosts
-from autopipe.measure.op_costs import read_costs
+from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.session import Part, Session
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.values import Estimate
 from autopipe.workload.data.source import Subset
 from autopipe.workload.ops.planner import make_plan
+from autopipe.workload.sample import Batch
 from tests.fakes import ceilings
 from tests.fakes.reports import Told
-
-
-@pytest.fixture(autouse=True)
-def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(op_costs, "_RUNG_SECONDS", 0.02)
-    monkeypatch.setattr(op_costs, "_ALONE_SECONDS", 0.1)
-    monkeypatch.setattr(op_costs, "_LADDER", (4, 16))  # more threads only take turns here
-
 
 SMALL = ap.Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 
@@ -84,14 +77,17 @@ def test_files_get_their_time_to_be_read_once_and_to_be_dropped_before_each_tria
 
 
 def test_auto_is_cold_for_data_larger_than_memory_and_warm_for_others() -> None:
-    class Huge(Source):
+    class Huge(ap.Arrays):
         def __len__(self) -> int:
             return 10**9
 
         def mean_bytes(self) -> float:
             return 1e6
 
-    assert [PageCache(data, "auto").regime for data in (SMALL, Huge())] == ["warm", "cold"]
+    assert [PageCache(data, "auto").regime for data in (SMALL, Huge(np.zeros((2, 4)), np.arange(2)))] == [
+        "warm",
+        "cold",
+    ]
 
 
 THREADS = ap.Threads(workers=1)
@@ -193,89 +189,132 @@ def test_what_can_be_made_in_time_depends_on_how_many_samples_are_read_at_a_time
     assert made(alone, 1) == 600.0
 
 
-class Source:
-    """Notes what is read, and by how many threads at a time."""
+# ---------------------------------------------------------------- the loader alone
 
-    def __init__(self, bad: set[int] | None = None) -> None:
-        self.bad = bad or set()
-        self.seen: list[int] = []
-        self.threads: set[int] = set()
-
-    def __len__(self) -> int:
-        return 10
-
-    def read(self, index: int) -> np.ndarray:
-        self.seen.append(index)
-        self.threads.add(threading.get_ident())
-        if index in self.bad:
-            raise BadSampleError("sample 0 is bad") if index == 0 else OSError(f"sample {index} has gone")
-        return np.zeros(4, np.uint8)
+S3 = ceilings.reads(10.0, 40.0, 160.0, 640.0, cpu=0.0005)
 
 
-def costs(source: Source, wall: float, busy: float, *, taken: float = 0.0, **more: Any) -> ReadCosts:
-    """Return the costs of reads that take so long, one after the other."""
-    ticks = ((number * wall, number * busy) for number in itertools.count())
-    found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: taken, **more)
-    assert found is not None
-    return found
+class Loader:
+    """Batches of `size` that come after so many seconds each, by its own clock; on two cores, which work throughout."""
+
+    def __init__(self, size: int, seconds: Iterable[float]) -> None:
+        self.now, self.taken, self.size = 0.0, 0, size
+        self._seconds = iter(seconds)
+
+    def clock(self) -> tuple[float, float]:
+        return self.now, 2 * self.now
+
+    def batches(self) -> Iterator[Batch]:
+        for seconds in self._seconds:
+            self.now += seconds
+            self.taken += 1
+            yield np.zeros((self.size, 1)), None
+
+    def rate(self, workers: int) -> float:
+        found, core_seconds = description.timed(self.batches(), workers, self.size, 0.6, clock=self.clock)
+        assert core_seconds == pytest.approx(2 / found.value)
+        return found.value
 
 
-def test_reads_that_do_not_wait_are_not_tried_side_by_side() -> None:
-    source = Source()
-    found = costs(source, 0.2, 0.2)
-    assert (found.latency_seconds, found.cpu_seconds) == pytest.approx((0.2, 0.2))
-    assert [rung.at_once for rung in found.rungs] == [1]
-    assert not found.waits
-    assert len(source.threads) == 1
-    busy = costs(Source(), 0.004, 0.001, taken=2.0)  # put aside on a busy machine
-    assert busy.latency_seconds == pytest.approx(0.001)
+def size(op_seconds: float, workers: int, found: ReadCosts | None = None, read_ahead: int = 0) -> int:
+    waits = 0.0 if found is None else found.wait_seconds
+    ops = (
+        OpCost(name="read", part="fixed", seconds_per_image=0.0005, wait_seconds_per_image=waits),
+        OpCost(name="Decode", part="fixed", seconds_per_image=op_seconds),
+    )
+    return description.batch_size(256, Threads(workers=workers, read_ahead=read_ahead), ops, found)
 
 
-@pytest.mark.parametrize("wall", [0.02, pytest.param(2.5, marks=pytest.mark.slow)])
-def test_reads_that_wait_are_tried_side_by_side_with_files_in_their_state_before_each_rung(wall: float) -> None:
-    """What was dropped from memory once has come back with the rung before. Reads of seconds are tried, too."""
-    source, before = Source(), list[int]()
-    found = costs(source, wall, 0.001, prepare=lambda: before.append(len(source.seen)))
-    assert found.waits
-    assert found.wait_seconds == pytest.approx(wall - 0.001)
-    assert [rung.at_once for rung in found.rungs][:2] == [1, 4]
-    assert found.rungs[0].images_per_second == pytest.approx(1 / wall)
-    assert (before[0], len(before)) == (0, len(found.rungs))
-    assert before == sorted(set(before))
+def test_a_storage_that_waits_is_timed_in_seconds_on_many_cores() -> None:
+    """In batches of 256 it would be 78 s: 66 of them at first, and then 64 twice, of 640 images a second."""
+    few = size(0.002, 64, S3, read_ahead=64)
+    loader = Loader(few, itertools.repeat(few / 640))
+    assert loader.rate(64) == pytest.approx(640)
+    assert 3 < loader.now < 8
 
 
-def test_bad_samples_are_passed_over() -> None:
-    assert costs(Source(bad={0, 1}), 0.2, 0.2).latency_seconds == pytest.approx(0.2)
-    assert read_costs(Source(bad={0}), [0], 4.0, taken=lambda: 0.0) is None
+def test_slow_ops_are_timed_in_smaller_batches_too() -> None:
+    assert 15 < size(0.1, 64) < 21
+    assert (size(0.001, 2), size(60.0, 2)) == (256, 1)
 
 
-def test_an_error_that_is_not_the_fault_of_a_sample_is_raised() -> None:
-    class Gone(Source):
-        def read(self, index: int) -> np.ndarray:
-            raise DataError("access is denied")
-
-    with pytest.raises(DataError, match="denied"):
-        read_costs(Gone(), range(3), 4.0)
-
-
-class SeldomSlow(Source):
-    """Reads that wait 5 ms, and one in fifty 200 ms."""
-
-    def __len__(self) -> int:
-        return 400
-
-    def read(self, index: int) -> np.ndarray:
-        threading.Event().wait(0.2 if index % 50 == 7 else 0.005)
-        return super().read(index)
-
-    def name(self, index: int) -> str:
-        return f"photo {index}"
+def test_a_loader_that_is_fast_goes_through_the_same_batches_as_ever() -> None:
+    loader = Loader(32, itertools.repeat(1 / 128))
+    assert loader.rate(2) == pytest.approx(4096)
+    assert loader.taken == 4 + 11 * 7  # windows of 0.05 s and a little, until 0.6 s are over
+    slower = Loader(32, itertools.repeat(0.5))
+    assert slower.rate(2) == pytest.approx(64)
+    assert slower.taken == 4 + 2 * 2  # whole rounds
 
 
-def test_reads_that_wait_are_enough_to_tell_of_one_in_fifty_that_takes_long() -> None:
-    costs = (read_costs(SeldomSlow(), range(400), 4.0, taken=lambda: 0.0) for _ in range(5))
-    tails = (each.tail for each in costs if each is not None and each.tail is not None)
-    tail = next(each for each in tails if each.heavy)  # the machine itself may have stood still for a while
-    assert tail.samples >= 200
-    assert tail.p99_seconds >= 0.2
-    assert int(tail.slowest.removeprefix("photo ")) % 50 == 7
+def test_workers_that_end_together_are_timed_over_whole_rounds() -> None:
+    loader = Loader(20, itertools.cycle([4.0, *[0.0] * 63]))
+    assert loader.rate(64) == pytest.approx(20 * 64 / 4.0)
+
+
+def test_what_is_far_slower_than_was_predicted_is_left_at_parts_of_a_round() -> None:
+    loader = Loader(20, itertools.repeat(2.0))
+    assert loader.rate(64) == pytest.approx(10)
+    assert loader.now == pytest.approx(30.0)  # three times the patience in place of 388 s
+
+
+def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    class Slow:
+        """Names no spans: each sample is read by itself."""
+
+        def __len__(self) -> int:
+            return 250
+
+        def read(self, index: int) -> tuple[Any, int]:
+            read.append(index)
+            return np.full((8, 8, 3), index, np.uint8), index
+
+    def timed(batches: Iterator[Batch], *rest: Any) -> tuple[Estimate, float]:
+        for _ in range(12):
+            next(batches)
+        return Estimate(value=1e6, low=1e6, high=1e6), 0.001
+
+    def run(workload: ap.Workload, plan: Any, config: PipelineConfig, *rest: Any) -> tuple[Estimate, float]:
+        read.clear()
+        found = usual(workload, plan, config, *rest)
+        if config.keep == "memory":
+            cached.append((len(set(read)), len(workload.data) // 100 * 100))  # and what was read while it was filled
+            assert len(read) < 2 * len(set(read))  # a sample may be read by two workers at once, but not in each epoch
+        return found
+
+    usual, cached = description.run, list[tuple[int, int]]()
+    monkeypatch.setattr(description, "run", run)
+    monkeypatch.setattr(description, "timed", timed)
+    workload = ap.Workload(data=Slow(), ops=[ap.RandomFlip()], batch_size=100, drop_remainder=True)
+    description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
+    assert cached == [(200, 200)]
+
+
+def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches_of: list[int] = []
+
+    def timed(batches: Iterator[Batch], workers: int, size: int, *rest: Any) -> tuple[Estimate, float]:
+        batches_of.extend({len(next(batches)[0]), size})
+        return Estimate(value=1e3, low=1e3, high=1e3), 0.001
+
+    monkeypatch.setattr(description, "_ROUND_SECONDS", 1e-9)
+    monkeypatch.setattr(description, "timed", timed)
+    data = ap.Arrays(np.zeros((100, 8, 8, 3), np.uint8), np.arange(100))
+    workload = ap.Workload(data=data, ops=[ap.Rescale(1 / 255)], batch_size=50, drop_remainder=True)
+    plan = make_plan(workload)
+    description.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
+    assert batches_of == [1, 1]  # without and with a cache
+
+
+def test_each_form_and_cut_has_its_size(photos: Path) -> None:
+    ops = [ap.Decode(), ap.Resize(8, 8), ap.RandomFlip()]
+    made = ap.Workload(data=ap.Table(photos / "labels.csv"), ops=ops, batch_size=4)
+    sizes = description.cut_sizes(made, make_plan(made))
+    assert {name: list(cuts) for name, cuts in sizes.items()} == {"array": [1, 2], "tfrecord": [0]}
+    assert sizes["array"][2] == 23 * (8 * 8 * 3 + 8)
+    assert sizes["array"][1] > 23 * 40 * 60 * 3
+    assert sizes["tfrecord"][0] > sum(path.stat().st_size for path in photos.glob("*.[jp][pn]g"))
