@@ -146,9 +146,9 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
             )
 
 
-def check_targets(train: Loader, test: Any) -> None:
+def check_targets(model: keras.Model, train: Loader, test: Any) -> None:
     """Raise ModelError if `test` has no targets, or others, but the model is trained with some: Keras would fail in its
-    loss, after an epoch.
+    loss, after an epoch, unless the model has a `test_step` of its own.
 
     `test` is a loader, or data that Keras takes, in which an array is x alone.
     """
@@ -161,7 +161,7 @@ def check_targets(train: Loader, test: Any) -> None:
             "The model is trained with targets, but the samples to evaluate it on have none.",
             hint="Give samples of (x, y); `predict` takes those of x alone.",
         )
-    if not isinstance(test, Loader):
+    if not isinstance(test, Loader) or type(model).test_step is not keras.Model.test_step:
         return
     axes = [
         [len(shape) - (len(shape) > 1 and shape[-1] == 1) for shape in (part.shape for part in leaves(y))]

@@ -29,6 +29,7 @@ from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.workload.data.source import require_same_classes
 from autopipe.workload.mode import Mode
+from autopipe.workload.ops.custom import Map
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
@@ -70,9 +71,13 @@ def _checked(data: tuple[Any, ...], epochs: int, arguments: dict[str, Any]) -> t
 
 
 def _check_class_weight(weights: Any, workload: Workload | None) -> None:
-    """Raise ModelError if a weight is of no class: Keras would weight each that has none by 1."""
-    known = {*getattr(workload and workload.data, "class_numbers", {}).values()}
-    if weights is not None and known and (lost := sorted({*map(int, weights)} - known)):
+    """Raise ModelError if a weight is of no class, and a class has none, as if they were numbered from 1. A function of
+    the user's may number them so.
+    """
+    if weights is None or workload is None or any(isinstance(op.acting, Map) for op in workload.ops):
+        return
+    known = {*getattr(workload.data, "class_numbers", {}).values()}
+    if known - weights.keys() and (lost := [each for each in weights if each not in known]):
         raise ModelError(
             f"`class_weight` must be of the classes {min(known)} to {max(known)}, but has one of {shortened(lost[0])}.",
             hint="Classes are numbered from 0, as in `data.classes`: class_weight=dict(enumerate(weights)).",
@@ -342,7 +347,7 @@ class Trainer:
     ) -> list[keras.callbacks.Callback]:
         """Put validation's data among Keras's arguments; return callbacks that pause its workers."""
         loader = self._loader_over(stack, data, arguments.get("validation_steps"), epochs)
-        models.check_targets(self.loader, data if loader is None else loader)
+        models.check_targets(self.model, self.loader, data if loader is None else loader)
         if loader is None:
             if data is not None:
                 self._set_batch_size(data, arguments, "validation_batch_size", arguments.get("validation_steps"))
@@ -373,7 +378,7 @@ class Trainer:
                 yield data
                 return
             if mode is Mode.EVALUATE:
-                models.check_targets(self.loader, loader)
+                models.check_targets(self.model, self.loader, loader)
             self._enter(stack, fault, None, loader.finish)
             stack.enter_context(models.built_from(self.model, loader))
             yield stack.enter_context(replayed(loader, self._placement, fault, len(loader)))

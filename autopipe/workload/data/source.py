@@ -100,9 +100,12 @@ class Subset(Around):
 
 
 def require_same_classes(training: Source, validation: Source) -> None:
-    """Raise DataError if sources that number classes by their names have some in common, and others' numbers differ."""
+    """Raise DataError if sources that number classes by their names have some in common, and a number is of two. A
+    class that is not trained may have a number of its own.
+    """
     ours, theirs = (getattr(each, "class_numbers", {}) for each in (training, validation))
-    other = next((name for name, number in theirs.items() if ours.get(name) != number), None)
+    known = ours.keys() | {*ours.values()}
+    other = next((name for name, number in theirs.items() if ours.get(name) != number and {name, number} & known), None)
     if other is not None and ours.keys() & theirs.keys():
         known = f"is {ours[other]}" if other in ours else "is missing"
         raise DataError(

@@ -313,17 +313,20 @@ class Table:
         return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype.name})"
 
     def _warn_of_twins(self, paths: Sequence[str]) -> None:
-        """Warn of images that rows name with other labels of classes: numbers may have been measured several times."""
+        """Warn of images that rows name with other classes: numbers may have been measured several times, and features
+        or weights may tell the rows apart.
+        """
         first, labels = dict[str, int](), np.asarray(self._labels)
-        if labels.dtype.kind != "i" or len(set(paths)) == len(paths):
+        if labels.dtype.kind != "i" or self._columns[2] or len(set(paths)) == len(paths):
             return
-        twins = [at for at, path in enumerate(paths) if (labels[first.setdefault(path, at)] != labels[at]).any()]
+        values = labels.tolist()
+        twins = [at for at, path in enumerate(paths) if values[first.setdefault(path, at)] != values[at]]
         if twins:
             rows = (self._rows[at] for at in (first[paths[twins[0]]], twins[0]))
             warnings.warn(
                 f"{len({paths[at] for at in twins})} images are named by several rows with other labels, such as "
-                f"`{paths[twins[0]]}` by the rows {' and '.join(map(str, rows))}: each row is a sample of its own, and "
-                "they contradict each other. Several labels of an image are columns of one row, label=[...].",
+                f"`{paths[twins[0]]}` by the rows {' and '.join(map(str, rows))}: each row is a sample of its own. "
+                "If an image has several labels, write them as columns of one row, label=[...].",
                 DataWarning,
                 stacklevel=4,
             )
@@ -431,7 +434,7 @@ def _require_cells(values: dict[str, str], path: str, row: int, file: str) -> No
 
 
 def _delimiter(header: str) -> str:
-    if header.lstrip()[:1] in ("{", "["):
+    if re.match(r'\s*(\{|\[\s*([\[{"]|$))', header):  # and no `[path],[label]`
         raise csv.Error("it is JSON")
     return max(",;\t", key=header.count)
 

@@ -249,10 +249,10 @@ class RandomSaturation(_ColourOp):
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         super().look(samples, spec)
         images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind == "f"]
-        if any((image < 0).any() for image in images):
+        if any((image < 0).mean() > 0.05 for image in images):
             warnings.warn(
                 "`RandomSaturation` makes other colours of values below 0, which images that were looked at have. Put "
-                "it before the ap.Normalize or ap.Rescale that makes them.",
+                "it before what makes them, such as ap.Normalize.",
                 DataWarning,
                 stacklevel=3,
             )

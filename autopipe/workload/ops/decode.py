@@ -150,7 +150,7 @@ class Decode(Op):
         encoded = [part for part, kind in zip(sample, kinds, strict=True) if kind is FieldKind.ENCODED]
         said = [_FIRST] * any(map(headers.leaves_out, encoded))
         is_mask = spec.y is not None and spec.y.kind is FieldKind.ENCODED
-        said += [_LOSSY] * (is_mask and bytes(sample[1][:2]) == headers.JPEG)
+        said += [_LOSSY] * (is_mask and bytes(sample[1][:2]) == headers.JPEG and _is_flat(sample[1]))
         if spec.x.kind is FieldKind.ENCODED:
             x = sample[0]
             said += [_TURNED] * (self.orientation is None and headers.orientation_of(x) != headers.UPRIGHT)
@@ -343,6 +343,12 @@ def _require_readable(data: bytes, max_pixels: int) -> None:
         raise BadSampleError("the image file is empty (0 bytes).")
     headers.require_end(data)
     headers.require_size(headers.image_size(bytes(data)), max_pixels)
+
+
+def _is_flat(data: bytes) -> bool:
+    """Return True if most pixels have few levels, as those of masks have, and not of images that are targets."""
+    grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    return grey is not None and float(np.sort(np.bincount(grey.ravel()))[-8:].sum()) > 0.75 * grey.size
 
 
 def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:

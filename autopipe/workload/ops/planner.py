@@ -293,18 +293,20 @@ def _merged(column: Sequence[Field]) -> Field:
     return dataclasses.replace(column[0], shape=shape, rank=rank, channels=column[0].channels if one_depth else None)
 
 
-_PLACES: Final = re.compile(r"box|key_?points?|landmark|joint", re.IGNORECASE)
+_PLACES: Final = re.compile(r"(?<![a-z])(b?box(es)?|key_?points?|landmarks|joints)(?![a-z])", re.IGNORECASE)
 
 
-def _look_for_places(op: Op, spec: SampleSpec) -> None:
+def _look_for_places(op: Op, spec: SampleSpec, samples: Sequence[Sample]) -> None:
     """Warn of targets that look like places in an image, such as boxes, if an op moves the image by chance."""
-    moves = getattr(op, "op", op)
+    moves = op.acting
     if not (isinstance(moves, PixelOp) and moves.is_random and moves.target == "both"):
         return
-    for name, field in zip(spec.labels, spec.columns, strict=True):
+    for at, (name, field) in enumerate(zip(spec.labels, spec.columns, strict=True)):
         if name.startswith("y") and field is not None and field.kind is FieldKind.ARRAY:
             is_list = field.shape is not None and len(field.shape) == 2 and field.shape[1] in (4, 5)
-            if _PLACES.search(name) or (is_list and field.dtype is not None and field.dtype.kind == "f"):
+            is_list &= field.dtype is not None and field.dtype.kind == "f"
+            is_one_hot = is_list and all(np.isin(sample[at], (0, 1)).all() for sample in samples)
+            if _PLACES.search(name) or (is_list and not is_one_hot):
                 warnings.warn(
                     f"`{moves.name}` moves images and leaves `{name}` as it is, which looks like boxes or points in "
                     'them. Move both by ap.Map(function, on="both", random=True), or leave the op out. on="image" says '
@@ -320,8 +322,9 @@ def _run(
     spec, steps = source, []
     for op, stream in ops:
         kinds = op.kinds(spec)
-        op.look([sample for _, sample in samples], spec)
-        _look_for_places(op, spec)
+        seen = [sample for _, sample in samples]
+        op.look(seen, spec)
+        _look_for_places(op, spec, seen)
         samples = _after(op, spec, samples, workload)
         after = _spec(kinds, samples, spec.structure)
         steps.append(Step(op, stream, spec, after))

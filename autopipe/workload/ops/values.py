@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+import math
 import os
 import textwrap
 import warnings
@@ -80,8 +81,10 @@ class _ValueOp(Op):
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind in "uif"]
         top = max((float(np.max(each, where=np.isfinite(each), initial=0)) for each in images), default=0.0)
+        total = sum(float(np.sum(each, where=np.isfinite(each), dtype=np.float64)) for each in images)
+        mean = total / max(1, sum(each.size for each in images))
         is_scaled = 0 < top <= _UNIT and images[0].dtype.kind == "f"
-        if (said := self._other_range(top, is_scaled=is_scaled)) is not None:
+        if (said := self._other_range(top, mean, is_scaled=is_scaled)) is not None:
             warnings.warn(
                 f"`{self.name}` is for values of 0 to {said[0]}, but images that were looked at are {images[0].dtype} "
                 f"{said[1]}",
@@ -89,8 +92,8 @@ class _ValueOp(Op):
                 stacklevel=3,
             )
 
-    def _other_range(self, top: float, *, is_scaled: bool) -> tuple[int, str] | None:
-        """Return the largest value that the op is for and what to do, if images with such a largest one are others."""
+    def _other_range(self, top: float, mean: float, *, is_scaled: bool) -> tuple[int, str] | None:
+        """Return the largest value that the op is for and what to do, if images of these values are others."""
         return None
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
@@ -129,8 +132,9 @@ class Rescale(_ValueOp):
         super().__post_init__()
         _check_numbers(self, "scale", "offset")
 
-    def _other_range(self, top: float, *, is_scaled: bool) -> tuple[int, str] | None:
-        if not 1 / 256 <= self.scale <= 1 / 127 or not (is_scaled or top > 2 * _BYTE):
+    def _other_range(self, top: float, mean: float, *, is_scaled: bool) -> tuple[int, str] | None:
+        of_bytes = any(math.isclose(self.scale, each / _BYTE, rel_tol=1e-3) for each in (1, 2))
+        if not of_bytes or not (is_scaled or top > 2 * _BYTE):
             return None
         deep = "that exceed 510. Divide by the largest value that they can have: ap.Rescale(1 / 4095), say."
         return 255, "of at most 2: they are scaled already. Leave it out." if is_scaled else deep
@@ -167,9 +171,9 @@ class Normalize(_ValueOp):
         if np.any(np.asarray(self.std) <= 0):
             raise ConfigError(f"`std` of Normalize must be positive, but got std={self.std!r}.")
 
-    def _other_range(self, top: float, *, is_scaled: bool) -> tuple[int, str] | None:
+    def _other_range(self, top: float, mean: float, *, is_scaled: bool) -> tuple[int, str] | None:
         least, most = np.min(self.mean), max(np.max(self.mean), np.max(self.std))
-        if top > _BYTE / 4 and 0 < least <= most <= 1:
+        if top > _BYTE / 4 and mean > _BYTE / 64 and 0 < least <= most <= 1:  # and no few lights of a wide range
             return 1, "that exceed 60. Put ap.Rescale(1 / 255), or by the largest value that they can have, before it."
         if is_scaled and least > _BYTE / 25:
             return 255, "of at most 2. Leave out the ap.Rescale before it, or divide mean and std by 255."
@@ -283,8 +287,9 @@ class MaskToClass(PixelOp):
         codes = np.unique(np.concatenate([each.ravel() for each in colours] or [np.zeros(0, np.uint32)])).tolist()
         seen = {(code & 255, code >> 8 & 255, code >> 16) for code in codes}
         known = {*_checked(self.palette)}
-        turned = [each for each in seen if each not in known and each[::-1] in known]
-        if turned and not any(each in known and each[::-1] != each for each in seen):
+        turned = [each for each in seen - known if each[::-1] in known]
+        is_half = self.unknown is None or 2 * len(turned) > len(seen - known)  # else others are left out on purpose
+        if turned and is_half and not any(each in known and each[::-1] != each for each in seen):
             warnings.warn(
                 f"The palette of `{self.name}` seems to be in the order blue, green, red, as of OpenCV: masks have the "
                 f"colour {turned[0]}, and it has the reverse. Write red, green, blue.",

@@ -19,6 +19,7 @@ import autopipe as ap
 from autopipe.errors import LoaderError, ModelError, OpError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.callbacks import EpochMonitor, listed
+from autopipe.pipeline.devices.model import check_targets
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import LoadJob
 from autopipe.workload.mode import Mode
@@ -30,6 +31,11 @@ from tests.unit.pipeline.devices.test_feed import Host
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
+
+
+class Steps(keras.Model):
+    def test_step(self, data: Any) -> Any:
+        return {}
 
 
 def unread(count: int = 24) -> Made:
@@ -278,7 +284,8 @@ def test_a_weight_of_no_class_is_refused_if_the_data_number_their_classes() -> N
     with ap.build_trainer(workload, config) as trainer:
         with pytest.raises(ModelError, match=r"of the classes 0 to 2, but has one of 3\."):
             trainer.fit(class_weight={1: 1.0, 2: 2.0, 3: 1.0}, verbose=0)
-        trainer.fit(class_weight={0: 1.0, 2: 2.0}, verbose=0)
+        for weights in ({0: 1.0, 2: 2.0}, dict.fromkeys(range(4), 1.0)):  # 3 may be a class of another fold
+            trainer.fit(class_weight=weights, verbose=0)
 
 
 def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
@@ -295,6 +302,7 @@ def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
         masks = ap.Arrays(X, np.zeros((24, 6, 5)))
         with pytest.raises(ModelError, match=r"of shape \(None,\), but those .* are \(None, 6, 5\)"):
             trainer.fit(validation=masks, verbose=0)
+        check_targets(Steps(), trainer.loader, ArrayLoader(X, np.zeros((24, 6, 5)), 4))
         assert trainer.predict(ap.Arrays(X), verbose=0).shape == (24, 3)
         assert len(trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]) == 1
 

@@ -55,6 +55,7 @@ def test_a_class_of_another_number_in_the_validation_is_refused(folder: Path) ->
         ("1.jpg,b,x\n2.jpg,c,y", "`b` is 1 in .* and 0 in "),
         ("1.jpg,a,x\n2.jpg,d,y", "`d` is missing in .* and 1 in "),
         ("1.jpg,a,x\n2.jpg,b,y", None),
+        ("1.jpg,a,x\n2.jpg,b,y\nsub/3.jpg,c,y\n./1.jpg,d,x", None),  # the number of `d` is no other's
         ("1.jpg,p,u\n2.jpg,q,v", None),
     ):
         (folder / "other.csv").write_text(f"path,label,kind\n{rows}\n")
@@ -83,6 +84,9 @@ def test_rows_that_contradict_each_other_are_told(folder: Path) -> None:
         table(folder, "path,label,k\n1.jpg,1,1\n2.jpg,1,1\n1.jpg,1,0\n2.jpg,1,1\n", label=["label", "k"])
     for labels in ("aa", ("1", "1.5")):
         table(folder, f"path,label\n1.jpg,{labels[0]}\n1.jpg,{labels[1]}\n")
+    for option, value in (("features", ["at"]), ("sample_weight", "at")):  # which tell the rows apart
+        table(folder, "path,label,at\n1.jpg,a,1\n1.jpg,b,2\n", **{option: value})
+    assert len(table(folder, "[path],label\n1.jpg,a\n", path="[path]")) == 1
 
 
 def test_a_name_without_its_ending_is_told_with_the_ending(folder: Path) -> None:

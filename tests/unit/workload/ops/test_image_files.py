@@ -294,6 +294,9 @@ def test_masks_that_are_jpeg_files_are_told(tmp_path: Path) -> None:
     with pytest.warns(DataWarning, match=r"1 of 2 images .* masks that are JPEG files.*Keep masks as PNG"):
         make_plan(workload)
     assert list(verify_files(workload).lost.values()) == [1]
+    cv2.imwrite(str(tmp_path / "y/2.jpg"), np.random.default_rng(0).integers(0, 256, (8, 8), np.uint8))
+    make_plan(workload)  # it is an image that is the target
+    assert not verify_files(workload).lost
     early = dataclasses.replace(workload, ops=[ap.MaskToClass([(0, 0, 0)]), Decode()])
     with pytest.raises(WorkloadError, match=r"encoded bytes.*Put ap\.Decode\(\) before ap\.MaskToClass"):
         make_plan(early)

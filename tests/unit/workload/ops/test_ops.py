@@ -171,7 +171,12 @@ def test_a_mask_of_more_than_255_colours_gets_classes_of_sixteen_bits(unknown: i
 
 @pytest.mark.parametrize(
     ("palette", "is_told"),
-    [([(0, 0, 0), (1, 2, 3)], True), ([(0, 0, 0), (3, 2, 1)], False), ([(0, 0, 0), (3, 2, 1), (1, 2, 3)], False)],
+    [
+        ([(0, 0, 0), (1, 2, 3)], True),
+        ([(0, 0, 0), (3, 2, 1)], False),
+        ([(0, 0, 0), (3, 2, 1), (1, 2, 3)], False),
+        ([(1, 2, 3)], False),  # some classes of many
+    ],
 )
 def test_a_palette_in_the_order_of_opencv_is_told(palette: Any, is_told: bool) -> None:
     masks = np.zeros((4, 8, 8, 3), np.uint8)
@@ -386,9 +391,11 @@ def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: in
     ("y", "op", "is_told"),
     [
         ({"boxes": np.zeros((4, 3, 4)), "kind": np.arange(4)}, ap.RandomFlip(), True),
-        (np.zeros((4, 3, 5), np.float32), ap.RandomCrop(4, 4), True),
-        (np.zeros((4, 3, 5), np.float32), ap.RandomFlip(on="image"), False),
-        (np.zeros((4, 3, 5), np.float32), ap.RandomBrightness(), False),
+        (np.full((4, 3, 5), 0.5, np.float32), ap.RandomCrop(4, 4), True),
+        (np.zeros((4, 3, 5), np.float32), ap.RandomCrop(4, 4), False),  # one-hot
+        ({"landmark": np.zeros((4, 9))}, ap.RandomFlip(), False),  # a building
+        (np.full((4, 3, 5), 0.5, np.float32), ap.RandomFlip(on="image"), False),
+        (np.full((4, 3, 5), 0.5, np.float32), ap.RandomBrightness(), False),
         (np.zeros((4, 5), np.float32), ap.RandomFlip(), False),
     ],
 )
@@ -397,6 +404,7 @@ def test_boxes_that_do_not_move_with_their_images_are_told(y: Any, op: Op, is_to
         plan(y, op)
 
 
+LIGHTS = 80.0 * (np.arange(24).reshape(8, 3) == 0)  # of a wide range
 IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
@@ -414,16 +422,20 @@ IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
         ([IMAGENET], "uint8", 200, r"of 0 to 1, .* uint8 that exceed 60\. Put ap\.Rescale\(1 / 255\)"),
         ([ap.Rescale(1 / 255), ap.Normalize(127.5, 127.5)], "uint8", 200, r"of 0 to 255, .* Leave out the ap\.Rescale"),
         ([ap.Rescale(1 / 255), IMAGENET], "uint8", 200, None),
+        ([IMAGENET], "float32", LIGHTS, None),
         ([ap.Rescale(1 / 255)], "uint8", 1, None),
         ([ap.Rescale(1 / 255)], "float32", 0, None),
         ([ap.Rescale(1 / 4095)], "uint16", 4000, None),
+        ([ap.Rescale(1 / 256)], "uint16", 4000, None),  # to the range of bytes
+        ([ap.Rescale(1 / 200)], "int16", 3000, None),  # a window of a CT
         ([ap.Normalize(0, 100)], "float32", 4000, None),
         ([ap.Rescale(-1 / 255), ap.RandomSaturation()], "uint8", 200, "other colours of values below 0"),
         ([ap.Rescale(1 / 255), ap.RandomSaturation()], "uint8", 200, None),
+        ([ap.RandomSaturation()], "float32", 0.2 - LIGHTS / 400, None),  # a resize went a little too far
     ],
 )
 def test_images_of_another_range_than_the_one_that_an_op_is_for_are_told(
-    ops: Any, dtype: str, top: int, said: str | None
+    ops: Any, dtype: str, top: Any, said: str | None
 ) -> None:
     data = ap.Arrays(np.full((4, 8, 8, 3), top, dtype), np.arange(4))
     with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
