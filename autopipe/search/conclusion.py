@@ -1,7 +1,7 @@
 """Makes the result of a search, from the session and the confirmation run. Runs nothing.
 
-The first section compares storage forms: their costs, savings and pay-back. A conversion has to pay within the
-training's epochs, which the session's score charges.
+A section compares storage forms: their costs, savings and pay-back. A conversion has to pay within the training's
+epochs, which the session's score charges.
 """
 
 from __future__ import annotations
@@ -29,73 +29,6 @@ from autopipe.search.result import AskedBy, Baseline, Contest, Payback, Reason, 
 from autopipe.search.session import Session
 from autopipe.search.space import from_config
 from autopipe.values import Estimate
-
-# -------------------- conversions
-
-
-def _ways(session: Session) -> tuple[Way, ...]:
-    """Return the fastest of each way to keep samples, as files, converted or in memory; the fastest way first."""
-    best: dict[str, Way] = {}
-    ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
-    for point in sorted(ours, key=lambda point: -point.estimate.value):
-        config = point.config
-        way = Way(
-            config=config.model_dump(mode="json"),
-            images_per_second=point.estimate.value,
-            once_seconds=session.once_seconds(config, point.measurements),
-        )
-        best.setdefault(config.keep, way)
-    return tuple(best.values())
-
-
-def _paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
-    """Compare each storage form and cut that was measured with `chosen`, the fastest first."""
-    points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
-    rivals = [point for point in points if point.measurements[-1].conversion is None]
-    if not rivals:
-        return ()
-    rival = max(rivals, key=lambda point: point.estimate.value)
-    won = None if chosen is None else session.points().get(chosen.key())
-    best: dict[tuple[str, int], Payback] = {}
-    for point in sorted(points, key=lambda point: -point.estimate.value):
-        if (cost := point.measurements[-1].conversion) is not None:
-            best.setdefault((point.config.kept.form, cost.cut), _payback(session, point, cost, rival, won))
-    return tuple(best.values())
-
-
-def _payback(session: Session, point: Point, cost: ConversionCost, rival: Point, won: Point | None) -> Payback:
-    count = session.facts.workload.samples
-    kept, other = _cost_profile(session, point), _cost_profile(session, rival)
-    pays_after, epochs = costs.epochs_to_pay(kept, other, count), session.settings.epochs
-    late = epochs is not None and (pays_after is None or pays_after > epochs)
-    return Payback(
-        config=point.config.model_dump(mode="json"),
-        storage=point.config.kept.form,
-        rate=point.estimate,
-        cut=cost.cut,
-        convert_seconds=costs.conversion_seconds(cost, count),
-        bytes=round(cost.bytes / cost.samples * (cost.whole or count)),
-        free_bytes=session.facts.disk_bytes,
-        saved_seconds=costs.saved_seconds(kept, other, count),
-        epochs=pays_after,
-        overruled=late and won is not None and point.estimate.low > won.estimate.high,
-        advice=_is_advice(session, point),
-    )
-
-
-def _is_advice(session: Session, point: Point) -> bool:
-    """True if only the user's permission to convert is missing."""
-    if point.feasible or session.facts.limits.convert or point.measurements[-1].conversion is None:
-        return False
-    return feasible.why_not(point.config, session.facts.converting) is None
-
-
-def _cost_profile(session: Session, point: Point) -> CostProfile:
-    once = session.once_seconds(point.config, point.measurements)
-    return CostProfile(images_per_second=point.estimate.value, once_seconds=once)
-
-
-# -------------------- conclusion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +108,7 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
     return Searched(result=found, study=session.record.whole, rows=rows, confirmation=proved)
 
 
-# ---------------------------------------------------------------- the configuration to use
+# -------------------- the configuration to use
 
 
 def _best(session: Session, stop: Stop, proved: Confirmation | None) -> Point | None:
@@ -277,7 +210,7 @@ def _scaled(rate: Estimate, value: float) -> Estimate:
     return rate.mapped(lambda each: each / rate.value * value)
 
 
-# ---------------------------------------------------------------- comparisons
+# -------------------- comparisons
 
 
 def _baseline(
@@ -383,7 +316,72 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
     return max(changes, key=abs, default=None)
 
 
-# ---------------------------------------------------------------- effects of single settings
+# -------------------- conversions
+
+
+def _ways(session: Session) -> tuple[Way, ...]:
+    """Return the fastest of each way to keep samples, as files, converted or in memory; the fastest way first."""
+    best: dict[str, Way] = {}
+    ours = (point for point in session.points().values() if not point.config.loader.is_foreign)
+    for point in sorted(ours, key=lambda point: -point.estimate.value):
+        config = point.config
+        way = Way(
+            config=config.model_dump(mode="json"),
+            images_per_second=point.estimate.value,
+            once_seconds=session.once_seconds(config, point.measurements),
+        )
+        best.setdefault(config.keep, way)
+    return tuple(best.values())
+
+
+def _paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback, ...]:
+    """Compare each storage form and cut that was measured with `chosen`, the fastest first."""
+    points = [point for point in session.points().values() if point.feasible or _is_advice(session, point)]
+    rivals = [point for point in points if point.measurements[-1].conversion is None]
+    if not rivals:
+        return ()
+    rival = max(rivals, key=lambda point: point.estimate.value)
+    won = None if chosen is None else session.points().get(chosen.key())
+    best: dict[tuple[str, int], Payback] = {}
+    for point in sorted(points, key=lambda point: -point.estimate.value):
+        if (cost := point.measurements[-1].conversion) is not None:
+            best.setdefault((point.config.kept.form, cost.cut), _payback(session, point, cost, rival, won))
+    return tuple(best.values())
+
+
+def _payback(session: Session, point: Point, cost: ConversionCost, rival: Point, won: Point | None) -> Payback:
+    count = session.facts.workload.samples
+    kept, other = _cost_profile(session, point), _cost_profile(session, rival)
+    pays_after, epochs = costs.epochs_to_pay(kept, other, count), session.settings.epochs
+    late = epochs is not None and (pays_after is None or pays_after > epochs)
+    return Payback(
+        config=point.config.model_dump(mode="json"),
+        storage=point.config.kept.form,
+        rate=point.estimate,
+        cut=cost.cut,
+        convert_seconds=costs.conversion_seconds(cost, count),
+        bytes=round(cost.bytes / cost.samples * (cost.whole or count)),
+        free_bytes=session.facts.disk_bytes,
+        saved_seconds=costs.saved_seconds(kept, other, count),
+        epochs=pays_after,
+        overruled=late and won is not None and point.estimate.low > won.estimate.high,
+        advice=_is_advice(session, point),
+    )
+
+
+def _is_advice(session: Session, point: Point) -> bool:
+    """True if only the user's permission to convert is missing."""
+    if point.feasible or session.facts.limits.convert or point.measurements[-1].conversion is None:
+        return False
+    return feasible.why_not(point.config, session.facts.converting) is None
+
+
+def _cost_profile(session: Session, point: Point) -> CostProfile:
+    once = session.once_seconds(point.config, point.measurements)
+    return CostProfile(images_per_second=point.estimate.value, once_seconds=once)
+
+
+# -------------------- effects of single settings
 
 
 def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[results.Effect, ...]:
@@ -433,7 +431,7 @@ def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[s
     return (changed[0], other[changed[0]]) if len(changed) == 1 else None
 
 
-# ---------------------------------------------------------------- other findings
+# -------------------- other findings
 
 
 def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> results.Trial:

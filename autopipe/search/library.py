@@ -20,8 +20,7 @@ from autopipe import registry
 from autopipe.errors import SpaceError, near, shortened
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.config import LOADERS, Value
-from autopipe.search import space as core
-from autopipe.search.space import Space
+from autopipe.search.space import KeyPath, ParameterSpec, Space, SpaceSpec, resolve
 
 OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
 """Gives a space its values on a machine, from its bounds other than the measured ones: `{"cores": 8, "gpus": 1}`."""
@@ -75,16 +74,16 @@ def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
     if added is not None:
         data = {**data, "parameters": _with_loaders(data["parameters"], added)}
 
-    def where(path: core.Path) -> str:
+    def where(path: KeyPath) -> str:
         return f"{file}, line {_line(lines, path)}, `{_dotted(path)}`" if path else f"{file}, line 1"
 
     if not isinstance(data, dict):
         raise SpaceError(f"{where(())}: a search space is a mapping, but this is {shortened(data)}.")
     try:
-        spec = core.SpaceSpec.model_validate(data)
+        spec = SpaceSpec.model_validate(data)
     except pydantic.ValidationError as error:
         raise SpaceError(_sentence(error, lines, where)) from None
-    return functools.partial(core.resolve, spec, where=where)
+    return functools.partial(resolve, spec, where=where)
 
 
 def _with_loaders(parameters: dict[str, Any], space: str) -> dict[str, Any]:
@@ -134,9 +133,9 @@ def _text(name_or_file: str) -> tuple[str, str]:
         raise SpaceError(f"{path} cannot be read: {error}.") from error
 
 
-# ---------------------------------------------------------------- YAML, and positions in it
+# -------------------- YAML, and positions in it
 
-_Lines = dict[core.Path, int]
+_Lines = dict[KeyPath, int]
 
 
 @functools.lru_cache(maxsize=8)
@@ -168,7 +167,7 @@ def _refuse_what_explodes(text: str, file: str) -> None:
             raise SpaceError(f"{file}, line {line}: this is nested too deeply for a search space.")
 
 
-def _note_lines(node: yaml.Node, path: core.Path, lines: _Lines, file: str) -> None:
+def _note_lines(node: yaml.Node, path: KeyPath, lines: _Lines, file: str) -> None:
     lines[path] = node.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
@@ -184,25 +183,25 @@ def _note_lines(node: yaml.Node, path: core.Path, lines: _Lines, file: str) -> N
             lines[here] = key.start_mark.line + 1
 
 
-def _line(lines: _Lines, path: core.Path) -> int:
+def _line(lines: _Lines, path: KeyPath) -> int:
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 1)
 
 
-def _dotted(path: core.Path) -> str:
+def _dotted(path: KeyPath) -> str:
     return ".".join(str(part) for part in path)
 
 
-def _sentence(error: pydantic.ValidationError, lines: _Lines, where: Callable[[core.Path], str]) -> str:
+def _sentence(error: pydantic.ValidationError, lines: _Lines, where: Callable[[KeyPath], str]) -> str:
     problems = error.errors(include_url=False)
     # An unknown key explains the missing one.
     problem = min(problems, key=lambda each: each["type"] != "extra_forbidden")
-    path: core.Path = ()
+    path: KeyPath = ()
     for part in problem["loc"]:  # pydantic's names of union members are not in the file
         path = (*path, part) if (*path, part) in lines else path
     if problem["type"] == "extra_forbidden":
-        known = core.SpaceSpec.model_fields if len(path) == 1 else core.ParameterSpec.model_fields
+        known = SpaceSpec.model_fields if len(path) == 1 else ParameterSpec.model_fields
         return f"{where(path)}: there is no such key; it takes {', '.join(known)}.{near(str(path[-1]), known)}"
     if problem["type"] == "missing":
         return f"{where(path)}: `{problem['loc'][-1]}` is missing."

@@ -178,7 +178,7 @@ def numbers(known: Mapping[str, int]) -> dict[str, int]:
     return {name: min(max(number, 1), _MOST) for name, number in found.items()}
 
 
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
 Bound = pydantic.StrictInt | pydantic.StrictStr
 
@@ -227,7 +227,7 @@ class SpaceSpec(pydantic.BaseModel):
 
 
 def resolve(
-    spec: SpaceSpec, known: Mapping[str, int], where: Callable[[Path], str] = lambda path: ".".join(map(str, path))
+    spec: SpaceSpec, known: Mapping[str, int], where: Callable[[KeyPath], str] = lambda path: ".".join(map(str, path))
 ) -> Space:
     """Give a space its values on a machine.
 
@@ -238,7 +238,7 @@ def resolve(
     types, names = parameter_types(), numbers(known)
     parameters: dict[str, Parameter] = {}
     for name, written in spec.parameters.items():
-        path: Path = ("parameters", name)
+        path: KeyPath = ("parameters", name)
         if name not in types:
             raise SpaceError(
                 f"{where(path)}: `{name}` is no parameter.{near(name, types)}", hint=f"It takes {', '.join(types)}."
@@ -317,7 +317,7 @@ def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def _conditions(
-    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[Path], str], path: Path
+    written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[KeyPath], str], path: KeyPath
 ) -> tuple[tuple[str, tuple[Value, ...]], ...]:
     conditions = []
     for name, wanted in written.when.items():
