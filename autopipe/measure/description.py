@@ -1,5 +1,6 @@
 """The facts of a workload before its first trial, as the process of the trials finds them: its description, and the
-ceilings of its loader, which no configuration can exceed: the loader alone, its ops and the disk.
+ceilings of its loader, which no configuration can exceed: the loader alone, its ops and the disk. Files are brought
+into the state of the page cache in which trials find them.
 
 The loader alone is timed in rounds, in each of which every worker makes a batch. Workers that begin together also end
 together, so only the rate over whole rounds is meaningful.
@@ -155,14 +156,14 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     part = dataclasses.replace(part, batch_size=batch_size(part.batch_size, loader, ops, reading))
     if reading is not None:  # reads wait as they do in the state of the page cache in which trials find the files
         ops = (ops[0].model_copy(update={"wait_seconds_per_image": reading.wait_seconds}), *ops[1:])
-    rate, whole = run(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
+    rate, whole = run_alone(part, plan, PipelineConfig(loader=loader), _SECONDS, report)
     cached: float | None = None
     if plan.prefix or plan.source.is_fixed:
         in_time = max(part.batch_size, min(_SAMPLES, len(workload.data), int(rate.value * _SECONDS)))
         in_time -= in_time % part.batch_size  # an incomplete batch is in no cache, and read in the next epoch
         few = dataclasses.replace(part, data=data_source.part(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
-            _, cached = run(few, plan, PipelineConfig(loader=loader, keep="memory"), 0.25, report)
+            _, cached = run_alone(few, plan, PipelineConfig(loader=loader, keep="memory"), 0.25, report)
     return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
@@ -215,7 +216,7 @@ def batch_size(wanted: int, loader: Threads, ops: Sequence[OpCost], reading: Rea
     return max(1, min(wanted, int(_ROUND_SECONDS * rate / loader.workers)))
 
 
-def few(workload: Workload, config: PipelineConfig, pages: PageCache, rate: float | None) -> Workload:
+def few_samples(workload: Workload, config: PipelineConfig, pages: PageCache, rate: float | None) -> Workload:
     """Return a workload of few samples and, if a batch takes long at `rate` images/s, of smaller batches."""
     size, workers = workload.batch_size, config.loader.worker_count() or machine.usable_cores()
     if rate is not None:
@@ -225,7 +226,7 @@ def few(workload: Workload, config: PipelineConfig, pages: PageCache, rate: floa
     return dataclasses.replace(workload, data=data, batch_size=size)
 
 
-def run(
+def run_alone(
     workload: Workload, plan: Plan, config: PipelineConfig, seconds: float, report: Report | None = None
 ) -> tuple[Estimate, float]:
     """Measure images/s and core-seconds an image of a loader without a model, once its caches are filled."""

@@ -36,17 +36,7 @@ from autopipe.measure.facts import Ceiling, Description, LoaderCeiling
 from autopipe.measure.foreign import ForeignCode
 from autopipe.measure.lines import LineWatch
 from autopipe.measure.meter import AUTOTUNE_SECONDS, MOST_BEFORE_SECONDS, Meter
-from autopipe.measure.outcome import (
-    FEWEST_VERIFIED,
-    ConversionCost,
-    EpochOptions,
-    Measurement,
-    MeasureOptions,
-    Options,
-    Phase,
-    Report,
-    Resources,
-)
+from autopipe.measure.outcome import FEWEST_VERIFIED, ConversionCost, Measurement, Options, Phase, Report, Resources
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.trace import Trace
@@ -142,15 +132,15 @@ class Session:
             pages = self._page_cache(wanted.page_cache)
             known = self._loader_ceiling(pages, report).loader_images_per_second
             part = self.part(config, pages, report, trains=math.inf, folder=wanted.folder).workload
-            part = description.few(part, config, pages, None if known is None else known.value)
+            part = description.few_samples(part, config, pages, None if known is None else known.value)
             pages.prepare(data_source.files(part.data))
         report.phase(Phase.MEASURE)
-        rate, _ = description.run(part, self._plan, config, wanted.seconds, report)
+        rate, _ = description.run_alone(part, self._plan, config, wanted.seconds, report)
         return outcome.LoaderRate(images_per_second=rate)
 
     def epoch(self, config: PipelineConfig, options: Options, report: Report) -> outcome.EpochTime:
         """Time epochs with the workload's validation, of all samples or of a part that takes about as long as asked."""
-        wanted, validation = EpochOptions.model_validate(options), self._asked.validation
+        wanted, validation = outcome.EpochOptions.model_validate(options), self._asked.validation
         if validation is None:
             raise WorkloadError("The workload names no `validation`, so that whole epochs cannot be timed.")
         report.phase(Phase.BUILD)
@@ -167,7 +157,7 @@ class Session:
         return watch.epoch_time(steps, whole)
 
     def _train_epochs(
-        self, config: PipelineConfig, wanted: EpochOptions, watch: EpochWatch, steps: Sequence[int], report: Report
+        self, config: PipelineConfig, wanted: outcome.EpochOptions, watch: EpochWatch, steps: list[int], report: Report
     ) -> int:
         """Train whole epochs of a part of the samples, and return its batches: a cache or a set may hold fewer yet."""
         bench, pages = self._bench(config.devices, config.channels), self._page_cache(wanted.page_cache)
@@ -362,7 +352,7 @@ class Feed:
 
 
 def loader_feed(
-    config: PipelineConfig, wanted: MeasureOptions, bench: Bench, alone: float, part: Part, regime: Regime
+    config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, alone: float, part: Part, regime: Regime
 ) -> Feed:
     """Make the feed of a configuration, whose model takes so many images/s `alone`."""
     once = None
@@ -410,7 +400,7 @@ def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str
     return data_source.files(workload.data, first)
 
 
-def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: MeasureOptions) -> Meter:
+def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: outcome.MeasureOptions) -> Meter:
     """Make the meter of a trial with the properties of its loader."""
     return Meter(
         loader.batch_size,
@@ -426,7 +416,7 @@ def _tunes_itself(config: PipelineConfig) -> bool:
 
 
 def foreign_feed(
-    foreign: ForeignCode, config: PipelineConfig, wanted: MeasureOptions, bench: Bench, regime: Regime
+    foreign: ForeignCode, config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, regime: Regime
 ) -> Feed:
     """Make the feed of foreign code, which has been compiled."""
     workload, fed, alone = foreign.workload, foreign.fed, wanted.model_images_per_second

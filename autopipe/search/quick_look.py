@@ -225,7 +225,7 @@ def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: floa
     data = Subset(workload.data, max(2 * size, count))
     part = dataclasses.replace(workload, data=data, batch_size=size, drop_remainder=True, bad_sample_log=os.devnull)
     with contextlib.suppress(AutopipeError):
-        return description.run(part, plan, config, 0.08)[0].value
+        return description.run_alone(part, plan, config, 0.08)[0].value
     return None
 
 

@@ -1,5 +1,5 @@
-"""A process that measures for a study: the language in which it is spoken to, its start, and the end of everything it
-started.
+"""A process that measures for a study: the messages to and from it, its log and folders, its start, and the end of
+everything it started.
 
 The parent sends requests; the child answers each with events, of which the last is `done`. An answer ends at that line
 and not at the end of the stream, which a grandchild may hold open for ever. Everything that crosses the boundary is
@@ -93,10 +93,6 @@ def _line(message: pydantic.BaseModel) -> bytes:
         return message.model_dump_json().encode()
     except pydantic_core.PydanticSerializationError:  # half a character, from the name of a file that is no UTF-8
         return json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
-
-
-IN_TRIAL = "AUTOPIPE_IN_TRIAL"
-"""Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
 
 
 class Pickled(Value):
@@ -289,6 +285,9 @@ def _locked(path: Path) -> int | None:
 
 
 # -------------------- the process
+
+IN_TRIAL = "AUTOPIPE_IN_TRIAL"
+"""Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
 
 _RUNNER = "autopipe.measure.trial.runner"
 _EXIT_SECONDS = 1.0  # for a process that has closed its channel, or was killed, to be gone

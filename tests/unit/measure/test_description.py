@@ -284,8 +284,8 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
             assert len(read) < 2 * len(set(read))  # a sample may be read by two workers at once, but not in each epoch
         return found
 
-    usual, cached = description.run, list[tuple[int, int]]()
-    monkeypatch.setattr(description, "run", run)
+    usual, cached = description.run_alone, list[tuple[int, int]]()
+    monkeypatch.setattr(description, "run_alone", run)
     monkeypatch.setattr(description, "timed", timed)
     workload = ap.Workload(data=Slow(), ops=[ap.RandomFlip()], batch_size=100, drop_remainder=True)
     description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
