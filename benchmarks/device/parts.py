@@ -410,10 +410,9 @@ def tune(folder: Path, scale: Scale) -> None:
             tell({"what": f"trial {event.number} at {now():.1f} s", event.origin.asker: event.config.short()})
         elif isinstance(event, TrialFinished):
             outcome = event.outcome
-            is_there = isinstance(outcome, Measurement)
-            said = (
+            said: dict[str, Any] = (
                 {"images/s": outcome.images_per_second.value}
-                if is_there
+                if isinstance(outcome, Measurement)
                 else {"failed": outcome.message.partition("\n")[0]}
             )
             tell({"what": f"trial {event.number} ended at {now():.1f} s", **said})
