@@ -155,7 +155,7 @@ def _rate(amount: float, each: float) -> float:
     return amount / each if each > 0 else math.inf
 
 
-# ---------------------------------------------------------------- bounds
+# -------------------- bounds
 
 
 class Kind(enum.StrEnum):
@@ -251,7 +251,7 @@ def _storage_kind(config: PipelineConfig, does: Work, costs: Ceiling, rate: floa
     return Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH
 
 
-# ---------------------------------------------------------------- before the first epoch
+# -------------------- before the first epoch
 
 
 def one_time_seconds(config: PipelineConfig, costs: Ceiling, samples: int) -> tuple[float, float]:
@@ -284,7 +284,7 @@ def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
     return wanted - wanted % batch_size
 
 
-# ---------------------------------------------------------------- useful parallelism
+# -------------------- useful parallelism
 
 
 def reads_at_once(ops: Sequence[OpCost], reads: ReadCosts | None, cores: float | None, model: float = math.inf) -> int:
@@ -359,7 +359,7 @@ def saved_seconds(kept: CostProfile, rival: CostProfile, samples: int) -> float:
     return samples / rival.images_per_second - samples / kept.images_per_second
 
 
-# ---------------------------------------------------------------- memory and disk space
+# -------------------- memory and disk space
 
 
 def memory_bytes(config: PipelineConfig, workload: Description) -> int:

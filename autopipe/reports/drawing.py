@@ -138,7 +138,7 @@ def _css(names: str) -> str:
     return f'class="{html.escape(names)}" ' if names else ""
 
 
-# ---------------------------------------------------------------- axes
+# -------------------- axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def _log_ticks(first: float, last: float, most: int) -> list[float]:
     return inside[:: math.ceil(len(inside) / most)]
 
 
-# ---------------------------------------------------------------- a picture with one row a line
+# -------------------- a picture with one row a line
 
 
 class Rows:

@@ -162,7 +162,7 @@ def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
         drawing.text(place, y + 4.0, "limit", css, anchor)
 
 
-# ---------------------------------------------------------------- parts
+# -------------------- parts
 
 
 def _parts(result: Result, best: Winner, ceiling: Ceiling) -> list[Rung]:
@@ -223,7 +223,7 @@ def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) ->
     return Rung(name=name, images_per_second=rate.value, interval=interval, css=css, in_training=training)
 
 
-# ---------------------------------------------------------------- the waterfall of costs
+# -------------------- the waterfall of costs
 
 _MODEL = "the model's own"
 

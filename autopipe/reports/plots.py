@@ -18,7 +18,7 @@ from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Asker, Contest, Effect, Result, Trial, Way
 from autopipe.values import listed, span_text
 
-# ---------------------------------------------------------------- history
+# -------------------- history
 
 _RACE = ("triangle", "guess", "race")
 _SHAPES = {
@@ -130,7 +130,7 @@ def _interval_of_rate(row: Row) -> str:
     return "" if rate is None else span_text(rate["low"], rate["high"])
 
 
-# ---------------------------------------------------------------- forest plots
+# -------------------- forest plots
 
 _WIDEST = 64.0  # times: an end beyond it is an arrow
 _MOST_OTHERS = 3  # of one setting are drawn; the table has all
@@ -304,7 +304,7 @@ def _blocks(line: Line) -> tuple[float, ...]:
     return line.blocks if isinstance(line, Contest) else ()
 
 
-# ---------------------------------------------------------------- pay-back
+# -------------------- pay-back
 
 _SHADES = ("win", "guess", "part", "other", "base")
 _LEAST_ONCE = 0.02  # of an epoch: a lower one-time cost pays at once

@@ -35,7 +35,7 @@ _NOTE = Text("note", style="bold yellow")
 _STYLES = {drift.Verdict.FITS: "bold green", drift.Verdict.STALE: "bold yellow", drift.Verdict.DRIFTED: "bold red"}
 
 
-# ---------------------------------------------------------------- doctor
+# -------------------- doctor
 
 
 def machine(
@@ -75,7 +75,7 @@ def machine(
     return table
 
 
-# ---------------------------------------------------------------- measure
+# -------------------- measure
 
 
 def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
@@ -162,7 +162,7 @@ def formats(found: Formats) -> Table:
     return table
 
 
-# ---------------------------------------------------------------- check
+# -------------------- check
 
 
 def fitness(found: drift.Result) -> RenderableType:
@@ -177,7 +177,7 @@ def fitness(found: drift.Result) -> RenderableType:
     return Group(table, Text(), rows(found.rows)) if found.rows else table
 
 
-# ---------------------------------------------------------------- show
+# -------------------- show
 
 
 def profiles(
@@ -267,7 +267,7 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     )
 
 
-# ---------------------------------------------------------------- verify
+# -------------------- verify
 
 _TOLERANCE = 1.01 / 255  # of values in 0..1: a decoder of another library differs by one level of 8 bits at most
 _WHAT_TO_DO = (
@@ -393,7 +393,7 @@ def file_lines(found: FileVerification) -> Iterator[str]:
         yield 'next      replace or remove them: they are more than the 1 % that on_bad_sample="skip" accepts'
 
 
-# ---------------------------------------------------------------- slow lines, and a wrapped dataset without its model
+# -------------------- slow lines, and a wrapped dataset without its model
 
 
 def slow_lines(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]]:

@@ -159,7 +159,7 @@ def paybacks(rows: Sequence[Payback]) -> Table:
     return shown
 
 
-# ---------------------------------------------------------------- JSON
+# -------------------- JSON
 
 
 def document(result: Result, artifact: str | None) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def contest_with(result: Result, baseline: Baseline) -> Contest | None:
     return None if result.interrupted else result.contest(baseline)
 
 
-# ---------------------------------------------------------------- parts of the headline
+# -------------------- parts of the headline
 
 
 _MOST_TOLD = 3  # settings in a headline
@@ -224,7 +224,7 @@ def _told(effect: Effect, config: PipelineConfig) -> str:
             return f"{setting.partition('.')[2] or setting}={effect.value}"
 
 
-# ---------------------------------------------------------------- parts of the action
+# -------------------- parts of the action
 
 
 def _how_to_go_on(result: Result) -> str:
@@ -254,7 +254,7 @@ def _printed(baseline: Baseline) -> str:
     return f": `autopipe eject --to {plain[0]}` prints it" if plain else ""
 
 
-# ---------------------------------------------------------------- trust
+# -------------------- trust
 
 
 def trust(result: Result) -> tuple[bool, str]:
@@ -356,7 +356,7 @@ def epoch(result: Result) -> str:
     return f"{wording.seconds(mine.seconds)} ({of}), without callbacks of your own{part}{beside}"
 
 
-# ---------------------------------------------------------------- notes
+# -------------------- notes
 
 
 def notes(result: Result) -> list[str]:

@@ -152,7 +152,7 @@ _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of
 _TWIN = "device_prefetch: makes no difference without an accelerator"
 
 
-# ---------------------------------------------------------------- the space of a search
+# -------------------- the space of a search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
