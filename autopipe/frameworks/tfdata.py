@@ -33,13 +33,21 @@ def _is_listed(dataset: Any) -> bool:
     return all(type(each).__name__.strip("_").removesuffix("Dataset") in _LISTS for each, _ in dataset_ops(dataset))
 
 
-def shuffle_buffer(dataset: Any) -> tuple[int, int | None] | None:
+def _is_in_memory(dataset: Any) -> bool:
+    """Return True if what a `tf.data.Dataset` gives lies in memory: it was made from that, or cached there."""
+    caches = (later for each, later in dataset_ops(dataset) if getattr(each, "_filename", None) == b"")
+    return _is_listed(dataset) or any(not any("Map" in name for name in later) for later in caches)
+
+
+def shuffle_buffer(dataset: Any, *, shared: bool = True) -> tuple[int, int | None] | None:
     """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
-    elements are not known; None if it shuffles nothing, lists of paths only, or before a cache.
+    elements are not known; None if it shuffles nothing, lists of paths only, or before a cache. Without `shared`, not
+    of one whose elements lie in memory anyway.
     """
     buffers = []
     for each, later in dataset_ops(dataset):
-        if type(each).__name__ == "_ShuffleDataset" and _KEEPERS.isdisjoint(later):
+        is_of_own = shared or not _is_in_memory(each)
+        if type(each).__name__ == "_ShuffleDataset" and _KEEPERS.isdisjoint(later) and is_of_own:
             specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
             shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
             known = all(shape.is_fully_defined() and width for shape, width in shapes)

@@ -445,9 +445,9 @@ def few_weights(loader: Any) -> str | None:
     """Say that the sampler of a DataLoader, or of its iterator, has fewer weights than there are samples, if so."""
     index = getattr(loader, "_index_sampler", None)
     sampler: Any = getattr(index, "sampler", index)
-    if all(kind.__name__ != "WeightedRandomSampler" for kind in type(sampler).__mro__):
-        return None
     samples: Any = getattr(loader, "dataset", getattr(loader, "_dataset", None))
+    if type(sampler).__name__ != "WeightedRandomSampler" or not hasattr(samples, "__len__"):
+        return None
     drawn, count = len(sampler.weights), len(samples)
     if drawn >= count:
         return None

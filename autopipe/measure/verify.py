@@ -421,7 +421,8 @@ class Values:
             if self._odd[number]:
                 yield (
                     f"{what} of {self._odd[number]:,} of {self._looked_at:,} samples that were looked at has values "
-                    f"that are no numbers (NaN or infinite), and so have the loss and all weights after it.{why}"
+                    "that are no numbers (NaN or infinite). Unless the model replaces them, so have the loss and all "
+                    f"weights after it.{why}"
                 )
         if self._ranges.get(2, (1.0,))[:2] == (0.0, 0.0):
             yield f"The sample weights of all {self._looked_at:,} samples that were looked at are 0: nothing is learnt."
@@ -435,7 +436,7 @@ class Values:
                 yield _SCALED_APART.format(*spans[0], *spans[1])
                 return
         one, other = map(_sure_mean, (self._redder, validation._redder))
-        if one * other < 0 and 0.5 <= -one / other <= 2:
+        if one * other < 0 and 2 / 3 <= -one / other <= 3 / 2:
             which = ("more", "less") if one > 0 else ("less", "more")
             yield _TURNED.format(*which, one=abs(one), other=abs(other))
 
@@ -513,7 +514,8 @@ _SCALED_APART = (
 _AXES_OF_IMAGES, _COLOURS, _FEWEST_IMAGES = 4, 3, 16
 _TURNED = (
     "Images of the training have {} in their first channel than in their last (by {one:.3g} in the mean), those of the "
-    "validation {} (by {other:.3g}), as if one were RGB and the other BGR, which OpenCV reads. Read both alike."
+    "validation {} (by {other:.3g}). Unless these show other scenes, one is RGB and the other BGR, which OpenCV reads: "
+    "read both alike."
 )
 _RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
 _SCALED = (

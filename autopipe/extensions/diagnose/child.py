@@ -121,8 +121,8 @@ class _Watch:
         self._predictions, self._patched = list[float](), 0.0  # seconds of each, and since when
         self._unread: Any = None  # the data of which a read raised
         self._given = list[Any]()  # data that `fit` reads, while it does
-        # The model of the `fit` before, the samples that it was trained on, and when that ended.
-        self._before: tuple[Any, Set[bytes], float] = (lambda: None, frozenset(), math.nan)
+        # The model of the `fit` before, some of its weights, the samples that it was trained on, and when that ended.
+        self._before: tuple[Any, bytes, Set[bytes], float] = (lambda: None, b"", frozenset(), math.nan)
         self._pause = math.nan
         self._spent = dict[str, float]()  # seconds, by kinds of callbacks
         self._first = list[dict[str, Any]]()  # what was seen of the first short `fit` in a loop, until another is seen
@@ -275,7 +275,7 @@ class _Watch:
             slow.sort(key=lambda line: -line.seconds)
             shown = [f"{each.seconds / whole:.0%} {each.file}:{each.line} `{each.code}`" for each in slow[:_SHOWN]]
             self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
-        elif said := fit_call.predictions(self._predictions, time.monotonic() - self._patched):
+        elif not self.trained and (said := fit_call.predictions(self._predictions, time.monotonic() - self._patched)):
             self._failed(*said)
 
     def explain(self, error: Exception) -> None:
@@ -355,7 +355,7 @@ class _Watch:
         try:
             result = original(*bound.args, **bound.kwargs)
             onlooker.on_train_end()  # a trainer tells its callbacks later, if at all
-            self._before = weakref.ref(bound.args[0]), onlooker.trained_on, time.monotonic()
+            self._note_end(bound.args[0], onlooker.trained_on)
             return result
         except _Enough:
             pass
@@ -372,11 +372,16 @@ class _Watch:
         bound.arguments.clear()
         _end_here()
 
+    def _note_end(self, model: Any, samples: Set[bytes]) -> None:
+        self._before = weakref.ref(model), fit_call.last_weights(model), samples, time.monotonic()
+
     def _trained_on(self, model: Any) -> Set[bytes]:
-        """Return the samples that the `fit` before trained this model on, and note how long ago it ended."""
-        of_model, before, ended = self._before
+        """Return the samples that the `fit` before trained this model on, unless its weights were set back, and note
+        how long ago it ended.
+        """
+        of_model, weights, before, ended = self._before
         self._pause = time.monotonic() - ended
-        return before if of_model() is model else frozenset()
+        return before if of_model() is model and weights == fit_call.last_weights(model) else frozenset()
 
     def _checked(self, given: dict[str, Any]) -> tuple[str, ...]:
         """Return sentences about faults of the arguments of `fit`. The script ends if the validation never does; a

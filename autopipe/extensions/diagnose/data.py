@@ -4,6 +4,7 @@ image files that they name. Nothing of it needs a step of the training.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -128,7 +129,7 @@ def held_ahead(ahead: tuple[str, int], batch: Any) -> Iterator[str]:
 
 def shuffled_ahead(data: Any) -> Iterator[str]:
     """Say that the shuffle buffer of a `tf.data.Dataset` takes much of the machine's memory, if so."""
-    count, size = tfdata.shuffle_buffer(data) or (0, None)
+    count, size = tfdata.shuffle_buffer(data, shared=False) or (0, None)
     if size is not None and size >= _MUCH_MEMORY * (usable := machine.detect_memory().usable_bytes):
         yield _SHUFFLED.format(count=count, size=machine.size_text(size), usable=machine.size_text(usable))
 
@@ -454,8 +455,8 @@ def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
     of the files is easily mistaken; of classes that have another number in another folder; and of parts of one folder
     that are split by several seeds.
     """
-    made, known = keras.utils.image_dataset_from_directory, dict[str, int]()
-    seeds = dict[str, Any]()
+    made, known = keras.utils.image_dataset_from_directory, list[dict[str, int]]()
+    seeds = collections.defaultdict[tuple[str, Any], list[Any]](list)
 
     @functools.wraps(made)
     def looked_at(directory: Any, labels: Any = "inferred", *arguments: Any, **named: Any) -> Any:
@@ -466,13 +467,17 @@ def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
             first = ", ".join(f"{Path(path).name}: {label}" for path, label in zip(files[:4], labels, strict=False))
             told(_LABELLED.format(first), "labels")
         classes = {name: number for number, name in enumerate(getattr(dataset, "class_names", None) or ())}
-        if (said := fit_call.renumbered(known, classes)) is not None:
-            told(said, "classes")
-        known.update(classes)
-        if named.get("subset") in ("training", "validation") and named.get("shuffle", True):
-            first_seed = seeds.setdefault(str(directory), named.get("seed"))
-            if first_seed != named.get("seed"):
-                told(_SEEDS.format(directory, first_seed, named.get("seed")), "seeds")
+        for each in known:  # of other classes are other data
+            is_part = each.keys() <= classes.keys() or each.keys() >= classes.keys()
+            if is_part and (said := fit_call.renumbered(each, classes)) is not None:
+                told(said, "classes")
+                break
+        known.append(classes)
+        if named.get("shuffle", True):
+            seeds[str(directory), named.get("subset")].append(named.get("seed"))
+            one, other = (seeds[str(directory), subset] for subset in ("training", "validation"))
+            if one and len(one) == len(other) and one[-1] != other[-1]:  # else the other part is yet to come
+                told(_SEEDS.format(directory, one[-1], other[-1]), "seeds")
         return dataset
 
     for each in (keras, getattr(getattr(keras, "_tf_keras", keras), "keras", keras)):  # the second is `tf.keras`

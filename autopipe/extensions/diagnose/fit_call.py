@@ -10,6 +10,7 @@ import inspect
 import math
 import re
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +38,7 @@ _OTHER_STEPS = (
 )
 _MOVED = (
     "The class `{}` has number {} in one folder, and {} in another: a folder that lacks a class moves the numbers of "
-    "those after it, so that to validate on it means nothing. Give both the same list: class_names= of "
+    "those after it. If a model trains on one and is validated on the other, give both the same list: class_names= of "
     "`image_dataset_from_directory`, classes= of `flow_from_directory`."
 )
 _PREDICTED = (
@@ -45,7 +46,7 @@ _PREDICTED = (
     "elsewhere, such as `classes` or `[y for x, y in data]`, belong to other samples. shuffle=False keeps one order."
 )
 _PREDICTIONS = (
-    "The script trains nothing, but calls `predict` {} times, which took {:.1f} of its {:.1f} s: each call sets up a "
+    "The script calls `predict` {} times, which took {:.1f} of its {:.1f} s: each call sets up a "
     "loop over its data anew.",
     "Give one call all images, or a dataset of them in batches; for a batch at a time, call the model itself: "
     "model(x, training=False).",
@@ -113,6 +114,12 @@ def faults(given: Mapping[str, Any]) -> Iterator[str]:
     yield from filter(None, [renumbered(*classes)])
     if steps is not None and steps < count < steps * epochs and count % steps:
         yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
+
+
+def last_weights(model: Any) -> bytes:
+    """Return the values of a model's last trainable variable, which tell whether its weights were set back."""
+    to_numpy = sys.modules["keras"].ops.convert_to_numpy
+    return b"".join(to_numpy(each).tobytes() for each in model.trainable_variables[-1:])
 
 
 def timed(owner: Any, name: str) -> list[float]:

@@ -192,7 +192,7 @@ _ONE_BY_ONE = (
     "each batch is the first of a new iterator, as by `next(iter(dataset))`, which opens the data and fills their "
     "buffers anew. Make the iterator once, before the loop"
 )
-_LOADERS = "each pass makes a DataLoader of its own. Make it once, before the loop over epochs"
+_LOADERS = "each pass makes a DataLoader of its own. Unless each reads other data, make it once, before the loop"
 _WITH_WORKERS = ", with persistent_workers=True, so that its workers stay"
 
 # -------------------- a loop round `ap.watch`
@@ -292,8 +292,8 @@ def _place() -> str:
 _PASSES = 8  # that may go on at once
 _UNREAD = 50  # steps without a read, from which on the loop has come to read no more
 _KEPT = (
-    "No batch was read for the last {:,} steps: the loop trains on batches that it holds. `itertools.cycle(loader)` "
-    "keeps all batches of the first pass in memory, and gives them again in the same order, with the same random "
+    "No batch was read for the last {:,} steps: the loop trains on batches that it holds, as by "
+    "`itertools.cycle(loader)`, which gives those of the first pass again, in the same order and with the same random "
     "changes. `while True: yield from loader`, in a generator, reads anew."
 )
 
@@ -340,8 +340,8 @@ class Reads:
             self._tell(max(self._loops.values(), key=lambda loop: (loop.trains, loop.clock.seconds)))
 
     def trained(self) -> None:
-        if self._off or self._now is None:
-            return
+        if self._off or self._now is None or (self._now.comes_to_end and not self._now.trains):
+            return  # what was read before a training is no loop of its own
         self._now.trained()
         self._now.eager += frameworks.steps_eagerly()
         self._unread += 1

@@ -159,14 +159,14 @@ def test_batches_that_wait_in_much_memory_are_told_of(shape: tuple[int, ...], co
     assert [len(each) for each in told] == [is_told] * 3
 
 
-@pytest.mark.parametrize(("decoded", "said"), [(True, "holds 100,000 elements"), (False, None)])
-def test_a_shuffle_buffer_that_takes_much_memory_is_told_of(decoded: bool, said: str | None) -> None:
+@pytest.mark.parametrize(("order", "is_told"), [("ms", True), ("sm", False), ("mcs", False), ("mcms", True)])
+def test_a_shuffle_buffer_that_takes_much_memory_is_told_of(order: str, is_told: bool) -> None:
     tf = pytest.importorskip("tensorflow")
-    paths, image = tf.data.Dataset.from_tensors("a.png").repeat(), tf.zeros((1024, 1024, 3))
-    data = (
-        paths.map(lambda _: image).shuffle(100_000) if decoded else paths.shuffle(100_000).map(lambda _: image)
-    ).batch(8)
-    assert [str(said) in each for each in of_data.shuffled_ahead(data)] == [True] * decoded
+    data, image = tf.data.Dataset.from_tensors("a.png").repeat(), tf.zeros((1024, 1024, 3))
+    for step in order:
+        data = {"m": data.map(lambda _: image), "s": data.shuffle(100_000), "c": data.cache()}[step]
+    said = list(of_data.shuffled_ahead(data.batch(8)))
+    assert ["holds 100,000 elements" in each for each in said] == [True] * is_told
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -315,12 +315,19 @@ def test_parts_of_a_folder_that_several_seeds_split_are_told_of(seed: int, shuff
     of_data.look_at_labels(keras, lambda message, about: told.append(message))
     keras.utils.image_dataset_from_directory("photos", subset="training", seed=1, shuffle=shuffle)
     keras.utils.image_dataset_from_directory("photos", subset="validation", seed=seed, shuffle=shuffle)
+    for subset in ("training", "validation"):  # of another trial, say
+        keras.utils.image_dataset_from_directory("photos", subset=subset, seed=5)
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 
 @pytest.mark.parametrize(
     ("names", "said"),
-    [(["b", "c"], "`b` has number 1 in one folder, and 0 in another"), (["a", "b"], None), (["d", "e"], None)],
+    [
+        (["b", "c"], "`b` has number 1 in one folder, and 0 in another"),
+        (["a", "b"], None),
+        (["d", "e"], None),
+        (["0", "b"], None),
+    ],
 )
 @pytest.mark.parametrize("by_generator", [False, True])
 def test_classes_that_another_folder_numbers_otherwise_are_told_of(
@@ -335,7 +342,8 @@ def test_classes_that_another_folder_numbers_otherwise_are_told_of(
         keras = with_folders(lambda names, *_: types.SimpleNamespace(class_names=names))
         of_data.look_at_labels(keras, lambda message, about: told.append(message))
         keras.utils.image_dataset_from_directory(["a", "b", "c"])
-        keras.utils.image_dataset_from_directory(names)
+        for each in (names, ["b", "z"]):  # the second are other data
+            keras.utils.image_dataset_from_directory(each)
     assert [str(said) in each for each in told] == [True] * (said is not None)
 
 

@@ -27,6 +27,7 @@ from autopipe.extensions.diagnose.loop import Loop, Reads
 from autopipe.extensions.diagnose.steps import Look
 from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentence, to_paste
 from autopipe.hardware import machine
+from autopipe.measure import epochs
 from autopipe.measure.outcome import Resources
 
 
@@ -700,6 +701,7 @@ def test_a_sampler_with_a_weight_for_each_class_is_told_of(samples: int, *, told
     script, sampler = Trains(), types.SimpleNamespace(sampler=WeightedRandomSampler())
     whole(script, Taken(sampler=sampler, dataset=range(samples)))
     (found,) = script.told
+    assert epochs.few_weights(Taken(sampler=sampler, dataset=iter(()))) is None  # it need not tell how many there are
     said = ["3 weights for 300 samples, and so draws the first 3 only" in each for each in found.warnings]
     assert sum(said) == told
 
@@ -773,13 +775,15 @@ def test_data_that_are_read_in_turn_are_parts_of_the_same_steps(clock: Clock, *,
 
 def test_a_loop_that_has_come_to_read_no_more_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_UNREAD", 3)
-    script = Trains()
-    script.reads = Reads(Look(seconds=0.0, steps=99), script.told.append, lambda: True)
-    whole(script, Taken())
-    for _ in range(3):
-        script.reads.trained()
-    (told,) = script.told
-    assert any("itertools.cycle(loader)" in each for each in told.warnings)
+    for trained in (0, 99):  # at first, all is read before a training
+        script = Trains()
+        script.reads = Reads(Look(seconds=0.0, steps=99), script.told.append, lambda: True)
+        whole(script, Taken(), steps=trained)
+        for _ in range(3):
+            script.reads.trained()
+        script.reads.leave()
+        said = [any("itertools.cycle(loader)" in each for each in told.warnings) for told in script.told]
+        assert said == [True] * bool(trained)
 
 
 def samples_from(first: int, y: int = 0) -> list[Any]:

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+from autopipe.extensions.diagnose.fit_call import last_weights
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.measure.verify import Values
 
@@ -54,6 +55,16 @@ def test_validation_samples_that_an_earlier_fit_trained_the_model_on_are_counted
     assert len(list(later.validated([(X[40:], None)]))) == 1
     told = [said.partition(" validation")[0] for said in later.leaks()]
     assert told == ["8 of 24", "16 of 24"]  # of this fit, of the one before
+
+
+def test_weights_that_were_set_back_are_of_no_earlier_fit() -> None:
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    begun, weights = last_weights(model), model.get_weights()
+    model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
+    assert last_weights(model) == last_weights(model) != begun
+    model.set_weights(weights)
+    assert last_weights(model) == begun
 
 
 @pytest.mark.parametrize(
@@ -125,7 +136,7 @@ WARM = np.clip(X * 0.8 + np.array([40, 20, 0]), 0, 255).astype(np.uint8)  # as p
 )
 def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, validation: Any, is_told: bool) -> None:
     told = seen([(training[:32], Y[:32])], validation[-32:])
-    assert ["as if one were RGB and the other BGR" in each for each in told] == [True] * is_told
+    assert ["one is RGB and the other BGR" in each for each in told] == [True] * is_told
 
 
 @pytest.mark.parametrize(
