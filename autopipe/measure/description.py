@@ -77,14 +77,14 @@ class PageCache:
                 if self._clock() - began > self._left:
                     ready = False
                     break
-                list(pool.map(lambda name: change(existing([name])), part))
+                list(pool.map(lambda name: change(_existing([name])), part))
                 self._warm.update(() if cold else part)
         if not cold:
             self._left = max(0.0, self._left - (self._clock() - began))
         return ready
 
 
-def existing(names: Iterable[str]) -> list[Path]:
+def _existing(names: Iterable[str]) -> list[Path]:
     """Return the paths of those names that are files."""
     return [path for name in names if (path := Path(name)).is_file()]
 
@@ -187,7 +187,7 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
 
 def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:
     readers = 4 if reading is None else max(4, min(op_costs.MOST_READERS, reading.at_once))
-    paths = existing(dict.fromkeys(data_source.files(Subset(workload.data, _SAMPLES))))
+    paths = _existing(dict.fromkeys(data_source.files(Subset(workload.data, _SAMPLES))))
     return disk.read_bytes_per_second(paths, readers=readers) if paths else None
 
 
@@ -248,7 +248,7 @@ def run_alone(
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Describe a workload with its plan and its built model."""
-    some = existing(dict.fromkeys(data_source.files(Subset(workload.data, 64))))
+    some = _existing(dict.fromkeys(data_source.files(Subset(workload.data, 64))))
     resident = disk.share_in_memory(some)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
     whole = data_source.pieces(workload.data)

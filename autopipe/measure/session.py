@@ -117,7 +117,7 @@ class Session:
                 fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.once == 2 else None))
                 ended = time.monotonic()
                 report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
-        found = measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
+        found = _measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
         return found if watch is None else found.model_copy(update={"lines": watch.stop()})
 
     def loader(self, config: PipelineConfig, options: Options, report: Report) -> outcome.LoaderRate:
@@ -224,14 +224,14 @@ class Session:
         if self._foreign is not None:
             self._foreign.compile(bench)
             report.phase(Phase.OPEN)
-            return foreign_feed(self._foreign, config, wanted, bench, self._page_cache(wanted.page_cache).regime)
+            return _foreign_feed(self._foreign, config, wanted, bench, self._page_cache(wanted.page_cache).regime)
         alone = bench.alone(config.model_setup, report).model_images_per_second.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
         pages = self._page_cache(wanted.page_cache)
         makes = wanted.makes_images_per_second
         part = self.part(config, pages, report, trains=alone, folder=wanted.folder, makes=makes)
-        return loader_feed(config, wanted, bench, alone, part, pages.regime)
+        return _loader_feed(config, wanted, bench, alone, part, pages.regime)
 
     def part(
         self,
@@ -351,7 +351,7 @@ class Feed:
     once: int | None = None
 
 
-def loader_feed(
+def _loader_feed(
     config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, alone: float, part: Part, regime: Regime
 ) -> Feed:
     """Make the feed of a configuration, whose model takes so many images/s `alone`."""
@@ -415,7 +415,7 @@ def _tunes_itself(config: PipelineConfig) -> bool:
     return "auto" in config.loader.model_dump().values()
 
 
-def foreign_feed(
+def _foreign_feed(
     foreign: ForeignCode, config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, regime: Regime
 ) -> Feed:
     """Make the feed of foreign code, which has been compiled."""
@@ -445,7 +445,7 @@ def foreign_feed(
 _TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."
 
 
-def measurement(
+def _measurement(
     feed: Feed, fed: Open, usage: Usage, *, began: float, ended: float, files_ready: bool = True
 ) -> Measurement:
     """Derive the measurement of a training that has ended; with foreign code, waiting shows in the rate only.

@@ -207,8 +207,8 @@ class OfSetup(pydantic.BaseModel):
         return ModelSetup.of(self)
 
 
-Value: TypeAlias = str | int | float | bool
-ARGUMENTS: Final = "arguments"
+Value: TypeAlias = str | int | float | bool  # of a setting
+ARGUMENTS: Final = "arguments"  # the field for those of a wrapped dataset's function
 
 FILES = "files"
 """The storage form of samples that are read as they are."""

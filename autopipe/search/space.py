@@ -160,7 +160,7 @@ def among(value: Value, values: Iterable[Value]) -> bool:
 _MOST: Final = 1024  # of anything that a loader counts
 
 
-class BoundError(ValueError):
+class _BoundError(ValueError):
     """A bound that is neither a whole number nor a known name."""
 
 
@@ -179,10 +179,10 @@ def numbers(known: Mapping[str, int]) -> dict[str, int]:
 
 
 KeyPath: TypeAlias = tuple[str | int, ...]
-Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
-Bound = pydantic.StrictInt | pydantic.StrictStr
+_Scalar = pydantic.StrictBool | pydantic.StrictInt | pydantic.StrictFloat | pydantic.StrictStr
+_Bound = pydantic.StrictInt | pydantic.StrictStr
 
-MOST_VALUES = 2048
+_MOST_VALUES = 2048
 _COMPUTED = re.compile(r"[*+/(]|\b(cores|gpus)\b")  # in what is no word for a loader
 
 
@@ -194,11 +194,11 @@ class ParameterSpec(pydantic.BaseModel):
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-    choices: Annotated[list[Scalar], pydantic.Field(min_length=1, max_length=MOST_VALUES)] | None = None
-    range: Annotated[list[Bound], pydantic.Field(min_length=2, max_length=10)] | None = None
+    choices: Annotated[list[_Scalar], pydantic.Field(min_length=1, max_length=_MOST_VALUES)] | None = None
+    range: Annotated[list[_Bound], pydantic.Field(min_length=2, max_length=10)] | None = None
     log: pydantic.StrictBool = False
     step: Annotated[pydantic.StrictInt, pydantic.Field(ge=1)] = 1
-    when: dict[str, Scalar | list[Scalar]] = {}
+    when: dict[str, _Scalar | list[_Scalar]] = {}
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -245,7 +245,7 @@ def resolve(
             )
         try:
             values = _values(written, names, words=name == "keep")
-        except BoundError as error:
+        except _BoundError as error:
             raise SpaceError(f"{where(path)}: {error}") from None
         for value in values:
             _check_value(name, value, types[name], names, where(path))
@@ -272,14 +272,14 @@ def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = F
     low, *others = (_bound(end, names) for end in written.range)
     high = max(others)
     if low > high and not any(isinstance(end, str) for end in written.range):
-        raise BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
+        raise _BoundError(f"a `range` goes up, but this one goes from {low} down to {high}; write [{high}, {low}]")
     high = max(low, high)  # e.g. `range: [1, gpus]` without a GPU
     if written.log:
         if low < 1:
-            raise BoundError(f"a `log` range starts at 1 or above, but this one starts at {low}")
+            raise _BoundError(f"a `log` range starts at 1 or above, but this one starts at {low}")
         return _ladder(low, high)
-    if (high - low) // written.step >= MOST_VALUES:
-        raise BoundError(f"{low} to {high} are more than {MOST_VALUES} values; use `log: true` or a larger `step`")
+    if (high - low) // written.step >= _MOST_VALUES:
+        raise _BoundError(f"{low} to {high} are more than {_MOST_VALUES} values; use `log: true` or a larger `step`")
     return _unique([*range(low, high + 1, written.step)])
 
 
@@ -293,7 +293,7 @@ def _bound(written: int | str, names: Mapping[str, int]) -> int:
         return written
     if written not in names:
         guess = near(written, names)
-        raise BoundError(
+        raise _BoundError(
             f"a bound is a whole number or one of {', '.join(sorted(names))}, but this one is {written!r}.{guess}"
         )
     return names[written]

@@ -7,7 +7,7 @@ declared here, and carried by a `Channel`, the same on both sides.
 
 The parent owns the process group, the socket, the log and the temporary folders. The child leads the group. Everything
 it starts is in that group or descends from it, and ends with it; only a process that made its own session and lost its
-parent to a sudden death is out of reach. Requests and deadlines are in `supervise`.
+parent to a sudden death is out of reach. `supervise` sends requests and keeps deadlines.
 """
 
 from __future__ import annotations
