@@ -152,29 +152,22 @@ def check_targets(model: keras.Model, train: Loader, test: Any) -> None:
 
     `test` is a loader, or data that Keras takes, in which an array is x alone.
     """
-    if isinstance(test, Loader):
-        lacking = finished_batch(test)[1] is None
-    else:
-        lacking = hasattr(test, "shape") or (isinstance(test, tuple) and len(test) == 1)
-    if lacking and finished_batch(train)[1] is not None:
+    trained = finished_batch(train)[1]
+    if trained is None or type(model).test_step is not keras.Model.test_step:
+        return
+    other = finished_batch(test)[1] if isinstance(test, Loader) else None
+    is_of_x = hasattr(test, "shape") or (isinstance(test, tuple) and len(test) == 1)
+    if other is None and (isinstance(test, Loader) or is_of_x):
         raise ModelError(
             "The model is trained with targets, but the samples to evaluate it on have none.",
             hint="Give samples of (x, y); `predict` takes those of x alone.",
         )
-    if not isinstance(test, Loader) or type(model).test_step is not keras.Model.test_step:
-        return
-    axes = [
-        [len(shape) - (len(shape) > 1 and shape[-1] == 1) for shape in (part.shape for part in leaves(y))]
-        for y in (finished_batch(train)[1], finished_batch(test)[1])
-        if y is not None
-    ]
+    shapes = [[_batched(part.shape) for part in leaves(y)] for y in (trained, other) if y is not None]
+    axes = [[len(shape) - (len(shape) > 1 and shape[-1] == 1) for shape in each] for each in shapes]
     if axes[1:] and axes[0] != axes[1]:
-        shapes = [
-            ", ".join(str(_batched(part.shape)) for part in leaves(finished_batch(loader)[1]))
-            for loader in (train, test)
-        ]
+        texts = [", ".join(map(str, each)) for each in shapes]
         raise ModelError(
-            f"The model is trained with targets of shape {shapes[0]}, but those to evaluate it on are {shapes[1]}.",
+            f"The model is trained with targets of shape {texts[0]}, but those to evaluate it on are {texts[1]}.",
             hint="Read both from sources of the same kind, such as ap.ImageFolder for classes.",
         )
 

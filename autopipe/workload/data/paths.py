@@ -429,10 +429,10 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
     """Return the sorted names of the images and of the folders in `directory`, without hidden ones.
 
     A file with an image's name is an image if it is a regular file or a link; links are followed only when read. Names
-    of images of other formats are added to `left_out`. Raise DataError if it is missing, no folder, or may not be read.
+    of other formats, without those of an image here, are added to `left_out`. Raise DataError if it is missing, no
+    folder, or may not be read.
     """
-    images: list[bytes] = []
-    folders: list[bytes] = []
+    images, folders, others = list[bytes](), list[bytes](), list[bytes]()
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -444,7 +444,7 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
                 elif _is_folder(entry):
                     folders.append(name)
                 elif left_out is not None and name.lower().endswith(OTHER_SUFFIXES):
-                    left_out.append(name)
+                    others.append(name)
     except FileNotFoundError as error:
         missing = Path(os.fsdecode(directory))
         raise DataError(
@@ -456,6 +456,9 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
         ) from error
     except OSError as error:
         raise DataError(f"The folder `{os.fsdecode(directory)}` cannot be read: {error.strerror}.") from error
+    if left_out is not None and others:
+        known = {name.rpartition(b".")[0] for name in images}  # a camera writes 1.CR2 beside 1.JPG
+        left_out += [name for name in others if name.rpartition(b".")[0] not in known]
     return sorted(images), sorted(folders)
 
 

@@ -359,11 +359,7 @@ def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:
     if pixels is None and (bands := headers.bands_of(data)) > 4:
         raise BadSampleError(f"the TIFF file has {bands} bands, and `Decode` takes at most 4.", hint=_ALL_BANDS)
     if pixels is None:
-        hint = (
-            None
-            if headers.image_size(bytes(data))
-            else "It is no image file. Raw pixels are read by ap.wrap(function)."
-        )
+        hint = None if headers.image_size(bytes(data)) else "Raw pixels are read by ap.wrap(function)."
         said = f"OpenCV cannot decode the image ({len(data)} bytes that start with {bytes(data[:8])!r})."
         raise BadSampleError(said, hint=hint)
     headers.require_size((pixels.shape[0], pixels.shape[1]), max_pixels)  # of a format whose header is not known here

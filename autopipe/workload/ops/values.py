@@ -265,8 +265,9 @@ class MaskToClass(PixelOp):
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
             said = f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}."
-            holds = "A grey mask holds the numbers of classes already: leave `MaskToClass` out."
-            raise BadSampleError(said, hint=holds if array.ndim == 2 else None)
+            is_numbers = array.ndim == 2 and array.max(initial=0) < len(_checked(self.palette))
+            holds = "It holds the numbers of classes already: leave `MaskToClass` out."
+            raise BadSampleError(said, hint=holds if is_numbers else None)
         classes: NDArray[Any] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
         if self.unknown is None:
             if classes.max(initial=0) == self._no_class:

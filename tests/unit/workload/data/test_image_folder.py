@@ -36,7 +36,7 @@ def test_samples_are_file_bytes_and_class_numbers_in_sorted_order(tmp_path: Path
 
 
 def test_images_of_kinds_that_are_not_read_warn(tmp_path: Path) -> None:
-    names = "a/1.jpg a/2.jpg a/3.GIF a/old/4.jfif b/1.jpg b/2.jpg b/5.gif b/.6.gif b/7.txt"
+    names = "a/1.jpg a/1.CR2 a/2.jpg a/3.GIF a/old/4.jfif b/1.jpg b/2.jpg b/5.gif b/.6.gif b/7.txt"
     write(tmp_path, *names.split())
     said = r"3 files below `.*` are left out \(\.gif, \.jfif\)\. Images are files that end in jpg, "
     both: tuple[dict[str, Any], ...] = ({}, {"labels": None})
