@@ -24,7 +24,7 @@ from autopipe.pipeline.config import PipelineConfig, Value
 from autopipe.search import feasible, measurer
 from autopipe.search import result as results
 from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
-from autopipe.search.record import Point, Row, taken, without_password
+from autopipe.search.record import Point, TrialRow, taken, without_password
 from autopipe.search.result import AskedBy, Baseline, Contest, Payback, Reason, Stop, Way, Winner
 from autopipe.search.session import Session
 from autopipe.search.space import from_config
@@ -37,7 +37,7 @@ class Searched:
 
     result: results.Result
     study: optuna.Study
-    rows: Sequence[Row]  # every trial of the study that ran, with its measurement
+    rows: Sequence[TrialRow]  # every trial of the study that ran, with its measurement
     confirmation: Confirmation | None  # None without one
 
     @property

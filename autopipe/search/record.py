@@ -38,7 +38,7 @@ _ONCE = (Phase.START, Phase.IMPORT, Phase.BUILD, Phase.WARM_UP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TrialRow:
     """One finished trial."""
 
     number: int  # the trial's number in the study
@@ -135,7 +135,7 @@ class Record:
     def __init__(self, study: optuna.Study) -> None:
         self.study = study  # in memory
         self.lost: str | None = None  # why nothing is written to the storage any more
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, TrialRow] = {}
         self._stored: optuna.Study | None = None
         self._kept: RDBStorage | None = None  # which holds it
         self._on_lost: Callable[[str], None] = lambda reason: None
@@ -159,12 +159,12 @@ class Record:
         if self._kept is not None:
             _close(self._kept)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TrialRow]:
         """Return all finished trials that ran a configuration, oldest first."""
         for trial in self.study.get_trials(deepcopy=False):
             ran = "config" in trial.user_attrs and "refused" not in trial.user_attrs
             if trial.number not in self._rows and trial.state.is_finished() and ran:
-                self._rows[trial.number] = Row.of(trial)
+                self._rows[trial.number] = TrialRow.of(trial)
         return [self._rows[number] for number in sorted(self._rows)]
 
     # ------------------------------------------------------------ attributes of the study

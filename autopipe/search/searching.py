@@ -34,7 +34,6 @@ from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
 from autopipe.search import library, record, study
 from autopipe.search.conclusion import Searched
-from autopipe.search.library import OnMachine
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import GRACE_SHARE, Baseline, TrialMeasurer, succeeded
 from autopipe.search.result import OnEvent, Waiting
@@ -53,7 +52,7 @@ class Site:
 
     machine: Machine
     described: Description
-    space: OnMachine  # as its file was read
+    space: library.OnMachine  # as its file was read
     folder: Path  # for converted samples
 
     @property

@@ -23,7 +23,7 @@ from autopipe.measure.stats import EQUAL, Pooled, Reading, log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
 from autopipe.search import feasible
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.record import TPE, Point, Record, Row, merged, note, suggest, taken
+from autopipe.search.record import TPE, Point, Record, TrialRow, merged, note, suggest, taken
 from autopipe.search.result import WORTH, AskedBy, Asker, OnEvent, Raced, TrialFinished, TrialStarted
 from autopipe.search.settings import Settings
 from autopipe.search.space import from_config, to_config
@@ -157,10 +157,10 @@ class Session:
         """Return the keys of the configurations that ran."""
         return {row.key for row in self.ended_rows()}
 
-    def search_rows(self) -> list[Row]:
+    def search_rows(self) -> list[TrialRow]:
         return [row for row in self.record.rows() if row.block is None]
 
-    def ended_rows(self) -> list[Row]:
+    def ended_rows(self) -> list[TrialRow]:
         return [row for row in self.search_rows() if row.outcome is not None]
 
     def beyond_baselines(self) -> bool:
@@ -174,7 +174,7 @@ class Session:
         self._gathered.update(row.number for row in rows)
         return self._points
 
-    def _point(self, key: str, rows: Sequence[Row]) -> Point:
+    def _point(self, key: str, rows: Sequence[TrialRow]) -> Point:
         measurements = tuple(row.outcome for row in rows if isinstance(row.outcome, Measurement))
         estimate = merged(measurements)
         return Point(
@@ -203,7 +203,7 @@ class Session:
         """True if the user's limits allow it; a configuration not worth a trial may still win if it had one."""
         return feasible.why_not(config, self.facts.with_pointless) is None
 
-    def kept_limits(self, row: Row) -> bool:
+    def kept_limits(self, row: TrialRow) -> bool:
         """True if a trial kept the limits of this search; it may have been told under other ones."""
         if not isinstance(row.outcome, Measurement):
             return True
@@ -226,7 +226,7 @@ class Session:
             self._pooled = len(measured), Pooled(readings)
         return self._pooled[1]
 
-    def _reading(self, row: Row, outcome: Measurement) -> Reading:
+    def _reading(self, row: TrialRow, outcome: Measurement) -> Reading:
         rate = outcome.images_per_second
         value = self.score(row.config, self.points()[row.key].measurements, rate.value)
         # The relative variance of the score is less than that of the rate, as one-time costs are a part of its time.

@@ -22,7 +22,7 @@ from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
-from autopipe.search.record import Row, Sampler
+from autopipe.search.record import Sampler, TrialRow
 from autopipe.search.settings import Settings
 from autopipe.search.space import Params, Space, from_config
 from replaying.samplers import named
@@ -181,7 +181,7 @@ def winner_regrets(
     return regrets
 
 
-def _config(rows: Sequence[Row], key: str) -> PipelineConfig:
+def _config(rows: Sequence[TrialRow], key: str) -> PipelineConfig:
     return next(row.config for row in rows if row.key == key)
 
 
