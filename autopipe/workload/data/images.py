@@ -482,7 +482,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
     else:
         _warn_of_layout(root, folders)
     entries = dict(zip(folders, remote.walk(root, folders), strict=True))
-    _check_counts(root, {folder: len(found) for folder, found in entries.items()})
+    _check_counts(root, {folder: len(found) for folder, found in entries.items()}, is_named=class_names is not None)
     below = {entry.directory.split(b"/")[1] if b"/" in entry.directory else b"" for entry in entries[folders[0]]}
     if len(folders) == 1 and class_names is None and len(below) > 1 and b"" not in below:
         inner = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
@@ -554,12 +554,12 @@ def _refuse_flat(root: bytes, images: int) -> None:
     raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
 
 
-def _check_counts(root: bytes, counts: dict[bytes, int]) -> None:
+def _check_counts(root: bytes, counts: dict[bytes, int], *, is_named: bool) -> None:
     shown = os.fsdecode(root)
     if not any(counts.values()):
         raise _no_images(root, folders=f", in {count_text(len(counts), 'folder')}")
     empty = [folder for folder, count in counts.items() if count == 0]
-    if empty:
+    if empty and not is_named:
         warnings.warn(
             f"No image is in {_names(empty)} of `{shown}`, which counts as a class nevertheless, as in Keras. "
             "`class_names=[...]` leaves folders out.",

@@ -104,15 +104,15 @@ def require_same_classes(training: Source, validation: Source) -> None:
     class that is not trained may have a number of its own.
     """
     ours, theirs = (getattr(each, "class_numbers", {}) for each in (training, validation))
-    known = ours.keys() | {*ours.values()}
-    other = next((name for name, number in theirs.items() if ours.get(name) != number and {name, number} & known), None)
+    taken = {*ours, *ours.values()}  # names and numbers
+    other = next((name for name, number in theirs.items() if ours.get(name) != number and {name, number} & taken), None)
     if other is not None and ours.keys() & theirs.keys():
         known = f"is {ours[other]}" if other in ours else "is missing"
         raise DataError(
             f"A class must have the same number in training and validation, but `{other}` {known} in {training!r}, and "
             f"{theirs[other]} in {validation!r}: they are numbered in sorted order.",
-            hint="Make an empty folder for a class that one of them lacks, or pass class_names=[...]. For ap.Table, "
-            "write numbers to a column of both: frame[label].map({name: n for n, name in enumerate(data.classes)}).",
+            hint="Pass the same class_names=[...] to both, and make an empty folder for a class that one lacks. For "
+            "ap.Table, write numbers to a column: frame[label].map({name: n for n, name in enumerate(data.classes)}).",
         )
 
 

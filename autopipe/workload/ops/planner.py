@@ -296,17 +296,20 @@ def _merged(column: Sequence[Field]) -> Field:
 _PLACES: Final = re.compile(r"(?<![a-z])(b?box(es)?|key_?points?|landmarks|joints)(?![a-z])", re.IGNORECASE)
 
 
+def _is_of_classes(y: Any) -> bool:
+    return bool(np.isin(y, (0, 1)).all() or np.allclose(np.sum(y, axis=-1), 1))
+
+
 def _look_for_places(op: Op, spec: SampleSpec, samples: Sequence[Sample]) -> None:
     """Warn of targets that look like places in an image, such as boxes, if an op moves the image by chance."""
     moves = op.acting
     if not (isinstance(moves, PixelOp) and moves.is_random and moves.target == "both"):
         return
     for at, (name, field) in enumerate(zip(spec.labels, spec.columns, strict=True)):
-        if name.startswith("y") and field is not None and field.kind is FieldKind.ARRAY:
+        if name.startswith("y") and field is not None and field.kind is FieldKind.ARRAY and field.shape != ():
             is_list = field.shape is not None and len(field.shape) == 2 and field.shape[1] in (4, 5)
             is_list &= field.dtype is not None and field.dtype.kind == "f"
-            is_one_hot = is_list and all(np.isin(sample[at], (0, 1)).all() for sample in samples)
-            if _PLACES.search(name) or (is_list and not is_one_hot):
+            if _PLACES.search(name) or (is_list and not all(_is_of_classes(sample[at]) for sample in samples)):
                 warnings.warn(
                     f"`{moves.name}` moves images and leaves `{name}` as it is, which looks like boxes or points in "
                     'them. Move both by ap.Map(function, on="both", random=True), or leave the op out. on="image" says '

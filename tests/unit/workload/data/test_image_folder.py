@@ -152,8 +152,10 @@ def test_arguments_that_do_not_fit(approved: Approved, tmp_path: Path, monkeypat
 def test_folders_of_other_classes_are_no_validation_but_labels_that_are_given_are(tmp_path: Path) -> None:
     training = ImageFolder(write(tmp_path, *(f"train/{name}/{n}.jpg" for name in "abc" for n in "12")) / "train")
     validation = ImageFolder(write(tmp_path, *(f"val/{name}/{n}.jpg" for name in "ac" for n in "12")) / "val")
-    with pytest.raises(DataError, match=r"`c` is 2 in .*/train.* and 1 in .*/val.*Make an empty folder"):
+    with pytest.raises(DataError, match=r"`c` is 2 in .*/train.* and 1 in .*/val.*make an empty folder"):
         Workload(data=training, ops=[], batch_size=1, validation=validation)
+    (tmp_path / "val/b").mkdir()
+    Workload(data=training, ops=[], batch_size=1, validation=ImageFolder(tmp_path / "val", class_names=[*"abc"]))
     numbered = ImageFolder(tmp_path / "val", labels=[0, 0, 2, 2])
     assert Workload(data=training, ops=[], batch_size=1, validation=numbered).validation is numbered
 

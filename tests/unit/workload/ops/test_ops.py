@@ -393,7 +393,8 @@ def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: in
         ({"boxes": np.zeros((4, 3, 4)), "kind": np.arange(4)}, ap.RandomFlip(), True),
         (np.full((4, 3, 5), 0.5, np.float32), ap.RandomCrop(4, 4), True),
         (np.zeros((4, 3, 5), np.float32), ap.RandomCrop(4, 4), False),  # one-hot
-        ({"landmark": np.zeros((4, 9))}, ap.RandomFlip(), False),  # a building
+        (np.full((4, 3, 5), 0.2, np.float32), ap.RandomCrop(4, 4), False),  # probabilities
+        ({"landmark": np.zeros((4, 9)), "n_boxes": np.arange(4.0)}, ap.RandomFlip(), False),  # a building; a count
         (np.full((4, 3, 5), 0.5, np.float32), ap.RandomFlip(on="image"), False),
         (np.full((4, 3, 5), 0.5, np.float32), ap.RandomBrightness(), False),
         (np.zeros((4, 5), np.float32), ap.RandomFlip(), False),
