@@ -357,10 +357,6 @@ def _beginning(
 # -------------------- values of samples
 
 
-def _between(values: NDArray[Any]) -> int:
-    return int(np.count_nonzero((values > 0) & (values < 1)))
-
-
 def _sure_mean(values: Sequence[float]) -> float:
     """Return the mean of different values, or 0 if that is within four of its standard errors."""
     values = sorted(set(values))  # an image that comes again, as in each epoch, tells nothing more
@@ -378,7 +374,7 @@ class Values:
         self._looked_at, self._odd = 0, collections.Counter[int]()
         # Of x, y and weights: least, largest, and whether all are whole.
         self._ranges: dict[int, tuple[float, float, bool]] = {}
-        self._pixels, self._soft = 0, 0  # of masks in y, and those of them between 0 and 1
+        self._pixels, self._soft, self._ones = 0, 0, 0  # of masks in y, those of them between 0 and 1, and at 1
         self._classes = set[float]()  # values of y
         self.batches: list[tuple[bytes, ...]] | None = None  # a list: the digests of all batches are put there
         self._redder = list[float]()  # of each image in x, the mean of its first channel less that of its last
@@ -396,7 +392,8 @@ class Values:
                     numbers = np.isfinite(rows)
                     odd[number] |= (number != 1) & ~numbers.all(axis=1)  # a loss may leave out a y that is missing
                     if number == 1 and array.ndim >= _AXES_OF_MASKS:
-                        self._pixels, self._soft = self._pixels + rows.size, self._soft + _between(rows)
+                        self._pixels, self._ones = self._pixels + rows.size, self._ones + int((rows == 1).sum())
+                        self._soft += int(((rows > 0) & (rows < 1)).sum())
                     if number == 1 and len(self._classes) < _MOST_CLASSES:
                         self._classes |= {*np.unique(rows[:, :: 1 + rows.shape[1] // _MOST_PIXELS]).tolist()}
                     if number == 0 and array.ndim == _AXES_OF_IMAGES and array.shape[-1] == _COLOURS:
@@ -458,7 +455,7 @@ class Values:
         *_, outputs = getattr(model, "output_shape", None) or (None,)
         if name in _BINARY and not 0 <= low <= high <= 1:
             yield _NOT_BINARY.format(low=low, high=high, loss=name, instead=_binary(low, high))
-        is_soft = 0 < self._soft < self._pixels / 4 and 0 <= low <= high <= 1
+        is_soft = 0 < self._soft < min(self._pixels / 4, self._ones) and 0 <= low <= high <= 1  # and no image
         if is_soft and name in (*_BINARY, "categorical_crossentropy"):
             yield _SOFT.format(share=self._soft / self._pixels)
         if name != "sparse_categorical_crossentropy":

@@ -140,14 +140,16 @@ class Loop:
         one_by_one = not self.comes_to_end and all(step.is_first for step in steps)
         self._anew = workers_of_grain() if self._kind.startswith("grain") else self._anew
         took, place = max(((each.clock.steps_seconds, each.place) for each in others), default=(0.0, ""))
-        ends = figures["epochs"] and figures["epochs"].between_seconds + figures["epochs"].first_batch_seconds
+        opening = figures["epochs"].first_batch_seconds if figures["epochs"] else 0.0
+        ends = figures["epochs"] and figures["epochs"].between_seconds + opening
         at_loop = _AT_LOOP.format(place) if ends and took >= _MOST * ends else None
+        opens = not ends or opening >= _MOST * ends or self._kind != "tf.data.Dataset"  # whose `iter` reads nothing
         made = _LOADERS + _WITH_WORKERS * bool(self._workers) if 1 < len(self._made) > self._passes // 2 else None
         return watched.Watched(
             data=self._kind,
             loop=self.place,
             workers=self._workers if self._of_grain is None else self._of_grain.num_workers,
-            begins_anew=_ONE_BY_ONE if one_by_one else at_loop or made or self._anew,
+            begins_anew=_ONE_BY_ONE if one_by_one else at_loop or made or (self._anew if opens else None),
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},
             alone_images_per_second=alone,
@@ -296,6 +298,10 @@ _KEPT = (
     "`itertools.cycle(loader)`, which gives those of the first pass again, in the same order and with the same random "
     "changes. `while True: yield from loader`, in a generator, reads anew."
 )
+_BEFORE = (
+    "The last {:,} steps of the training read nothing: their batches were read before, by this loop, and no step waits "
+    "for it."
+)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -340,14 +346,14 @@ class Reads:
             self._tell(max(self._loops.values(), key=lambda loop: (loop.trains, loop.clock.seconds)))
 
     def trained(self) -> None:
-        if self._off or self._now is None or (self._now.comes_to_end and not self._now.trains):
-            return  # what was read before a training is no loop of its own
-        self._now.trained()
-        self._now.eager += frameworks.steps_eagerly()
+        if self._off or self._now is None:
+            return
         self._unread += 1
+        if self._now.trains or not self._now.comes_to_end:  # else it has read all before the training
+            self._now.trained()
+            self._now.eager += frameworks.steps_eagerly()
         is_late = time.monotonic() - self._read > self._look.seconds
         if is_late and self._unread >= _UNREAD and len(self._now.clock.steps) > timing.WARM_UP_STEPS:
-            self._now.warnings += (_KEPT.format(self._unread),)
             self._tell(self._now)
 
     def _is_training(self, loop: Loop) -> bool:
@@ -422,6 +428,8 @@ class Reads:
         return self._loops[place]
 
     def _tell(self, loop: Loop) -> None:
+        if self._unread >= _UNREAD:
+            loop.warnings += ((_KEPT if loop.trains else _BEFORE).format(self._unread),)
         found = loop.ended([each for each in self._loops.values() if each is not loop])
         self.leave()
         if found is not None:

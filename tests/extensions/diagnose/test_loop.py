@@ -609,7 +609,8 @@ def test_a_pause_is_laid_to_a_hook_of_the_users_that_takes_it(file: str, took: f
     assert ("`Data.on_epoch_end` runs" in str(said)) == is_told
 
 
-def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told() -> None:
+@pytest.mark.parametrize("between", [0.0, 5.0])  # as of a validation
+def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told(between: float, clock: Clock) -> None:
     tf = pytest.importorskip("tensorflow")
     shuffled = tf.data.Dataset.range(64).shuffle(48).batch(8)
     loops = [Loop(Look(), data, "train.py:3") for data in (shuffled, iter(shuffled.take(2)), iter(shuffled.unbatch()))]
@@ -620,12 +621,14 @@ def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told() -> None:
             each.pass_began()
             for batch in (np.zeros(8), np.zeros(8)):
                 each.asked()
+                clock.now += 1.0
                 each.came(batch)
-        each.asked()
+            each.asked()
+            clock.now += between
         found = each.ended()
         assert found is not None
         told.append("buffer of 48 elements" in str(found.begins_anew))
-    assert told == [True, True, True, False]
+    assert told == [not between, not between, not between, False]
     assert begins_anew(shuffled, None) is not None
     for data in (shuffled.repeat(), tf.distribute.get_strategy().experimental_distribute_dataset(shuffled.repeat())):
         assert begins_anew(data, None) is None  # of `fit`, which keeps its iterator
@@ -774,16 +777,15 @@ def test_data_that_are_read_in_turn_are_parts_of_the_same_steps(clock: Clock, *,
 
 
 def test_a_loop_that_has_come_to_read_no_more_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "_UNREAD", 3)
-    for trained in (0, 99):  # at first, all is read before a training
+    monkeypatch.setattr(loop, "_UNREAD", 9)
+    for trained, words in ((0, "read before, by this loop"), (99, "itertools.cycle(loader)")):
         script = Trains()
         script.reads = Reads(Look(seconds=0.0, steps=99), script.told.append, lambda: True)
         whole(script, Taken(), steps=trained)
-        for _ in range(3):
+        for _ in range(9):
             script.reads.trained()
-        script.reads.leave()
-        said = [any("itertools.cycle(loader)" in each for each in told.warnings) for told in script.told]
-        assert said == [True] * bool(trained)
+        (told,) = script.told
+        assert [words in each for each in told.warnings if "steps" in each and "read" in each] == [True]
 
 
 def samples_from(first: int, y: int = 0) -> list[Any]:

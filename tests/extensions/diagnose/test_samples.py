@@ -153,6 +153,7 @@ def test_a_validation_whose_colours_are_in_another_order_is_told(training: Any, 
         (X, SOFT, "binary_crossentropy", "of which 6.25% of the values lie between"),
         (X, SOFT.round(), "binary_crossentropy", None),
         (X, 0.05 + 0.9 * SOFT, "binary_crossentropy", None),  # smoothed
+        (X, 0.9 * SOFT * (np.arange(16) > 12), "binary_crossentropy", None),  # an image, as of a digit
         (X, Y % 3 / 2, "sparse_categorical_crossentropy", "between whole numbers"),
         (X, Y % 3, keras.losses.SparseCategoricalCrossentropy(), None),
         (X, 1 + Y % 3, keras.losses.SparseCategoricalCrossentropy(ignore_class=3), None),
