@@ -29,7 +29,6 @@ from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.workload.data.source import require_same_classes
 from autopipe.workload.mode import Mode
-from autopipe.workload.ops.custom import Map
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
@@ -71,10 +70,12 @@ def _checked(data: tuple[Any, ...], epochs: int, arguments: dict[str, Any]) -> t
 
 
 def _check_class_weight(weights: Any, workload: Workload | None) -> None:
-    """Raise ModelError if a weight is of no class, and a class has none, as if they were numbered from 1. A function of
-    the user's may number them so.
+    """Raise ModelError if a weight is of no class, and a class has none, as if they were numbered from 1. An op on
+    any y, such as a user's function, may number them so.
     """
-    if weights is None or workload is None or any(isinstance(op.acting, Map) for op in workload.ops):
+    if weights is None or workload is None:
+        return
+    if any(op.acting.any_y and op.target != "image" for op in workload.ops):
         return
     known = {*getattr(workload.data, "class_numbers", {}).values()}
     if known - weights.keys() and (lost := [each for each in weights if each not in known]):

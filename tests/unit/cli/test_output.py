@@ -102,16 +102,17 @@ def tuned() -> factory.Tuned:
 
 
 def test_what_does_not_fit_into_one_folder_is_written_to_the_next(tmp_path: Path) -> None:
-    gone, there = tmp_path / "gone", tmp_path / "there"
-    there.mkdir()
+    (tmp_path / "file").touch()
+    gone, there = tmp_path / "file" / "gone", tmp_path / "there"
     artifact, module = write_outputs(tuned(), [gone, there])
     assert artifact == there / "autopipe.json"
     assert module.is_file()
 
 
 def test_what_fits_nowhere_is_told_with_the_configuration_itself(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with pytest.raises(ArtifactError, match="cannot be written") as raised:
-        write_outputs(tuned(), [tmp_path / "gone", tmp_path / "gone too"])
+        write_outputs(tuned(), [tmp_path / "file" / "gone", tmp_path / "file" / "gone too"])
     assert "gone too" in raised.value.message
     assert tuned().config.model_dump_json() in (raised.value.hint or "")
 
