@@ -284,8 +284,8 @@ class MaskToClass(PixelOp):
         super().look(samples, spec)
         masks = (each for sample in samples for each, on in zip(sample, self.touches(spec), strict=False) if on)
         arrays = [each for each in masks if isinstance(each, np.ndarray) and each.dtype == np.uint8]
-        colours = [_codes(each) for each in arrays if each.ndim == 3 and each.shape[2] == 3 and each.size]
-        codes = np.unique(np.concatenate([each.ravel() for each in colours] or [np.zeros(0, np.uint32)])).tolist()
+        few = [each[:: 1 + len(each) // 256, :: 1 + each.shape[1] // 256] for each in arrays if each.ndim == 3]
+        codes = {code for each in few if each.shape[2] == 3 and each.size for code in np.unique(_codes(each)).tolist()}
         seen = {(code & 255, code >> 8 & 255, code >> 16) for code in codes}
         known = {*_checked(self.palette)}
         turned = [each for each in seen - known if each[::-1] in known]
