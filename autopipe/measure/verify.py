@@ -497,9 +497,8 @@ def _binary(low: float, high: float) -> str:
     """Return what makes y of such values fit a loss of 0 to 1."""
     if high >= _HALF:
         return "Divide masks of 0 and 255 by 255"
-    if low == 0:
-        return "If y numbers classes, the model needs as many outputs, and the loss is sparse_categorical_crossentropy"
-    return "If y are two classes, number them 0 and 1"
+    several = "If y numbers classes, the model needs as many outputs, and the loss is sparse_categorical_crossentropy"
+    return several if low == 0 else "If y are two classes, number them 0 and 1"
 
 
 _BLANK = " A blank image that is divided by its own deviation has: `/ max(image.std(), 1e-6)`."

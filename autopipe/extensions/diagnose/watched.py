@@ -336,12 +336,7 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
         waits = watched.epochs.validation_waiting_seconds / max(1e-9, watched.epochs.validation_seconds)
         said += _SLOW_VALIDATION if waits >= _MOST else _LONG_VALIDATION
         said = said.replace("{part}", f"{min(1.0, waits):.0%}")
-    if (
-        verdict is Verdict.DATA
-        and watched.data == "tf.data.Dataset"
-        and watched.lines is not None
-        and watched.lines.lines
-    ):
+    if verdict is Verdict.DATA and watched.data == "tf.data.Dataset" and watched.lines and watched.lines.lines:
         said += " Your lines run inside tf.data, one thread at a time: a keras.utils.PyDataset allows workers."
     if verdict is Verdict.DATA and _only_waits(watched):
         said += _WAITING_LINES

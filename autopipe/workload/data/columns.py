@@ -77,10 +77,9 @@ _MOST_NAMES = 20  # that a message shows
 def missing_column(column: str, known: Iterable[str], owner: str, kinds: str, hint: str) -> DataError:
     """Return the error of a column that `owner` lacks; `kinds` is the format's own word for columns."""
     names = list(known)
-    shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES]) + f" and {len(names) - _MOST_NAMES} more" * (
-        len(names) > _MOST_NAMES
-    )
-    known_ones = f"its {kinds} are {shown}" if names else f"it has no {kinds}"
+    more = f" and {len(names) - _MOST_NAMES} more" * (len(names) > _MOST_NAMES)
+    shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMES])
+    known_ones = f"its {kinds} are {shown}{more}" if names else f"it has no {kinds}"
     no = f"{owner} has no {kinds.removesuffix('s')} `{column}`; {known_ones}."
     return DataError(f"{no}{near(column, names)}", hint=hint)
 
