@@ -231,8 +231,8 @@ _TRAINED_ON = (
 )
 _CHANGED = (
     "Each of {passes} passes of {place} without a step of the training had the y of the one before, and none of its x: "
-    "random changes, such as augmentation, are made there, too. A validation is better without: give it a dataset of its "
-    "own, as parts of `random_split` share one and its transform."
+    "random changes, such as augmentation, are made there, too. A validation is better without: give it a dataset of "
+    "its own, as parts of `random_split` share one and its transform."
 )
 _LEAKS: Final = (
     "{:,} of {:,} validation samples that were looked at are trained on, too, so that its figures are better than "
