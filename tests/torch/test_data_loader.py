@@ -196,7 +196,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 weights = torch.zeros(2, requires_grad=True)
-loader = DataLoader(TensorDataset(torch.zeros(32, 2)), batch_size=8, num_workers=2)
+loader = DataLoader(TensorDataset(torch.arange(64.0).reshape(32, 2)), batch_size=8, num_workers=2)
 for epoch in range(1000):
     for (x,) in loader:  # read
         (x @ weights).sum().backward()
