@@ -124,7 +124,7 @@ class _Watch:
         # The model of the `fit` before, some of its weights, the samples that it was trained on, and when that ended.
         self._before: tuple[Any, bytes, Set[bytes], float] = (lambda: None, b"", frozenset(), math.nan)
         self._pause = math.nan
-        self._spent = dict[str, float]()  # seconds, by kinds of callbacks
+        self._spent = dict[str, list[list[float]]]()  # seconds of each call, by kinds of callbacks
         self._first = list[dict[str, Any]]()  # what was seen of the first short `fit` in a loop, until another is seen
         self._raised = False  # a read for a framework did, or gave nothing
 
@@ -427,22 +427,10 @@ class _Watch:
         """Note from now on how long a callback takes."""
         if hasattr(callback, "autopipe_timed"):
             return
-        callback.autopipe_timed, kind = True, type(callback).__name__
-
-        def timing(hook: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(hook)
-            def timed(*arguments: Any, **named: Any) -> Any:
-                began = time.perf_counter()
-                try:
-                    return hook(*arguments, **named)
-                finally:
-                    self._spent[kind] = self._spent.get(kind, 0.0) + time.perf_counter() - began
-
-            return timed
-
+        callback.autopipe_timed, took = True, self._spent.setdefault(type(callback).__name__, [])
         for name in dir(callback):
             if name.startswith("on_") and not hasattr(getattr(callback, name), "_is_default"):  # of Keras's base class
-                setattr(callback, name, timing(getattr(callback, name)))
+                took.append(fit_call.timed(callback, name))
 
     def _read_call(self, frame: types.FrameType, given: dict[str, Any]) -> dict[str, Any]:
         from autopipe.extensions.diagnose import loop, paste
@@ -506,8 +494,9 @@ class _Watch:
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
         if watched.verdict == "callbacks" and self._spent:
-            longest, took = max(self._spent.items(), key=lambda spent: spent[1])
-            warnings += (_LONGEST.format(longest, took / max(1e-9, sum(self._spent.values()))),)
+            took, longest = max((sum(map(sum, each)), kind) for kind, each in self._spent.items())
+            whole = sum(sum(map(sum, each)) for each in self._spent.values())
+            warnings += (_LONGEST.format(longest, took / max(1e-9, whole)),)
         more = {"bound": self._binding.end(), "warnings": warnings}
         told = watched.model_dump(mode="json") | more | self._code
         if in_loop and not (self._first or self.asked.keep_running):

@@ -58,7 +58,6 @@ class Loop:
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
         self._copied = randomness.is_streamed(data)
-        self._unweighted = [f"{capital(said)}." for said in filter(None, [epochs.few_weights(data)])]
         self.place, self.beside = place, set[str]()  # other places that read once for each step, too
         self._made, self._passes, self.comes_to_end = list[weakref.ref[Any]](), 0, False
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
@@ -73,6 +72,7 @@ class Loop:
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch(whole=True)
         self.warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))
+        self.warnings += tuple(f"{capital(said)}." for said in (epochs.few_weights(data),) if said is not None)
         self.samples = Samples(drawn=epochs.draws_parts(of))
 
     def pass_began(self, data: Any = None) -> None:
@@ -139,7 +139,8 @@ class Loop:
         alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
         one_by_one = not self.comes_to_end and all(step.is_first for step in steps)
         self._anew = workers_of_grain() if self._kind.startswith("grain") else self._anew
-        took, place = max(((each.clock.steps_seconds, each.place) for each in others), default=(0.0, ""))
+        spent = [(sum(step.seconds for step in each.clock.steps), each.place) for each in others]
+        took, place = max(spent, default=(0.0, ""))
         opening = figures["epochs"].first_batch_seconds if figures["epochs"] else 0.0
         ends = figures["epochs"] and figures["epochs"].between_seconds + opening
         at_loop = _AT_LOOP.format(place) if ends and took >= _MOST * ends else None
@@ -160,7 +161,6 @@ class Loop:
             lines=lines,
             warnings=(
                 *((f"{capital(_ONE_BY_ONE)}.",) if one_by_one else ()),
-                *self._unweighted,
                 *self.samples.values.no_numbers(),
                 *self.samples.other_targets(),
                 *self.samples.copies(self._workers if self._copied else 0),

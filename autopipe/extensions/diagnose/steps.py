@@ -84,10 +84,6 @@ class StepClock:
         return total - (self.steps[0].seconds if self.steps else 0.0)
 
     @property
-    def steps_seconds(self) -> float:
-        return sum(step.seconds for step in self.steps)
-
-    @property
     def epochs(self) -> Epochs | None:
         """Whole epochs but the first one, or without another, but its first step, which compiles; None: none yet."""
         whole = [each for each in self._epochs if each.get("images")]  # in others the data had come to their end
