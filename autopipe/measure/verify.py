@@ -408,7 +408,7 @@ class Values:
         self._odd.update({number: int(np.sum(each)) for number, each in enumerate(odd)})
 
     def notes(self, model: Any) -> list[str]:
-        """Return what is wrong with the values, for a model unless that is None, as notes of a verification."""
+        """Return the faults of the values as notes of a verification; a model, if one is given, must fit them, too."""
         said = itertools.chain(self.no_numbers(), () if model is None else self.misfits(model))
         return [each.rstrip(".") for each in said]
 
@@ -494,7 +494,7 @@ class Values:
 
 
 def _binary(low: float, high: float) -> str:
-    """Return what makes y of such values fit a loss of 0 to 1."""
+    """Say how to change y, whose values go from `low` to `high`, for a loss that takes 0 to 1."""
     if high >= _HALF:
         return "Divide masks of 0 and 255 by 255"
     several = "If y numbers classes, the model needs as many outputs, and the loss is sparse_categorical_crossentropy"

@@ -91,7 +91,7 @@ def test_an_estimate_is_finite_frozen_and_not_upside_down() -> None:
 
 
 def readings(rates: dict[str, list[float]], variance: float = 1e-6, *, blocks: bool = False) -> Pooled:
-    """Return what follows from so many rates of each configuration, the first of each in one block, and so on."""
+    """Return the estimates from these rates by configuration. With `blocks`, rates of the same place share a block."""
     return Pooled(
         [
             (key, Reading(math.log(rate), variance, at if blocks else None))
