@@ -68,6 +68,7 @@ _WATCH_IT = (
     "`for batch in ap.watch(batches)` tells how long it waits for them, and ap.live makes them meanwhile."
 )
 _SHOWN = 4  # lines in a message
+_NOTED = 0.1  # seconds between two calls of `fit`, below which they are nothing to speak of
 _DECODERS = ("cv2", "PIL.Image")
 _EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too many."
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
@@ -489,7 +490,7 @@ class _Watch:
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
         in_loop = self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds
-        pause = "" if math.isnan(self._pause) else f", {self._pause:.2g} s before this one,"
+        pause = f", {self._pause:.2g} s before this one," if self._pause >= _NOTED else ""  # nan: not known
         warnings += (_IN_LOOP.format(pause),) * in_loop
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())
