@@ -88,9 +88,9 @@ class Estimate(Value):
         return self
 
 
-def rate_text(value: float) -> str:
-    """Return images/s with enough digits to tell rates apart: a segmentation model may take eight."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def figure_text(value: float) -> str:
+    """Return a figure with three digits or, from 100 on, as a whole number: a large model takes 8.25 images/s."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 UNSTEADY = 1.5
@@ -101,13 +101,13 @@ def span_text(low: float, high: float) -> str:
     """Write an interval of images/s, as `Estimate` has it: with one window, none is known."""
     if low <= 0:
         return "one window, no interval"
-    return "too unsteady" if high > UNSTEADY**2 * low else f"{rate_text(low)} to {rate_text(high)}"
+    return "too unsteady" if high > UNSTEADY**2 * low else f"{figure_text(low)} to {figure_text(high)}"
 
 
 def milliseconds_text(seconds: float) -> str:
     """Return seconds as milliseconds, with two or three digits; as seconds from one on."""
     if seconds >= 1:
-        return f"{seconds:.3g} s"
+        return f"{figure_text(seconds)} s"
     return f"{seconds * 1e3:.2g} ms" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 

@@ -29,7 +29,7 @@ from autopipe.measure.facts import WorkloadDigest
 from autopipe.measure.fingerprint import Hardware, MatchLevel, compare_hardware, compare_workload
 from autopipe.measure.rows import Row
 from autopipe.measure.stats import FEWEST_PAIRS, USUAL_NOISE, median, normal_point
-from autopipe.values import Estimate, Value, rate_text
+from autopipe.values import Estimate, Value, figure_text
 
 if TYPE_CHECKING:
     from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
@@ -263,7 +263,7 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
         said = f"it reaches {share:.0%} of what the model can take, but {recorded:.0%} when it was tuned"
     else:
         lowest, highest = least, now.high
-        said = f"it feeds {rate_text(now.value)} images/s, but {rate_text(then.value)} when it was tuned"
+        said = f"it feeds {figure_text(now.value)} images/s, but {figure_text(then.value)} when it was tuned"
     reasons = [said] if highest < lowest * (1 - DRIFT_TOLERANCE) else []
     before = {config.short(): ratio for config, ratio in pick.contenders(profile)}
     for name, ratio in rates.others.items():

@@ -31,7 +31,7 @@ from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
 from autopipe.pipeline.wrap import backend_of
 from autopipe.search.result import Baseline, Learnt, Winner
-from autopipe.values import rate_text, span_text
+from autopipe.values import figure_text, span_text
 from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
@@ -116,7 +116,7 @@ class Tuned:
         if self.choice.live is not None:
             rates.insert(0, ("in training", self.choice.live.images_per_second))
         for name, each in rates:
-            facts.append(f"{name} {rate_text(each.value)} ({span_text(each.low, each.high)}) images/s")
+            facts.append(f"{name} {figure_text(each.value)} ({span_text(each.low, each.high)}) images/s")
         count, here = len(self.artifact.profiles), self.profile.hardware
         facts.append(f"machine {here.cpu_model}, {here.cores} cores" + f" (1 of {count})" * (count > 1))
         named = self.artifact.workload

@@ -13,7 +13,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
 from autopipe.measure.facts import OVERTAKEN, OpCost
 from autopipe.measure.outcome import Resources
-from autopipe.values import count_text, listed
+from autopipe.values import count_text, figure_text, listed
 from autopipe.values import milliseconds_text as _ms
 
 MODEL_SHARE = 0.9
@@ -220,7 +220,7 @@ def _more_cores(bounds: Bounds) -> str:
         return ""
     count = math.ceil(elsewhere)
     megabytes = elsewhere / does.core_seconds * does.sent_bytes / 1e6
-    network = f", {megabytes:,.3g} MB/s through the network" if megabytes else ""
+    network = f", {figure_text(megabytes)} MB/s through the network" if megabytes else ""
     return f"; {count_text(count, 'more core')} elsewhere would feed the model{network}"
 
 

@@ -34,6 +34,7 @@ from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.pipeline.wrap import Step, WrappedData
+from autopipe.values import figure_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode
@@ -430,12 +431,12 @@ class Values:
             spans = [each._ranges[0][:2] for each in (self, validation)]
             scaled = [-_STANDARD <= low < high <= _STANDARD for low, high in spans]
             if scaled[0] != scaled[1] and any(low >= 0 and _HALF < high <= 2 * _HALF for low, high in spans):
-                yield _SCALED_APART.format(*spans[0], *spans[1])
+                yield _SCALED_APART.format(*map(figure_text, (*spans[0], *spans[1])))
                 return
         one, other = map(_sure_mean, (self._redder, validation._redder))
         if one * other < 0 and 2 / 3 <= -one / other <= 3 / 2:
             which = ("more", "less") if one > 0 else ("less", "more")
-            yield _TURNED.format(*which, one=abs(one), other=abs(other))
+            yield _TURNED.format(*which, one=figure_text(abs(one)), other=figure_text(abs(other)))
 
     def misfits(self, model: Any) -> Iterator[str]:
         """Tell of values that a model's first layers, or its loss, are not made for."""
@@ -445,7 +446,7 @@ class Values:
             scales = [(each.name, each.scale) for each in layers if isinstance(each.scale, float | int)]
             once_more = [(name, scale) for name, scale in scales if abs(scale) <= _RESCALED and high - low <= _SMALL]
             for name, scale in once_more[:1]:
-                yield _SCALED.format(low=low, high=high, name=name, scale=scale)
+                yield _SCALED.format(low=figure_text(low), high=figure_text(high), name=name, scale=figure_text(scale))
         yield from self._not_prepared(model) if 0 in self._ranges else ()
         if 1 not in self._ranges or isinstance(model.loss, dict | list | tuple):
             return
@@ -490,7 +491,7 @@ class Values:
         by_mean = found["by_mean"] is not None  # of x from 0 to 255, of which a mean is taken; else of x from -1 to 1
         if high <= _SMALL if by_mean else high > _SMALL:
             module = _MODULES.get(found[0], found[0])
-            yield _NOT_PREPARED.format(low=low, high=high, name=base.name, module=module)
+            yield _NOT_PREPARED.format(low=figure_text(low), high=figure_text(high), name=base.name, module=module)
 
 
 def _binary(low: float, high: float) -> str:
@@ -504,18 +505,18 @@ def _binary(low: float, high: float) -> str:
 _BLANK = " A blank image that is divided by its own deviation has: `/ max(image.std(), 1e-6)`."
 _STANDARD, _HALF = 4.0, 128  # the most of an image that was standardised; half of the values of a byte
 _SCALED_APART = (
-    "x of the training goes from {:.3g} to {:.3g}, but x of the validation from {:.3g} to {:.3g}: one of them is "
+    "x of the training goes from {} to {}, but x of the validation from {} to {}: one of them is "
     "scaled, and the other is not, so that its figures mean nothing. Prepare both alike."
 )
 _AXES_OF_IMAGES, _COLOURS, _FEWEST_IMAGES = 4, 3, 16
 _TURNED = (
-    "Images of the training have {} in their first channel than in their last (by {one:.3g} in the mean), those of the "
-    "validation {} (by {other:.3g}). Unless these show other scenes, one is RGB and the other BGR, which OpenCV reads: "
+    "Images of the training have {} in their first channel than in their last (by {one} in the mean), those of the "
+    "validation {} (by {other}). Unless these show other scenes, one is RGB and the other BGR, which OpenCV reads: "
     "read both alike."
 )
 _RESCALED, _SMALL = 1 / 64, 2.0  # a factor for images of 0 to 255, and the range of those that were scaled before
 _SCALED = (
-    "x goes from {low:.3g} to {high:.3g}, and the model's layer `{name}` multiplies it by {scale:.3g} once more, so "
+    "x goes from {low} to {high}, and the model's layer `{name}` multiplies it by {scale} once more, so "
     "that all images look nearly alike to the model. Leave out one of the two."
 )
 _NO_CHANGE = ("InputLayer", "Random", "Resizing", "Sequential")  # of the range of x
@@ -525,7 +526,7 @@ _PRETRAINED = re.compile(
 _MODULES = {"mobilenetv2": "mobilenet_v2"}
 _MODULES |= {f"resnet{depth}{end}": f"resnet{end and '_v2'}" for depth in (50, 101, 152) for end in ("", "v2")}
 _NOT_PREPARED = (
-    "x goes from {low:.3g} to {high:.3g}, and the frozen `{name}` gets it as it is. Weights of Keras were trained on "
+    "x goes from {low} to {high}, and the frozen `{name}` gets it as it is. Weights of Keras were trained on "
     "other values: `keras.applications.{module}.preprocess_input` makes them from x of 0 to 255."
 )
 _BINARY = ("binary_crossentropy", "binary_focal_crossentropy")

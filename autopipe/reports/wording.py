@@ -16,7 +16,7 @@ from autopipe.measure.outcome import FailureKind, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search.result import Result
 from autopipe.search.settings import Request, step_text
-from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, milliseconds_text, rate_text, span_text
+from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, figure_text, milliseconds_text, span_text
 from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # which imports decoders
@@ -87,7 +87,7 @@ def epochs_number(epochs: float) -> str:
     return f"{epochs:,.0f}" if epochs >= 10 else f"{max(epochs, 0.1):.1f}"
 
 
-rate, milliseconds, count = rate_text, milliseconds_text, count_text
+rate, milliseconds, count = figure_text, milliseconds_text, count_text
 
 
 def locked(seconds: float, *, native: bool) -> str:

@@ -22,7 +22,7 @@ from autopipe.measure.outcome import EpochTime, Measurement, Resources, TrialFai
 from autopipe.measure.rows import Row
 from autopipe.measure.stats import Comparison, Ratio
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.values import Estimate, JsonObject, Value, count_text
+from autopipe.values import Estimate, JsonObject, Value, count_text, figure_text
 from autopipe.workload.mode import Mode
 
 WORTH: Final = 1.05
@@ -490,8 +490,8 @@ def _feeds(ceiling: Ceiling | None) -> str:
     made = None if ceiling is None else ceiling.loader_images_per_second
     if ceiling is None or made is None or made.value < 5.0 * ceiling.model_images_per_second.value:
         return ""
-    taken = f" The model alone takes {ceiling.model_images_per_second.value:,.3g} images/s"
-    return f"{taken}, and a loader alone makes {made.value:,.3g}: the model is the limit."
+    taken = f" The model alone takes {figure_text(ceiling.model_images_per_second.value)} images/s"
+    return f"{taken}, and a loader alone makes {figure_text(made.value)}: the model is the limit."
 
 
 def _interrupted(failures: Sequence[TrialFailure], over: int) -> SearchInterruptedError:

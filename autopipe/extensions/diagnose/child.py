@@ -490,7 +490,7 @@ class _Watch:
         if watched.data == "a generator" and self._decoded is not None and not validates:
             warnings += tuple(self._decoded.dropped(self._onlooker.images, watched.batch_size))
         in_loop = self._code["code"]["in_loop"] and watched.seconds < _SHORT * self.asked.seconds
-        pause = f", {self._pause:.2g} s before this one," if self._pause >= _NOTED else ""  # nan: not known
+        pause = f", {self._pause:.1f} s before this one," if self._pause >= _NOTED else ""  # nan: not known
         warnings += (_IN_LOOP.format(pause),) * in_loop
         if self._filtered is not None and watched.waits:
             warnings += tuple(self._filtered.said())

@@ -24,7 +24,7 @@ from autopipe.measure.outcome import Resources
 from autopipe.measure.progressive import Progressive
 from autopipe.measure.rows import Row
 from autopipe.reports import tables, terminal, wording
-from autopipe.values import Estimate, Value, capital, count_text
+from autopipe.values import Estimate, Value, capital, count_text, figure_text
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
 _BEHIND = 0.25  # of the time of steps is waited for data: they are made more slowly than the model takes them
@@ -264,7 +264,7 @@ def parts(watched: Watched) -> list[RenderableType]:
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
     step = watched.seconds / watched.steps
-    found = [("a step", f"{_time(step)} for {watched.images / watched.steps:.3g} images: {_shares(watched)}")]
+    found = [("a step", f"{_time(step)} for {figure_text(watched.images / watched.steps)} images: {_shares(watched)}")]
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
     anew = f"{capital(watched.begins_anew or '')}."

@@ -31,7 +31,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, ReadCosts, ReadRung
 from autopipe.pipeline.config import Kept, PipelineConfig
 from autopipe.search.result import Result
-from autopipe.values import Estimate, Value, milliseconds_text
+from autopipe.values import Estimate, Value, figure_text, milliseconds_text
 
 _EVIDENCE = 8  # configurations that predictions are compared with, the fastest
 _LEAST_ERROR = 0.05
@@ -481,7 +481,7 @@ def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[s
     for name, ratio in ratios.items():
         factor = max(ratio, 1 / ratio)
         if factor > _FAR * 1.001:
-            yield f"Far from what was measured: {name} by a factor of {factor:.3g}. Take it as a direction."
+            yield f"Far from what was measured: {name} by a factor of {figure_text(factor)}. Take it as a direction."
     taken, had = _alone(measured) * was.model_core_seconds_per_image, was.cores or 1.0
     if machine.step_seconds is None and (machine.cores or had) > had and _SOME_CORES < taken / had <= _ALL_CORES:
         yield f"The model took {taken:.1f} of {had:g} cores, and is taken to be no faster with more. See --step."

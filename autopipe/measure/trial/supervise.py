@@ -24,7 +24,7 @@ from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Options, Phase, TrialFailure, Verification
 from autopipe.measure.trial.child import EVENT, Answer, Ask, Child, Done, Event, Launch, Log, PhaseBegan, Ready, Request
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.values import Value
+from autopipe.values import Value, figure_text
 
 # -------------------- deadlines, and failures in words
 
@@ -105,10 +105,14 @@ class Watch:
             message = "The budget has no time left for this trial."
             return TrialFailure(kind=FailureKind.INTERRUPTED, phase=phase, message=message)
         if hung:
-            message = f"No sign of life for {seconds:.3g} s in phase `{phase}`, which is all that it may be silent."
+            message = (
+                f"No sign of life for {figure_text(seconds)} s in phase `{phase}`, which is all that it may be silent."
+            )
             hint = f"The log's tail shows where each thread stood. {_MORE}"
             return TrialFailure(kind=FailureKind.HUNG, phase=phase, message=message, hint=hint)
-        message = f"Still in phase `{phase}` after {now - self._began:.3g} s, which is all that a trial may take."
+        message = (
+            f"Still in phase `{phase}` after {figure_text(now - self._began)} s, which is all that a trial may take."
+        )
         hint = f"This configuration, or the machine, is very slow. {_MORE}"
         return TrialFailure(kind=FailureKind.TIMEOUT, phase=phase, message=message, hint=hint)
 
