@@ -23,6 +23,7 @@ from autopipe.values import Estimate, Value
 
 COPY_SECONDS = 1 / 4e9
 """Seconds to move one byte in memory, once."""
+_ROOM = 1.25  # reads or workers for each that a model needs, as they are not alike
 _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
 # Of Python's lock, that an op of Python costs for each other thread that runs beside it. Python ops on 16 virtual cores
 # lost 9.9 us for each other thread to some eight of them an image; two cores cannot show it.
@@ -297,18 +298,20 @@ def reads_at_once(ops: Sequence[OpCost], reads: ReadCosts | None, cores: float |
     target = min((cores or 1) / max(busy, 1e-9), model)
     if reads.saturated:
         target = min(target, reads.best_images_per_second)
-    return max(1, min(_MOST_AT_ONCE, math.ceil(1.25 * target * reads.latency_seconds)))
+    return max(1, min(_MOST_AT_ONCE, math.ceil(_ROOM * target * reads.latency_seconds)))
 
 
-def workers_at_once(ops: Sequence[OpCost], cores: float | None, *, reading: bool = True) -> int:
-    """Compute how many workers keep all cores busy although they wait; one a core if nothing waits.
-
-    `reading` is True if the workers do their own reads.
+def workers_at_once(
+    ops: Sequence[OpCost], cores: float | None, model: float = math.inf, *, reading: bool = True
+) -> int:
+    """Compute how many workers keep all cores busy although they wait, or feed a `model` that takes so many images/s;
+    one a core if nothing waits. `reading` is True if the workers do their own reads.
     """
     there = math.ceil(cores or 1)
-    busy = sum(op.seconds_per_image for op in ops)
+    busy = max(sum(op.seconds_per_image for op in ops), 1e-9)
     waits = sum(op.wait_seconds_per_image for op in ops if reading or op.name != READ)
-    return max(there, min(_MOST_AT_ONCE, math.ceil(there * (1 + waits / max(busy, 1e-9)))))
+    wanted = min(there / busy, _ROOM * model) * (busy + waits)
+    return max(there, min(_MOST_AT_ONCE, math.ceil(wanted)))
 
 
 class CostProfile(Value):

@@ -11,6 +11,7 @@ and so in the table of what was measured.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,22 +28,25 @@ Measure: TypeAlias = Callable[[PipelineConfig], float | None]
 
 _WORKERS: Final = ("workers", "num_parallel_calls")  # knobs that count workers
 _READS: Final = "read_ahead"
+_LONG: Final = 4  # workers for each core, of use as their ops wait: a race begins with so many or more
 
 
-def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1) -> Params:
-    """Return `chosen` values, as far as the space has them, and for all else a worker a core, as many reads ahead as
-    were measured to be of use, and the defaults.
+def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1, workers: int = 1) -> Params:
+    """Return `chosen` values, as far as the space has them, and for all else a worker a core, as many reads ahead and,
+    where ops wait, as many threads as were measured to be of use, and the defaults.
     """
     params: Params = {}
     for parameter in space:
         if parameter.counts(params):
             wanted = chosen.get(parameter.name)
             is_there = wanted is not None and among(wanted, parameter.values)
-            params[parameter.name] = wanted if is_there and wanted is not None else _usual(parameter, cores, reads)
+            params[parameter.name] = (
+                wanted if is_there and wanted is not None else _usual(parameter, cores, reads, workers)
+            )
     return params
 
 
-def _usual(parameter: Parameter, cores: int, reads: int) -> Value:
+def _usual(parameter: Parameter, cores: int, reads: int, workers: int) -> Value:
     owner, _, knob = parameter.name.rpartition(".")
     fields = LOADERS[owner].model_fields if owner in LOADERS else PipelineConfig.model_fields
     known = fields.get(knob)
@@ -54,7 +58,9 @@ def _usual(parameter: Parameter, cores: int, reads: int) -> Value:
         return default
     numbers = [each for each in parameter.values if isinstance(each, int) and not isinstance(each, bool)]
     if knob in _WORKERS and numbers:
-        return max((each for each in numbers if each <= cores), default=min(numbers))
+        threads_wait = LOADERS[owner].rank == 0 and workers >= _LONG * cores
+        most = workers if threads_wait else cores  # of processes, so many would take long to start
+        return max((each for each in numbers if each <= most), default=min(numbers))
     if numbers and isinstance(default, int) and default > 0:
         return min(numbers, key=lambda each: abs(math.log(max(each, 0.5) / default)))
     return parameter.values[0]
@@ -67,7 +73,7 @@ class Race:
     space: Space
     cores: int
     reads: int | None = None  # at a time, that were measured to be of use; 1: they do not wait
-    waits: bool = True  # samples may wait for something, so that more workers than cores may bring something
+    workers: int | None = None  # that were measured to be of use: more than the cores if samples wait
     allowed: Callable[[PipelineConfig], bool]  # it can run, and its settings may bring something
     measure: Measure
     cost: Callable[[PipelineConfig], tuple[float, ...]]
@@ -177,15 +183,20 @@ class Race:
                 numbers = sorted(each for each in self.space[name].values if isinstance(each, int))
                 if self.reads is None:
                     self._more_workers(kind, name, numbers)
-                if (few_of_others or kind == best.loader.kind) and not self._waits(kind, name):
-                    wanted = (self.cores // 4, self.cores // 2, self.cores - 1, self.cores)
-                    picked = {max((each for each in numbers if each <= count), default=0) for count in wanted} - {0}
-                    fastest = self._fastest_of(kind)
-                    self._round([each for count in sorted(picked) for each in self._with(fastest, name, count)])
+                if few_of_others or kind == best.loader.kind:
+                    self._at_most(self._fastest_of(kind), name, self.cores)
+                    if not self._waits(kind, name):
+                        self._at_most(self._fastest_of(kind), name, self.cores // 4, self.cores // 2, self.cores - 1)
                 self._more_workers(kind, name, numbers)
 
+    def _at_most(self, config: PipelineConfig, name: str, *counts: int) -> None:
+        """Measure the largest values of a setting that are at most these, the smallest first."""
+        numbers = [each for each in self.space[name].values if isinstance(each, int)]
+        picked = {max((each for each in numbers if each <= count), default=0) for count in counts} - {0}
+        self._round([each for count in sorted(picked) for each in self._with(config, name, count)])
+
     def _more_workers(self, kind: str, name: str, numbers: Sequence[int]) -> None:
-        if not self.waits:
+        if self.workers is not None and self.workers <= self.cores:
             return
         fastest = self._fastest_of(kind)
         self._climb(fastest, name, _doubled(numbers, max(self.cores, _number(from_config(fastest)[name]))))
@@ -223,6 +234,9 @@ class Race:
             for config in self._with(best, "keep", value):
                 places.setdefault((kept.form, kept.cut, kept.in_memory, kept.encoded), config)
         self._round(places.values())
+        if (now := self._going_on()) is not None and now.keep != best.keep:
+            for name in self._knobs(now, _WORKERS):
+                self._at_most(now, name, self.cores)  # what waits may be done once
 
     def _kinds(self, best: PipelineConfig) -> None:
         """Compare the kinds of loaders once more, with the settings that they share with the best; more workers than
@@ -305,11 +319,14 @@ class Race:
 
     def _made(self, chosen: Mapping[str, Value]) -> list[PipelineConfig]:
         """Return the configuration of these parameters, if there is one and it is allowed."""
-        try:
-            config = to_config(usual(self.space, self.cores, chosen, self.reads or 1))
-        except ConfigError:
-            return []
-        return [config] if self.allowed(config) else []
+        reads = self.reads or 1
+        waiting = 1 if reads > self.cores else self.workers or 1  # reads ahead take less than workers that wait
+        for workers in dict.fromkeys((waiting, 1)):  # there may be no room for so many
+            with contextlib.suppress(ConfigError):
+                config = to_config(usual(self.space, self.cores, chosen, reads, workers))
+                if self.allowed(config):
+                    return [config]
+        return []
 
 
 def _doubled(numbers: Sequence[int], last: int) -> list[int]:

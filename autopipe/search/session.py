@@ -76,7 +76,7 @@ class Session:
                 self.facts,
                 model_device_bytes=max(each.device_bytes or 0 for each in ceilings),
                 reads_at_once=costs.reads_at_once(known.op_costs, known.reads, known.cores, model),
-                workers_at_once=costs.workers_at_once(known.op_costs, known.cores),
+                workers_at_once=costs.workers_at_once(known.op_costs, known.cores, model),
             )
 
     # ------------------------------------------------------------ state

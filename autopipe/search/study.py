@@ -127,14 +127,16 @@ class Search:
         return self._beyond() or self._over() or stop
 
     def _baselines(self, devices: int) -> Iterator[Asked]:
-        """Yield each baseline that can run, on as many devices as the best has unless it is the user's own; if time is
-        short only the required ones, or else the first. Those beyond it have half of the time beside the confirmation
-        run.
+        """Yield each baseline that can run, on as many devices as the best has unless it is the user's own: the user's,
+        then those that keep samples where the best does. If time is short only the required ones, or else the first.
+        Those beyond it have half of the time beside the confirmation run.
         """
         session, able = self._session, [each for each in self._session.baselines if each.unable is None]
+        kept = None if (best := session.best()) is None else best.config.kept.in_memory
         proof = 3 * session.trial_seconds() * self._settings.blocks[0]  # of ours, a rival, and one for safety, at least
         began, most = session.seconds(), (session.seconds_left() - proof) / 2
-        for number, baseline in enumerate(sorted(able, key=lambda each: not each.required)):
+        able.sort(key=lambda each: (not each.required, each.config.kept.in_memory is not kept))
+        for number, baseline in enumerate(able):
             if session.is_out_of_time:
                 return
             used_up = len(session.ended_rows()) >= self._settings.trials
@@ -149,7 +151,7 @@ class Search:
             space=session.trimmed.space,
             cores=session.facts.cores,
             reads=session.facts.reads_at_once,
-            waits=(session.facts.workers_at_once or math.inf) > session.facts.cores,
+            workers=session.facts.workers_at_once,
             allowed=lambda config: session.why_not(config) is None,
             measure=session.raced_by_trial if by_trial else session.loader_alone,
             cost=lambda config: confirmation.cost(

@@ -13,7 +13,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
+from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig, Value
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import verdict
 from autopipe.search.feasible import candidates
@@ -418,6 +418,16 @@ def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_ti
     *_, rival = ended.result.baselines
     assert rival.images_per_second is not None
     assert ended.result.contest(rival) is not None or budget_seconds < 30.0
+
+
+def test_the_first_baseline_keeps_samples_where_the_best_does(space: Space) -> None:
+    """With no time for more, a cache would be compared with what reads each file in each epoch."""
+    plain = Surface().baselines()[1]
+    cached = Baseline(name="cached", config=plain.config.model_copy(update={"keep": "memory"}))
+    ended = run(space, loader_bound(compared=[plain, cached]), budget_seconds=200.0)
+    keeps = some(ended.best_config).kept.in_memory
+    first = next(each for each in ended.result.trials if each.origin is Asker.BASELINE)
+    assert Kept.of(str(first.config["keep"])).in_memory is keeps is True
 
 
 def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Space) -> None:

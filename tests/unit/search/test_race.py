@@ -126,11 +126,43 @@ def test_one_is_measured_though_the_time_is_over_and_the_race_knows_that_it_was_
     assert not enough.is_cut
 
 
-def test_where_reads_wait_the_race_begins_with_as_many_as_were_measured_to_be_of_use() -> None:
+@pytest.mark.parametrize(
+    ("reads", "workers", "room", "wanted"),
+    [
+        (59, None, math.inf, {"threads.read_ahead": 128, "threads.workers": 16}),
+        (59, 150, math.inf, {"threads.read_ahead": 128, "threads.workers": 16}),  # they wait for reads
+        (1, 150, math.inf, {"threads.read_ahead": 0, "threads.workers": 128}),
+        (1, 150, 99, {"threads.workers": 16}),
+        (1, 40, math.inf, {"threads.workers": 16}),  # they wait a little
+    ],
+)
+def test_where_samples_wait_the_race_begins_with_as_many_as_were_measured_to_be_of_use(
+    reads: int, workers: int | None, room: float, wanted: Params
+) -> None:
     found, ran = race(waiting)
-    found.reads = 59
+    found.reads, found.workers = reads, workers
+    found.allowed = lambda config: (config.loader.worker_count() or 0) <= room
     found.of_trainings()
-    assert from_config(ran[0])["threads.read_ahead"] == 128
+    assert from_config(ran[0]).items() >= wanted.items()
+    assert [from_config(each)["processes.workers"] for each in found.usuals()[1:2]] == [16]
+
+
+def test_many_workers_that_were_thought_to_wait_are_compared_with_a_worker_a_core() -> None:
+    found, ran = race(lambda config: 40.0 * min(workers(config), 16))
+    found.reads, found.workers = 1, 150
+    found.of_trainings()
+    assert workers(ran[0]) == 128
+    assert workers(some(found.best())[0]) == 16
+
+
+def test_what_waits_once_as_it_is_kept_needs_a_worker_a_core_afterwards() -> None:
+    def waits_once(config: PipelineConfig) -> float:
+        return 10.0 * workers(config) if config.keep == "none" else 5_000.0 - 20.0 * workers(config)
+
+    found, ran = race(waits_once)
+    found.reads, found.workers = 1, 150
+    found.of_trainings()
+    assert [workers(each) for each in ran if each.keep == "memory"][:2] == [128, 16]
 
 
 def test_where_nobody_knows_whether_reads_wait_more_workers_come_before_fewer() -> None:
