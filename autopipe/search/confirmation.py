@@ -225,6 +225,8 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 
 # -------------------- the run
 
+_FAR = 2.0
+"""Times the repeatability limit: what is so far behind after a block does not run in the next."""
 ENOUGH_BLOCKS = 2
 """Blocks with fewer than which nothing can be compared."""
 
@@ -331,7 +333,7 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     if done == 0 or first is None:
         return entered
     needed = unproved(entered, blocks, pooled, most)
-    enough = math.exp(-stats.CLEAR * repeatability(pooled)) * pooled.value(first)
+    enough = math.exp(-_FAR * repeatability(pooled)) * pooled.value(first)
     near = {each.key for each in entered if blocks[each.key] and pooled.value(each.key) >= enough}
     running = [each for each in entered if each.key in needed]
     more = [each for each in entered if each.key in needed | near]
