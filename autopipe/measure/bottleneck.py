@@ -19,6 +19,7 @@ from autopipe.values import milliseconds_text as _ms
 MODEL_SHARE = 0.9
 """The share of the model's own rate below which the model is not called the limit."""
 
+_NETWORK = 1_250.0  # MB/s that 10 Gbit/s carry: where more is needed, cores elsewhere are of no use
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
 
@@ -180,8 +181,8 @@ def _bandwidth(bounds: Bounds, found: Limit) -> str:
     rates = (found.images_per_second, bounds.model_images_per_second)
     gives, needed = (rate * bounds.work.from_source * each / 1e6 for rate in rates)
     return (
-        f"the storage gives {gives:,.3g} MB/s, {_text(found.images_per_second)} images/s; "
-        f"{needed:,.3g} MB/s would feed the model"
+        f"the storage gives {figure_text(gives)} MB/s, {_text(found.images_per_second)} images/s; "
+        f"{figure_text(needed)} MB/s would feed the model"
     )
 
 
@@ -220,6 +221,8 @@ def _more_cores(bounds: Bounds) -> str:
         return ""
     count = math.ceil(elsewhere)
     megabytes = elsewhere / does.core_seconds * does.sent_bytes / 1e6
+    if megabytes > _NETWORK:
+        return f"; {count_text(count, 'more core')} would feed the model"
     network = f", {figure_text(megabytes)} MB/s through the network" if megabytes else ""
     return f"; {count_text(count, 'more core')} elsewhere would feed the model{network}"
 

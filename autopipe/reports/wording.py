@@ -135,7 +135,7 @@ def elsewhere(
         parts.append(f"a core like the ones here makes {rate(1 / busy)} images/s there")
     if hand_over_seconds:
         size = 0 if limits is None else limits.work.sent_bytes * batch_size
-        speed = f", {size / hand_over_seconds / 1e6:,.3g} MB/s" if size else ""
+        speed = f", {figure_text(size / hand_over_seconds / 1e6)} MB/s" if size else ""
         parts.append(f"a batch takes {milliseconds(hand_over_seconds)} from there{speed}, while the next is made")
     workers = config.loader.worker_count() or 0
     parts.append(f"each of the {workers} workers brought {rate(rate_here / max(1, workers))} images/s")

@@ -128,6 +128,8 @@ def test_workers_elsewhere_are_held_back_by_the_cores_there(elsewhere: Callable[
     assert told(32, model_core_seconds=1e-3).kind is Kind.HAND_OVER  # cores that only receive batches
     made = bounds(ceiling(), THREADS, facts(compact_bytes=150_000))
     assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in bottleneck(made).sentence
+    made = bounds(ceiling(), THREADS, facts(compact_bytes=600_000))  # 3,420 MB/s
+    assert "5 more cores would feed the model;" in bottleneck(made).sentence
 
 
 def test_what_the_loader_could_feed_is_without_the_models_work_on_the_same_cores() -> None:
