@@ -394,18 +394,10 @@ CASES = [
     ),
     Case(ap.RandomErasing(1.0, value=(9, 8, 7)), erased(1.0, (0.02, 0.33), (0.3, 3.3), (9, 8, 7), 0), THREE),
     Case(
-        ap.RandomErasing(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2, on="both"),
-        erased(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2),
-        FEW,
+        ap.RandomErasing(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2, on="both"), erased(0.6, (0.1, 1.0), (0.5, 2.0), 3, 2), FEW
     ),
     *(
-        Case(
-            ap.ResizeKeepingAspect(*size, value=7, mask_value=4),
-            letterbox(size, (7, 4)),
-            FEW,
-            1,
-            1,
-        )
+        Case(ap.ResizeKeepingAspect(*size, value=7, mask_value=4), letterbox(size, (7, 4)), FEW, 1, 1)
         for size in ((20, 11), (5, 8))
     ),
     Case(ap.RandomHue(0.5), hue(0.5), FEW, 1, 1),

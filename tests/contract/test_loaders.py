@@ -600,9 +600,7 @@ def workload_of_parts(pairs: Path, palette: Any, **settings: Any) -> ap.Workload
 
 
 @pytest.mark.parametrize(
-    "chosen",
-    [{}, {"finish": "host", "keep": "tfrecord+memory"}, {"keep": "array+memory"}],
-    ids=str,
+    "chosen", [{}, {"finish": "host", "keep": "tfrecord+memory"}, {"keep": "array+memory"}], ids=str
 )
 def test_samples_of_several_parts_are_the_same_from_every_loader_and_storage(
     pairs: Path, palette: Any, tmp_path: Path, loader: LoaderConfig, chosen: Mapping[str, Any]

@@ -58,12 +58,7 @@ def test_reads_have_a_latency_and_those_that_stop_gaining_a_bandwidth() -> None:
     assert few.bound_images_per_second(128) == 6400.0
 
 
-COSTS = ceiling(
-    op_costs=OPS,
-    compact_bytes=150_528,
-    finished_bytes=602_112,
-    cores=2,
-)
+COSTS = ceiling(op_costs=OPS, compact_bytes=150_528, finished_bytes=602_112, cores=2)
 READ = OpCost(name="read", part="fixed", seconds_per_image=0.0001, wait_seconds_per_image=0.02)
 WAITING = COSTS.model_copy(update={"op_costs": (READ, *OPS[1:]), "reads": SLOW_READS})
 

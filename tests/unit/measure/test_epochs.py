@@ -585,10 +585,7 @@ def resampled() -> Any:
 
 THROWN: dict[str, tuple[Any, str | None]] = {
     "filter": (lambda: files().map(decoded).filter(lambda x, number: number % 4 == 0), "75%"),
-    "parallel": (
-        lambda: files().map(decoded, 2).filter(lambda x, number: number % 2 == 0).batch(4).prefetch(1),
-        "50%",
-    ),
+    "parallel": (lambda: files().map(decoded, 2).filter(lambda x, number: number % 2 == 0).batch(4).prefetch(1), "50%"),
     "resampled": (resampled, r"(8|9)\d%"),
     "first": (lambda: files().filter(lambda number, png: number % 4 == 0).map(decoded), None),
     "skipped": (lambda: files().map(decoded).batch(4).skip(75).repeat(), r"4\d%"),
@@ -627,10 +624,7 @@ ONE_BY_ONE: dict[str, tuple[Any, bool]] = {
     "cheap": (lambda: files().map(lambda number, png: number + stateful()), False),
     "several files": (lambda: within(num_parallel_calls=2), False),
     "one file": (lambda: within(), True),
-    "cheap files": (
-        lambda: tf.data.Dataset.range(99).interleave(lambda _: tf.data.Dataset.range(50)).batch(8),
-        False,
-    ),
+    "cheap files": (lambda: tf.data.Dataset.range(99).interleave(lambda _: tf.data.Dataset.range(50)).batch(8), False),
 }
 
 

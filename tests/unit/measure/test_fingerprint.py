@@ -67,10 +67,7 @@ def test_versions_are_listed_to_the_second_number_and_make_no_other_machine() ->
     newer = hardware(packages={"tensorflow": "2.22.0", "keras": "3.15.9", "optuna": "4.9.0"}, gpu_driver="570.1")
     match = fingerprint.compare_hardware(hardware(), newer)
     assert MatchLevel.SAME is match.level
-    assert list(map(str, match.software)) == [
-        "GPU driver: none there, 570.1 here",
-        "tensorflow: 2.21 there, 2.22 here",
-    ]
+    assert list(map(str, match.software)) == ["GPU driver: none there, 570.1 here", "tensorflow: 2.21 there, 2.22 here"]
 
 
 @pytest.mark.parametrize(

@@ -144,12 +144,7 @@ def test_nothing_is_written_and_bad_samples_are_left_out(tmp_path: Path) -> None
             WorkloadError,
             r"`x` \(encoded\), and the ops are \[Map",
         ),
-        (
-            Encoded(4, lambda index: encoded(smooth(8, 8)) if index in (0, 3) else b"no image"),
-            [ap.Decode()],
-            None,
-            "",
-        ),
+        (Encoded(4, lambda index: encoded(smooth(8, 8)) if index in (0, 3) else b"no image"), [ap.Decode()], None, ""),
     ],
 )
 def test_what_cannot_be_encoded_anew_is_refused(source: Any, ops: list[ap.Op], kind: Any, said: str) -> None:

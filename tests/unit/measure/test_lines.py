@@ -140,10 +140,7 @@ def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users
     other = module(tmp_path / "site-packages/other/work.py", f"import hashlib\n\n{work}")
     users = module(tmp_path / "users.py", f"import hashlib\n\n{work}")
     dataset = "class Data:\n    def __getitem__(self, index):\n        return self.made()\n\n"
-    librarys = module(
-        tmp_path / "site-packages" / file,
-        dataset + "    def made(self):\n        self.work()\n",
-    ).Data()
+    librarys = module(tmp_path / "site-packages" / file, dataset + "    def made(self):\n        self.work()\n").Data()
     for work_of, place in ((other, named), (users, (str(tmp_path / "users.py"), 5))):
         librarys.work = work_of.work
         found = watched(lambda: reader.read(librarys))

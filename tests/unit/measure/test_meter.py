@@ -132,9 +132,7 @@ def test_a_noisy_neighbour_in_a_part_of_the_trial_is_said(share: float, *, slow_
     rule = StopRule(min_seconds=2.0, max_seconds=2.0)
     until = 2.1 * share
     pipeline = Pipeline(
-        producer_seconds=0.010,
-        consumer_seconds=0.002,
-        slowness=lambda now: 1.4 if (now < until) == slow_first else 1.0,
+        producer_seconds=0.010, consumer_seconds=0.002, slowness=lambda now: 1.4 if (now < until) == slow_first else 1.0
     )
     reading, _, _ = measured(pipeline, rule, blind=blind)
     assert not reading.stable

@@ -304,13 +304,7 @@ def test_bad_samples_are_passed_over() -> None:
 def test_costs_add_up_to_what_the_loader_took_with_all_cores_busy() -> None:
     found = fitted(SINGLE, whole=1.0, cached=0.3)
     assert total(found) == pytest.approx(1.0)
-    assert costs(found) == {
-        "read": 0.7 / 6,
-        "Decode": 0.7 * 5 / 6,
-        "RandomFlip": 0.2,
-        "Rescale": 0.3,
-        "batching": 0.1,
-    }
+    assert costs(found) == {"read": 0.7 / 6, "Decode": 0.7 * 5 / 6, "RandomFlip": 0.2, "Rescale": 0.3, "batching": 0.1}
     assert sum(cost.seconds_per_image for cost in found if cost.part == "fresh") == pytest.approx(0.3)  # as cached
 
 

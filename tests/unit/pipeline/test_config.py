@@ -87,10 +87,7 @@ def test_what_cannot_be(approved: Approved) -> None:
 
 @pytest.mark.parametrize(
     ("loader", "said"),  # and a list of loaders, of extensions, too
-    [
-        ({"kind": "thread", "workers": 1}, "Did you mean `threads`"),
-        ({"workers": 1}, "loader"),
-    ],
+    [({"kind": "thread", "workers": 1}, "Did you mean `threads`"), ({"workers": 1}, "loader")],
 )
 def test_a_loader_that_is_none_is_named(loader: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

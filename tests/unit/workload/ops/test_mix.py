@@ -78,12 +78,7 @@ def test_a_sample_is_mixed_by_chance() -> None:
         ([ap.MixUp()], np.arange(5), OpError, r"needs targets that can be mixed, but got int64 labels.*ap\.OneHot"),
         ([ap.CutMix()], np.arange(5), OpError, r"CutMix.*ap\.OneHot"),
         ([ap.MixUp()], MASKS, OpError, "class numbers"),
-        (
-            [ap.Cast("int32"), ap.MixUp()],
-            np.eye(5),
-            OpError,
-            r"mixes levels or floats, but got int32.*float32",
-        ),
+        ([ap.Cast("int32"), ap.MixUp()], np.eye(5), OpError, r"mixes levels or floats, but got int32.*float32"),
         ([ap.OneHot(5), ap.MixUp(), ap.RandomFlip()], np.arange(5), WorkloadError, "behind `RandomFlip`"),
     ],
 )

@@ -412,12 +412,7 @@ IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 @pytest.mark.parametrize(
     ("ops", "dtype", "top", "said"),
     [
-        (
-            [ap.Rescale(1 / 255)],
-            "uint16",
-            4000,
-            r"of 0 to 255, .* uint16 that exceed 510\. .*Rescale\(1 / 4095\)",
-        ),
+        ([ap.Rescale(1 / 255)], "uint16", 4000, r"of 0 to 255, .* uint16 that exceed 510\. .*Rescale\(1 / 4095\)"),
         ([ap.Rescale(1 / 127.5, -1)], "float32", 1, r"float32 of at most 2: they are scaled already"),
         ([ap.Rescale(1 / 255)] * 2, "uint8", 200, "they are scaled already"),
         ([IMAGENET], "uint8", 200, r"of 0 to 1, .* uint8 that exceed 60\. Put ap\.Rescale\(1 / 255\)"),
