@@ -86,6 +86,7 @@ def opened(workload: ap.Workload) -> ap.Loader:
     return assembly.build_loader(workload, as_it_is(workload))
 
 
+PLAIN = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
 TENSORS = _wrapped(make_tensors, calls=[1, 2], prefetch=[0, 2, 4])
 SEQUENCE = _wrapped(lambda workers=1: Items(3, rows, workers=workers), workers=[1, 2])
 
@@ -115,8 +116,7 @@ def test_the_functions_defaults_are_the_dataset_as_it_is() -> None:
     assert config.loader == Wrapped.model_validate({"calls": 1, "prefetch": 0})
     config = as_it_is(_wrapped(lambda calls, **rest: make_tensors(calls), calls=[4, 1], other=["a"]))
     assert config.loader == Wrapped.model_validate({"calls": 4, "other": "a"})  # without one, the first choice
-    plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
-    assert wrap.as_it_is(plain) is None
+    assert wrap.as_it_is(PLAIN) is None
 
 
 def test_the_space_holds_every_combination() -> None:
@@ -232,9 +232,6 @@ def test_an_endless_py_dataset_is_still_told_of_its_epochs() -> None:
 
 def test_an_endless_py_dataset_is_wrapped_itself_if_the_steps_are_given_and_is_not_changed() -> None:
     dataset = Counted()
-    with pytest.raises(WorkloadError, match="goes on without an end") as told:
-        ap.wrap(dataset, model=None)
-    assert "steps=" in str(told.value.hint)
     workload = ap.wrap(dataset, model=None, steps=3)
     assert isinstance(workload.data, wrap.WrappedData)
     assert (len(workload.data), workload.data.by_index, dataset.seen) == (6, True, [])
@@ -255,8 +252,6 @@ class Numbers:
 def test_an_endless_dataset_with_an_index_is_wrapped_by_index_and_its_numbers_go_on(
     config: ap.PipelineConfig | None,
 ) -> None:
-    with pytest.raises(WorkloadError, match="goes on without an end"):
-        ap.wrap(Numbers())
     workload = ap.wrap(Numbers(), steps=3)
     with assembly.build_loader(workload, config or as_it_is(workload)) as loader:
         epochs = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(2)]
@@ -305,18 +300,6 @@ def frame(batch: Any) -> Any:
     return [type(batch), *map(frame, batch)] if isinstance(batch, tuple | list) else type(batch)
 
 
-@pytest.mark.parametrize("wrong", [{"step": 3}, {"step": print, "model": keras.Sequential}])
-def test_a_step_is_a_function_in_place_of_a_model(wrong: dict[str, Any]) -> None:
-    with pytest.raises(WorkloadError, match="`step` must be a function"):
-        ap.wrap(make_tensors, **wrong)
-
-
-def test_without_a_model_nothing_can_be_trained() -> None:
-    workload = ap.wrap(make_tensors)
-    with pytest.raises(ModelError, match="has no `model`"):
-        ap.build_trainer(workload, as_it_is(workload))
-
-
 def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
     class Failing(Counted):
         def __getitem__(self, index: int) -> tuple[Any, Any]:
@@ -331,9 +314,33 @@ def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
         assert [int(x[0, 0]) for x, _ in loader.batches(0)] == [0, 1, 2]
 
 
-def test_a_wrapped_dataset_cannot_be_converted() -> None:
-    with pytest.raises(ConfigError, match="cannot be kept in another form"):
-        assembly.conversion_of(TENSORS, make_plan(TENSORS), STORAGES["array"])
+OTHER_PARAMETERS: tuple[Any, ...] = (["calls"], {"calls": 4}, {1: [4]})
+NO_VALUES: tuple[list[Any], ...] = ([], [None], [types.SimpleNamespace()])
+WORKERS: dict[str, Any] = {"loader": ap.Threads(workers=1), "arguments": {"add": 5}}
+REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: ap.wrap(make_tensors, step=3), WorkloadError, "`step` must be a function"),  # type: ignore[arg-type]
+    (lambda: ap.wrap(make_tensors, step=print, model=keras.Sequential), WorkloadError, "`step` must be a function"),
+    (lambda: ap.wrap(Counted()), WorkloadError, "goes on without an end"),
+    (lambda: ap.wrap(Numbers()), WorkloadError, "goes on without an end"),
+    (lambda: ap.wrap(Items(3, rows), parameters={"worker": [1]}), WorkloadError, "`Items` has no parameter `worker`"),
+    *((functools.partial(_wrapped, steps=each), WorkloadError, f"`steps`.*{each!r}") for each in (0, 4.0)),
+    *((functools.partial(wrap.wrap, make_tensors, parameters=each), WorkloadError, "`parameters` must name parameters "
+      "and list the values to try of each") for each in OTHER_PARAMETERS),
+    *((functools.partial(_wrapped, calls=each), WorkloadError, "must have some values to try") for each in NO_VALUES),
+    *((functools.partial(Wrapped.model_validate, {"calls": each}), ConfigError, "must be a number, text or truth value")
+      for each in NO_VALUES),
+    (lambda: ap.build_trainer(TENSORS, as_it_is(TENSORS)), ModelError, "has no `model`"),
+    (lambda: assembly.conversion_of(TENSORS, make_plan(TENSORS), STORAGES["array"]), ConfigError,
+     "cannot be kept in another form"),
+    (lambda: assembly.build_loader(PLAIN, ap.PipelineConfig(loader=Wrapped())), ConfigError, "wrapped datasets only"),
+    (lambda: assembly.build_loader(PLAIN, ap.PipelineConfig(**WORKERS)), ConfigError, "`arguments` are for workers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "said"), REFUSED)
+def test_what_cannot_be_is_refused_in_words(call: Callable[[], object], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        call()
 
 
 @pytest.mark.parametrize(
@@ -358,12 +365,6 @@ def test_what_cannot_be_wrapped_is_refused(function: Any, said: str) -> None:
     with pytest.raises(WorkloadError) as refused:
         _wrapped(function, steps=2)
     assert re.search(said, f"{refused.value.message} {refused.value.hint}")
-
-
-@pytest.mark.parametrize("parameters", [["calls"], {"calls": 4}, {1: [4]}])
-def test_parameters_that_name_no_values_to_try_are_refused_in_words(parameters: Any) -> None:
-    with pytest.raises(WorkloadError, match="`parameters` must name parameters and list the values to try of each"):
-        wrap.wrap(lambda calls=1: [(X, Y)], parameters=parameters)
 
 
 PARTS = ({"a": X, "b": X + 1}, (Y, Y + 1), np.ones(10, np.float32))
@@ -485,20 +486,20 @@ def of_parts(size: int = 2) -> Iterator[Any]:
     yield {"a": X, "b": X[:, :1]}
 
 
+def wider(size: int = 2) -> Any:
+    return Items(4, lambda at: (np.ones((2, 3 + (at == 2))), np.zeros(2)))
+
+
+def sized(size: int = 2) -> Any:
+    return tf.data.Dataset.from_tensors(np.zeros((4, size)))
+
+
 @pytest.mark.parametrize(
     ("function", "size", "said"),
     [
         (of_parts, 2, r"it has the shape \(10, 2\), but another one has \(10, 1\)"),
-        (
-            lambda size=2: Items(4, lambda at: (np.ones((2, 3 + (at == 2))), np.zeros(2))),
-            2,
-            r"it has the shape \(2, 3\), but another one has \(2, 4\)",
-        ),
-        (
-            lambda size=2: tf.data.Dataset.from_tensors(np.zeros((4, size))),
-            3,
-            r"whatever its parameters, but with {'size': 3} one has \(4, 3\)",
-        ),
+        (wider, 2, r"it has the shape \(2, 3\), but another one has \(2, 4\)"),
+        (sized, 3, r"whatever its parameters, but with {'size': 3} one has \(4, 3\)"),
     ],
 )
 def test_a_batch_of_another_shape_is_refused_and_parameters_are_blamed_if_they_were_changed(
@@ -507,14 +508,6 @@ def test_a_batch_of_another_shape_is_refused_and_parameters_are_blamed_if_they_w
     config = ap.PipelineConfig(loader=Wrapped.model_validate({"size": size}), finish="host")
     with assembly.build_loader(_wrapped(function, size=[2, 3]), config) as made, pytest.raises(LoaderError, match=said):
         list(made.batches(0))
-
-
-@pytest.mark.parametrize("choices", [[], [None], [types.SimpleNamespace()]])
-def test_choices_are_plain_values(choices: list[Any]) -> None:
-    with pytest.raises(WorkloadError, match="must have some values to try"):
-        _wrapped(make_tensors, calls=choices)
-    with pytest.raises(ConfigError, match="must be a number, text or truth value"):
-        Wrapped.model_validate({"calls": choices})
 
 
 @pytest.mark.parametrize("form", ["batches", "native_dataset"])
@@ -542,12 +535,6 @@ def test_a_cache_is_complete_after_the_first_epoch(form: str, *, ours: bool, who
                 next(batches)
             del batches
     assert sorted(made) == list(range(10))
-
-
-def test_the_loader_of_wrapped_datasets_cannot_feed_other_data() -> None:
-    plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
-    with pytest.raises(ConfigError, match="feeds wrapped datasets only"):
-        assembly.build_loader(plain, ap.PipelineConfig(loader=Wrapped()))
 
 
 @pytest.mark.parametrize("form", ["batches", "native_dataset"])
@@ -669,13 +656,9 @@ class Own(DataLoader):
 @pytest.mark.parametrize(
     ("make", "said", "instead"),
     [
-        (
-            lambda calls=1: Items(2, rows, workers=2, use_multiprocessing=True),  # whose epochs go on
-            "forked after JAX has run",
-            "use_multiprocessing=False",
-        ),
-        (lambda calls=1: DataLoader(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
-        (lambda calls=1: Own(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
+        (lambda: Items(2, rows, workers=2, use_multiprocessing=True), "forked after JAX", "use_multiprocessing=False"),
+        (lambda: DataLoader(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
+        (lambda: Own(2), "DataLoader with num_workers=2 forks.*JAX", '="forkserver"'),
     ],
 )
 def test_what_would_fork_after_a_framework_has_run_is_refused(
@@ -683,7 +666,7 @@ def test_what_would_fork_after_a_framework_has_run_is_refused(
 ) -> None:
     monkeypatch.setattr(frameworks, "running_framework", lambda: "JAX")
     with pytest.raises(LoaderError, match=said) as error:
-        _wrapped(make, steps=3)
+        ap.wrap(make, steps=3)  # a PyDataset goes on
     assert instead in str(error.value.hint)
 
 
@@ -785,9 +768,6 @@ def test_the_functions_parameters_are_passed_to_it_by_each_loader() -> None:
     ):
         with assembly.build_loader(workload, ap.PipelineConfig(finish="host", **loader)) as made:
             np.testing.assert_array_equal(np.concatenate([x for x, _ in made.batches(0)]), X + 5)
-    plain = ap.Workload(data=ap.Arrays(X), ops=[], batch_size=2)
-    with pytest.raises(ConfigError, match="`arguments` are for workers"):
-        assembly.build_loader(plain, ap.PipelineConfig(loader=ap.Threads(workers=1), arguments={"add": 5}))
 
 
 def test_the_values_of_keras_knobs_may_be_given() -> None:
@@ -797,8 +777,6 @@ def test_the_values_of_keras_knobs_may_be_given() -> None:
     config = ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 4}), finish="host")
     with assembly.build_loader(workload, config) as loader:
         assert (dataset.workers, len(list(loader.batches(0)))) == (4, 3)
-    with pytest.raises(WorkloadError, match="`Items` has no parameter `worker`"):
-        wrap.wrap(dataset, model=None, parameters={"worker": [1, 4]})
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -956,12 +934,6 @@ def test_epochs_follow_each_other_by_hand_and_in_fit(name: str) -> None:
             for x, *_ in loader.native_dataset(0, count)
         ]
     assert trained == list(itertools.chain(*epochs))
-
-
-@pytest.mark.parametrize("steps", [0, 4.0])
-def test_steps_that_are_no_number_of_batches_are_refused_with_what_was_given(steps: Any) -> None:
-    with pytest.raises(WorkloadError, match=f"`steps`.*{steps!r}"):
-        _wrapped(steps=steps)
 
 
 @pytest.mark.parametrize("name", ["endless", "endless Grain", "a long generator"])

@@ -26,12 +26,6 @@ IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
 LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
 
 
-def test_a_whole_number_that_has_no_room_is_not_kept() -> None:
-    cache = MemoryCache(SampleSpec(IMAGE, Field(FieldKind.LABEL, (), np.dtype("uint8"))), 2)
-    cache.put(1, np.zeros((2, 2, 3), np.uint8), 300)
-    assert cache.get(1) is None
-
-
 def brighter(image: Any, rng: np.random.Generator) -> Any:
     return image + image.dtype.type(200)  # of bytes, it begins anew at 256
 
@@ -86,39 +80,36 @@ def test_samples_for_which_no_room_is_left_are_not_kept(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    "sample", [(np.zeros((2, 2), np.float32), b""), (np.zeros((1,) * 5, np.uint8), b""), (np.zeros(2, np.uint8), 7)]
+    ("spec", "sample"),
+    [
+        (VARIED, (np.zeros((2, 2), np.float32), b"")),
+        (VARIED, (np.zeros((1,) * 5, np.uint8), b"")),
+        (VARIED, (np.zeros(2, np.uint8), 7)),
+        (SampleSpec(IMAGE, Field(FieldKind.LABEL, (), np.dtype("uint8"))), (np.zeros((2, 2, 3), np.uint8), 300)),
+    ],
 )
-def test_samples_of_another_kind_than_the_first_are_not_kept(sample: Any) -> None:
-    kept = MemoryCache(VARIED, 2, sample_bytes=100)
+def test_samples_of_another_kind_than_the_first_are_not_kept(spec: SampleSpec, sample: Any) -> None:
+    kept = MemoryCache(spec, 2, sample_bytes=100)
     kept.put(1, *sample)
     assert kept.get(1) is None
 
 
-def recipe(spec: SampleSpec, count: int, cached: float) -> Recipe:
-    data = ap.Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64))
+def recipe(count: int, cached: float) -> Recipe:
+    data, spec = ap.Arrays(np.zeros((count, 2, 2, 3), np.uint8), np.zeros(count, np.int64)), SampleSpec(IMAGE, LABEL)
     return Recipe(source=data, fixed_spec=spec, spec=spec, cached=cached)
 
 
-def test_a_part_of_the_samples_is_kept_and_takes_that_much_memory() -> None:
-    spec, count = SampleSpec(IMAGE, LABEL), 1000
-    cache = known(MemoryCache.of(recipe(spec, count, 0.3)))
+def test_a_part_of_the_samples_is_kept_for_every_worker_and_takes_that_much_memory() -> None:
+    made, count = recipe(1000, 0.3), 1000
+    cache = known(MemoryCache.of(made))
     for index in range(count):
         cache.put(index, np.full((2, 2, 3), index % 256, np.uint8), index)
-    kept = {index: sample for index in range(count) if (sample := cache.get(index)) is not None}
-    assert len(kept) == cache.filled == 300
-    assert all((int(x[0, 0, 0]), y) == (index % 256, index) for index, (x, y) in kept.items())
-    assert MemoryCache.bytes_needed(recipe(spec, count, 0.3)) == pytest.approx(300 * (12 + 8 + 1), abs=128)
-    assert 100 < sum(index < count // 2 for index in kept) < 200  # spread over the data
-
-
-def test_every_worker_keeps_the_same_samples() -> None:
-    spec = SampleSpec(IMAGE, LABEL)
-    first = known(MemoryCache.of(recipe(spec, 100, 0.5)))
-    second = known(MemoryCache.of(recipe(spec, 100, 0.5), first.block))
-    for index in range(100):
-        first.put(index, np.zeros((2, 2, 3), np.uint8), index)
-    assert all(second.get(index) is None or second.get(index)[1] == index for index in range(100))  # type: ignore[index]  # None was asked for
-    assert second.filled == 50
+    for worker in (cache, known(MemoryCache.of(made, cache.block))):
+        kept = {index: sample for index in range(count) if (sample := worker.get(index)) is not None}
+        assert len(kept) == worker.filled == 300
+        assert all((int(x[0, 0, 0]), y) == (index % 256, index) for index, (x, y) in kept.items())
+        assert 100 < sum(index < count // 2 for index in kept) < 200  # spread over the data
+    assert MemoryCache.bytes_needed(made) == pytest.approx(300 * (12 + 8 + 1), abs=128)
 
 
 @pytest.mark.parametrize("shared", [False, True])

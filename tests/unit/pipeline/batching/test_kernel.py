@@ -14,15 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 import autopipe as ap
-from autopipe import native
-from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
+from autopipe.errors import DataError, DataWarning, WorkloadError
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.kernel import BadSample, BadSampleLedger, Kernel
 from autopipe.pipeline.loader import Recipe
-from autopipe.workload.data.source import Spans
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.sample import Batch
 from tests.fakes.sources import Made
 
 IMAGE = np.zeros((4, 4, 3), np.uint8)
@@ -120,87 +117,8 @@ def test_a_target_made_of_the_image_is_not_written_over_by_a_later_op() -> None:
         np.testing.assert_array_equal(y[number], smaller(number))
 
 
-IMAGES = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), np.uint8)
-at_once = pytest.mark.skipif(native.why_not() is not None, reason=str(native.why_not()))
-
-
-class Counted(ap.Arrays):
-    """Counts the samples that are read one by one; those before `broken` cannot be read."""
-
-    broken: int = 0
-    reads: int = 0
-
-    def read(self, index: int) -> object:
-        self.reads += 1
-        if index < self.broken:
-            raise BadSampleError("broken")
-        return super().read(index)
-
-    @property
-    def spans(self) -> Spans | None:
-        return self._checked
-
-    def _checked(self, indices: NDArray[np.int64]) -> Any:
-        if indices.min() < self.broken:
-            raise RuntimeError("one of them is broken")
-        return self._spans(indices)
-
-
-def filled_by(kernel: Kernel, indices: list[int], epoch: int = 0) -> tuple[Batch, list[Any]]:
-    spec = kernel.spec
-    batch = np.zeros((len(indices), *(spec.x.shape or ())), spec.x.dtype), np.zeros(len(indices), np.int64)
-    return batch, kernel.fill(epoch, np.array(indices), batch)
-
-
-def data() -> Counted:
-    return Counted(IMAGES, np.arange(20))
-
-
-@at_once
-def test_a_batch_of_arrays_visits_no_sample_one_by_one() -> None:
-    source = data()
-    kernel = Kernel(recipe(source, [ap.RandomFlip()]))
-    source.reads = 0
-    (x, y), _ = filled_by(kernel, [7, 3, 11])
-    assert (source.reads, kernel.makes_several) == (0, True)
-    assert y is not None
-    assert y.tolist() == [7, 3, 11]
-    for row, index in enumerate([7, 3, 11]):
-        assert x[row].tolist() in (IMAGES[index].tolist(), IMAGES[index, :, ::-1].tolist())
-
-
 def test_an_op_that_takes_single_samples_alone_is_run_sample_by_sample() -> None:
-    kernel = Kernel(recipe(data(), [ap.Map(lambda image: image), ap.RandomFlip()]))
-    assert not kernel.makes_several
-    assert filled_by(kernel, [1, 2])[0][0].shape[0] == 2
-
-
-@at_once
-def test_a_cache_that_is_full_is_gathered_from_and_one_that_is_not_is_filled_first() -> None:
-    source = data()
-    made = recipe(source, [ap.Resize(3, 3), ap.RandomFlip()], cached=1.0)
-    cache = MemoryCache.of(made)
-    assert cache is not None
-    kernel = Kernel(made, cache)
-    assert not kernel.has_at_hand(np.arange(5))
-    first = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (0, 5, 10, 15)]
-    assert kernel.has_at_hand(np.arange(20))
-    for rows in cache.rows:
-        rows[...] = rows[::-1]
-    again = [filled_by(kernel, list(range(start, start + 5)))[0] for start in (15, 10, 5, 0)]
-    for one, other in zip(first, again, strict=True):
-        np.testing.assert_array_equal(one[1], other[1][::-1])
-
-
-def test_a_bad_sample_of_a_batch_is_named_or_replaced() -> None:
-    source = data()
-    made = recipe(source, [ap.RandomFlip()])
-    source.broken = 2
-    with pytest.raises(BadSampleError, match=r"sample 1 \(row 1 of"):
-        filled_by(Kernel(made), [5, 1, 9])
-    (_, y), bad = filled_by(Kernel(dataclasses.replace(made, on_bad_sample="skip")), [5, 1, 9])
-    assert y is not None
-    assert (y.tolist(), [(each.index, each.replaced_by) for each in bad]) == ([5, 2, 9], [(1, 2)])
+    assert not Kernel(recipe(ap.Arrays(PIXELS), [ap.Map(lambda image: image), ap.RandomFlip()])).makes_several
 
 
 def test_bad_samples_are_counted_once_in_each_epoch_and_listed_once(tmp_path: Path) -> None:

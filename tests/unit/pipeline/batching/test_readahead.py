@@ -3,7 +3,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,8 @@ class Gated:
         return index * 10
 
 
-def asked(source: Gated, count: int) -> set[int]:
-    return {source.asked.get(timeout=WAIT) for _ in range(count)}
+def asked(source: Any, count: int) -> list[int]:
+    return sorted(source.asked.get(timeout=WAIT) for _ in range(count))
 
 
 @pytest.fixture
@@ -61,13 +62,13 @@ def test_as_many_samples_are_read_at_a_time_as_there_are_readers(source: Gated) 
     ahead = ReadAhead(source, 3)
     assert (len(ahead), ahead.classes) == (100, ("cat", "dog"))  # it looks like its source
     ahead.begin(range(5))
-    assert asked(source, 3) == {0, 1, 2}
+    assert asked(source, 3) == [0, 1, 2]
     assert source.asked.empty()
     let_all_through(source)
     assert read(ahead, range(5)) == [0, 10, 20, 30, 40]
     ahead.close()
     ahead.begin([6])
-    assert asked(source, 2) == {3, 4}  # nothing is begun any more
+    assert asked(source, 2) == [3, 4]  # nothing is begun any more
     assert source.asked.empty()
 
 
@@ -81,7 +82,7 @@ def test_each_sample_is_read_once_for_each_time_it_is_begun_or_asked_for(
     ahead = ReadAhead(source, 2, there=lambda index: index == 1)
     ahead.begin(begun)
     assert read(ahead, begun, asked_for) == [10 * index for index in asked_for]
-    assert asked(source, len(asked_for)) == {*asked_for}
+    assert asked(source, len(asked_for)) == asked_for
     assert source.asked.empty()
     ahead.close()
 
@@ -90,7 +91,7 @@ def test_a_sample_of_two_batches_is_begun_for_each(source: Gated) -> None:
     ahead = ReadAhead(source, 4)
     ahead.begin([1, 7])  # the end of an epoch
     ahead.begin([7, 2])  # and the begin of the next
-    assert sorted(source.asked.get(timeout=WAIT) for _ in range(4)) == [1, 2, 7, 7]
+    assert asked(source, 4) == [1, 2, 7, 7]
     let_all_through(source)
     assert read(ahead, [1, 7]) == [10, 70]
     assert read(ahead, [7, 2]) == [70, 20]
@@ -102,12 +103,12 @@ def test_what_a_batch_has_not_read_is_not_kept_for_another(source: Gated) -> Non
     ahead = ReadAhead(source, 1)
     ahead.begin([0, 1])
     ahead.begin([1, 2])
-    assert asked(source, 1) == {0}
+    assert asked(source, 1) == [0]
     with ahead.reading([0, 1]):
         pass  # both were cached meanwhile, say
     let_all_through(source)
     assert read(ahead, [1, 2]) == [10, 20]
-    assert asked(source, 2) == {1, 2}
+    assert asked(source, 2) == [1, 2]
     assert source.asked.empty()
     ahead.close()
 
@@ -132,11 +133,11 @@ def test_what_is_forgotten_before_it_was_begun_is_not_read(source: Gated) -> Non
     ahead = ReadAhead(source, 1)
     for index in range(3):
         ahead.begin([index])
-    assert asked(source, 1) == {0}
+    assert asked(source, 1) == [0]
     ahead.forget([1])
     let_all_through(source)
     assert read(ahead, [2]) == [20]
-    assert asked(source, 1) == {2}
+    assert asked(source, 1) == [2]
     ahead.close()
 
 
@@ -144,20 +145,12 @@ def test_closing_ends_the_waiting_for_a_read_that_hangs(source: Gated) -> None:
     ahead = ReadAhead(source, 1)
     ahead.begin([0])
     asked(source, 1)
-    ended: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def wait() -> None:
-        try:
-            read(ahead, [0])
-        except LoaderError as error:
-            ended.put(error.message)
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    ahead.close()
-    assert "closed while a sample was being read" in ended.get(timeout=WAIT)
-    let_all_through(source)
-    waiting.join(WAIT)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(read, ahead, [0])
+        ahead.close()
+        with pytest.raises(LoaderError, match="closed while a sample was being read"):
+            waiting.result(WAIT)
+        let_all_through(source)
 
 
 def test_a_reader_that_is_closed_as_it_takes_a_sample_ends(source: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +228,7 @@ def reading_ahead(source: Late, readers: int) -> ReadAhead:
     ahead = ReadAhead(source, readers)
     ahead.begin(QUICK)
     assert read(ahead, QUICK) == [index * 10 for index in QUICK]
-    assert sorted(source.asked.get(timeout=WAIT) for _ in QUICK) == list(QUICK)
+    assert asked(source, len(QUICK)) == list(QUICK)
     return ahead
 
 
@@ -249,7 +242,7 @@ def test_a_late_read_is_made_again_and_leaves_no_thread_behind() -> None:
     ahead = reading_ahead(source, 1)
     ahead.begin([3])
     assert read(ahead, [3]) == [30]
-    assert [source.asked.get(timeout=WAIT) for _ in range(2)] == [3, 3]
+    assert asked(source, 2) == [3, 3]
     left = [thread for thread in threads_of_readers() if thread not in before]
     ahead.close()
     source.let_through.set()
@@ -263,13 +256,11 @@ def test_one_read_in_twenty_is_made_again_at_most() -> None:
     source = Late(range(10))
     ahead = reading_ahead(source, 10)
     ahead.begin(range(10))
-    found: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-    reader = threading.Thread(target=lambda: found.put(read(ahead, range(10))))
-    reader.start()
-    assert sorted(source.asked.get(timeout=WAIT) for _ in range(12)) == sorted([*range(10), 0, 1])
-    source.let_through.set()
-    assert found.get(timeout=WAIT) == [index * 10 for index in range(10)]
-    reader.join(WAIT)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read, ahead, range(10))
+        assert asked(source, 12) == sorted([*range(10), 0, 1])
+        source.let_through.set()
+        assert found.result(WAIT) == [index * 10 for index in range(10)]
     assert source.asked.empty()
     ahead.close()
 
@@ -297,20 +288,12 @@ def test_an_error_counts_only_if_every_attempt_fails(second: Exception | None) -
     ahead = reading_ahead(source, 1)
     source.errors[3] = [*([second] * 3 if second is not None else []), OSError("the first")]
     ahead.begin([3])
-    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def wait() -> None:
-        try:
-            answers.put(read(ahead, [3]))
-        except OSError as error:
-            answers.put(str(error))
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    assert [source.asked.get(timeout=WAIT) for _ in range(2)] == [3, 3]
-    source.let_through.set()
-    assert answers.get(timeout=WAIT) in ([[30]] if second is None else ["the first", "the second"])
-    waiting.join(WAIT)
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(read, ahead, [3])
+        assert asked(source, 2) == [3, 3]
+        source.let_through.set()
+        with nullcontext() if second is None else pytest.raises(OSError, match=r"the (first|second)"):
+            assert answer.result(WAIT) == [30]
     ahead.close()
 
 

@@ -38,14 +38,27 @@ def started(stream: BatchStream[str], epoch: int, *, last: bool = False) -> Iter
     return stream.take_epoch(epoch, 0, last=last)
 
 
+def deliver(stream: BatchStream[str], *tasks: Task) -> None:
+    for task in tasks:
+        stream.deliver(task, f"{task.epoch}.{task.batch}")
+
+
+def of_another_run(stream: BatchStream[str], before: Task) -> Task:
+    """Return the next task of another run than a task's; what is left of that is made, too."""
+    while (task := given(stream)).run == before.run:
+        stream.deliver(task, "old")
+    return task
+
+
+WHOLE = [f"0.{batch}" for batch in range(5)]
+
+
 def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
         for epoch in (0, 1, 7):
             taken = pool.submit(list, started(stream, epoch, last=True))
             for group in (3, 2):
-                tasks = [given(stream) for _ in range(group)]
-                for task in reversed(tasks):
-                    stream.deliver(task, f"{task.epoch}.{task.batch}")
+                deliver(stream, *reversed([given(stream) for _ in range(group)]))
             assert taken.result() == [f"{epoch}.{batch}" for batch in range(5)]
 
 
@@ -53,22 +66,20 @@ def test_no_more_is_given_out_than_there_is_room_for(stream: BatchStream[str]) -
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(next, started(stream, 0))
         tasks = [given(stream) for _ in range(3)]
-        fourth = pool.submit(stream.next_task)
+        fourth = pool.submit(given, stream)
         assert not fourth.done()
-        stream.deliver(tasks[0], "first")
-        assert first.result() == "first"
+        deliver(stream, tasks[0])
+        assert first.result() == "0.0"
         task = fourth.result()
-        assert task is not None
         assert (task.epoch, task.batch, task.indices.tolist()) == (0, 3, [6, 7])
 
 
 def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(list, started(stream, 0, last=True))
-        for batch in range(5):
-            task = given(stream)
-            stream.deliver(task, str(batch))
-        assert taken.result() == ["0", "1", "2", "3", "4"]
+        for _ in range(5):
+            deliver(stream, given(stream))
+        assert taken.result() == WHOLE
         beyond = pool.submit(stream.next_task)
         assert not beyond.done()
         stream.close()
@@ -79,7 +90,7 @@ def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[
     with ThreadPoolExecutor(1) as pool:
         pool.submit(next, started(stream, 0))
         old = given(stream)
-        other = BatchStream.take_epoch(stream, 4, 2, last=False)
+        other = stream.take_epoch(4, 2, last=False)
         again = threading.Event()
 
         def take() -> str:
@@ -89,12 +100,10 @@ def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[
         stream.deliver(old, "old")
         wanted = pool.submit(take)
         again.wait()
-        while (task := stream.next_task()) is not None and task.epoch != 4:
-            stream.deliver(task, "old")
-        assert task is not None
+        task = of_another_run(stream, old)
         assert (task.epoch, task.batch) == (4, 2)
-        stream.deliver(task, "new")
-        assert wanted.result() == "new"
+        deliver(stream, task)
+        assert wanted.result() == "4.2"
 
 
 def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None:
@@ -127,13 +136,11 @@ def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(str
         taken = pool.submit(list, started(stream, 0))
         first, second = given(stream), given(stream)
         stream.deliver(second, ValueError("broken"))
-        stream.deliver(first, "fine")
+        deliver(stream, first)
         with pytest.raises(ValueError, match="broken"):
             taken.result()
         again = pool.submit(next, started(stream, 0))
-        while (task := stream.next_task()) is not None and task.run == first.run:
-            stream.deliver(task, "old")
-        assert task is not None
+        task = of_another_run(stream, first)
         assert (task.epoch, task.batch) == (0, 0)
         stream.deliver(task, "again")
         assert again.result() == "again"
@@ -146,24 +153,19 @@ def test_a_second_reader_ends_the_first_and_loses_nothing(stream: BatchStream[st
         older = started(stream, 0)
         first = pool.submit(next, older)
         tasks = [given(stream) for _ in range(3)]
-        stream.deliver(tasks[0], "0.0")
+        deliver(stream, tasks[0])
         assert first.result() == "0.0"
         waits = pool.submit(next, older)
         newer = pool.submit(list, stream.take_epoch(epoch, start, last=True))
         with pytest.raises(LoaderError, match="one epoch at a time"):
             waits.result(timeout=60)
-        for task in tasks[1:]:
-            stream.deliver(task, f"{task.epoch}.{task.batch}")
-        made = [task.batch for task in tasks]
-        while not newer.done():
-            task = given(stream)
-            made += [task.batch] if task.epoch == 0 else []
-            stream.deliver(task, f"{task.epoch}.{task.batch}")
-            if (task.epoch, task.batch) == (epoch, 4):
-                break
+        deliver(stream, *tasks[1:])
+        while (tasks[-1].epoch, tasks[-1].batch) != (epoch, 4):
+            tasks.append(given(stream))
+            deliver(stream, tasks[-1])
         assert newer.result(timeout=60) == [f"{epoch}.{batch}" for batch in range(start, 5)]
         if epoch == 0:
-            assert made == [0, 1, 2, 3, 4]
+            assert [task.batch for task in tasks] == [0, 1, 2, 3, 4]
 
 
 def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: BatchStream[str]) -> None:
@@ -180,49 +182,46 @@ def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: Bat
 # ---------------------------------------------------------------- given out ahead
 
 
-def test_batches_are_given_out_ahead_but_made_only_when_there_is_room() -> None:
-    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+@pytest.fixture
+def ahead() -> Iterator[BatchStream[str]]:
+    made: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+    yield made
+    made.close()
+
+
+def test_batches_are_given_out_ahead_but_made_only_when_there_is_room(ahead: BatchStream[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
-        taken = pool.submit(list, started(stream, 0, last=True))
-        tasks = [given(stream) for _ in range(3)]
+        taken = pool.submit(list, started(ahead, 0, last=True))
+        tasks = [given(ahead) for _ in range(3)]
         assert [task.batch for task in tasks] == [0, 1, 2]
-        assert stream.next_task(wait=False) is None  # one may be made, and two are ahead of it
+        assert ahead.next_task(wait=False) is None  # one may be made, and two are ahead of it
         for task in tasks:
-            assert stream.room_for(task)  # once the consumer has taken the one before
-            stream.deliver(task, str(task.batch))
+            assert ahead.room_for(task)  # once the consumer has taken the one before
+            deliver(ahead, task)
         for _ in range(2):
-            task = given(stream)
-            stream.deliver(task, str(task.batch))
-        assert taken.result() == ["0", "1", "2", "3", "4"]
-        stream.close()
+            deliver(ahead, given(ahead))
+        assert taken.result() == WHOLE
 
 
-def test_nobody_wants_a_batch_that_was_given_out_before_a_jump() -> None:
-    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+def test_nobody_wants_a_batch_that_was_given_out_before_a_jump(ahead: BatchStream[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(next, stream.take_epoch(0, 0, last=True))
-        tasks = [given(stream) for _ in range(2)]
-        stream.deliver(tasks[0], "0")
-        assert first.result() == "0"
-        second = pool.submit(next, stream.take_epoch(4, 1, last=True))
-        task = stream.next_task()
-        while task is not None and task.epoch != 4:  # what was left of the run before
-            task = stream.next_task()
-        assert not stream.room_for(tasks[1])
-        assert task is not None
-        assert stream.room_for(task)
-        stream.deliver(task, "4.1")
+        first = pool.submit(next, started(ahead, 0, last=True))
+        tasks = [given(ahead) for _ in range(2)]
+        deliver(ahead, tasks[0])
+        assert first.result() == "0.0"
+        second = pool.submit(next, ahead.take_epoch(4, 1, last=True))
+        task = of_another_run(ahead, tasks[0])
+        assert (ahead.room_for(tasks[1]), ahead.room_for(task)) == (False, True)
+        deliver(ahead, task)
         assert second.result() == "4.1"
-        stream.close()
 
 
-def test_closing_ends_the_waiting_for_room() -> None:
-    stream: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+def test_closing_ends_the_waiting_for_room(ahead: BatchStream[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
-        taken = pool.submit(next, stream.take_epoch(0, 0, last=True))
-        tasks = [given(stream) for _ in range(3)]
-        waiting = pool.submit(stream.room_for, tasks[2])
-        stream.close()
+        taken = pool.submit(next, started(ahead, 0, last=True))
+        tasks = [given(ahead) for _ in range(3)]
+        waiting = pool.submit(ahead.room_for, tasks[2])
+        ahead.close()
         assert waiting.result() is False
         with pytest.raises(LoaderError, match="closed"):
             taken.result()
@@ -235,13 +234,10 @@ def test_a_stream_that_stops_ahead_ends_what_it_has_begun_and_goes_on_if_told(st
         assert stream.stop_ahead() == (0, 2)
         assert stream.next_task(wait=False) is None
         stream.go_on()
-        tasks += [given(stream)]
-        for task in tasks:
-            stream.deliver(task, str(task.batch))
+        deliver(stream, *tasks, given(stream))
         for _ in range(2):
-            task = given(stream)
-            stream.deliver(task, str(task.batch))
-        assert taken.result() == ["0", "1", "2", "3", "4"]
+            deliver(stream, given(stream))
+        assert taken.result() == WHOLE
 
 
 def test_the_consumer_is_woken_for_the_batch_that_it_waits_for_only(
