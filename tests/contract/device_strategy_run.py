@@ -26,6 +26,7 @@ from autopipe.pipeline.devices import strategy as strategies
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Batch, Source
 from tests.fakes.loader import ArrayLoader, blobs
+from tests.unit.pipeline.devices.models import Ends, KilledError
 
 SIDE = 48  # a batch of 8 is then larger than what is copied for being small
 X, Y = blobs(64, side=SIDE)
@@ -102,19 +103,6 @@ class Asks(keras.callbacks.Callback):
         self.losses.append([logs["val_loss"], by_trainer[0], by_model[0]])
         predicted = self.asked.predict(SlotLoader(shuffle=False), verbose=0)
         self.difference = float(np.abs(predicted - self.model.predict(x, batch_size=8, verbose=0)).max())
-
-
-class KilledError(Exception):
-    """Stands for the end of the process."""
-
-
-class KillAt(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if (self.epoch, batch) == (1, 4):
-            raise KilledError
 
 
 def weights(model: keras.Model) -> list[float]:
@@ -249,7 +237,7 @@ def run(devices: int, folder: Path) -> dict[str, Any]:
         return keras.callbacks.BackupAndRestore(str(folder / "backup"), save_freq=2)
 
     with contextlib.suppress(KilledError):
-        trainer().fit(epochs=3, callbacks=[backup(), KillAt()], verbose=0)
+        trainer().fit(epochs=3, callbacks=[backup(), Ends(13)], verbose=0)
     rest = SlotLoader()
     resumed = trainer(rest)
     resumed.fit(epochs=3, callbacks=[backup()], verbose=0)

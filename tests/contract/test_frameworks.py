@@ -21,7 +21,7 @@ from autopipe.errors import FrameworkError, FrameworkWarning
 from autopipe.frameworks import tfdata
 from autopipe.hardware.gpu import BACKENDS
 from tests.fakes.commands import ROOT, python, succeeded
-from tests.unit.pipeline.devices.models import classifier
+from tests.unit.pipeline.devices.models import Ends, KilledError, classifier
 
 X = np.arange(6 * 48, dtype=np.float32).reshape(6, 4, 4, 3)
 Y = np.arange(6) % 3
@@ -173,14 +173,9 @@ def test_a_loss_is_new_until_it_has_compared() -> None:
 
 
 def test_a_restored_epoch_is_told_once_with_the_batches_behind_it(tmp_path: Path) -> None:
-    class Stop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if batch == 4:
-                raise KeyboardInterrupt
-
     backup = keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2)
-    with pytest.raises(KeyboardInterrupt):
-        classifier().fit(X, Y, batch_size=1, callbacks=[backup, Stop()], verbose=0)
+    with pytest.raises(KilledError):
+        classifier().fit(X, Y, batch_size=1, callbacks=[backup, Ends(5)], verbose=0)
     model, again = classifier(), keras.callbacks.BackupAndRestore(str(tmp_path), save_freq=2)
     assert frameworks.take_restored_epoch(model) is None
     again.set_model(model)

@@ -23,6 +23,23 @@ def same_weights(a: keras.Model, b: keras.Model) -> bool:
     return all(np.allclose(p, q, atol=1e-6) for p, q in zip(a.get_weights(), b.get_weights(), strict=True))
 
 
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+class Ends(keras.callbacks.Callback):
+    """Ends a training after so many batches. Stands last in the list, so that the others have had the batch."""
+
+    def __init__(self, batches: int, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.left, self.error = batches, error or KilledError()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise self.error
+
+
 class Counting(keras.Sequential):
     """Counts how often its training step was traced: once for each compilation."""
 

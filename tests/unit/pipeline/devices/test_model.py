@@ -82,23 +82,22 @@ def test_a_finished_model_cannot_be_spread_over_devices() -> None:
         models.build(classifier(), strategy=TwoDevices())  # type: ignore[arg-type]  # only its number is looked at
 
 
-def test_another_image_size_is_named_with_both_shapes() -> None:
-    with pytest.raises(ModelError, match=r"takes batches of shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)\. Ch"):
-        ap.Trainer(classifier(), loader((8, 6, 6, 3)))
-
-
-def test_a_sample_in_place_of_a_batch_is_named_as_such() -> None:
-    with pytest.raises(ModelError, match="one sample in place of a batch"):
-        ap.Trainer(classifier(), loader((4, 4, 3)))
-
-
-def test_another_channel_order_is_named_as_such() -> None:
-    first = loader()
-    first.finish = Finish(channels_first=True)
-    with pytest.raises(ModelError, match=r'gets \(None, 3, 4, 4\)\. The batches have channels="first"'):
-        ap.Trainer(classifier(), first)
-    with pytest.raises(ModelError, match=r'gets \(None, 4, 4, 3\)\. The batches have channels="last"'):
-        ap.Trainer(classifier(shape=(3, 4, 4)), loader())
+@pytest.mark.parametrize(
+    ("takes", "batch", "channels_first", "said"),
+    [
+        ((4, 4, 3), (8, 6, 6, 3), False, r"takes batches of shape \(None, 4, 4, 3\), but gets \(None, 6, 6, 3\)\. Ch"),
+        ((4, 4, 3), (4, 4, 3), False, "one sample in place of a batch"),
+        ((4, 4, 3), (8, 4, 4, 3), True, r'gets \(None, 3, 4, 4\)\. The batches have channels="first"'),
+        ((3, 4, 4), (8, 4, 4, 3), False, r'gets \(None, 4, 4, 3\)\. The batches have channels="last"'),
+    ],
+)
+def test_batches_of_another_shape_are_named_with_both(
+    takes: tuple[int, ...], batch: tuple[int, ...], channels_first: bool, said: str
+) -> None:
+    given = loader(batch)
+    given.finish = Finish(channels_first=channels_first)
+    with pytest.raises(ModelError, match=said):
+        ap.Trainer(classifier(shape=takes), given)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -222,8 +221,8 @@ def model() -> keras.Model:
     return built
 
 
-def trainer(x: Any, weight: Any = None) -> ap.Trainer:
-    workload = ap.Workload(data=ap.Arrays(x, Y, weight), ops=[], batch_size=2, model=model)
+def trainer(x: Any, weight: Any = None, *, y: Any = Y, model: Any = model) -> ap.Trainer:
+    workload = ap.Workload(data=ap.Arrays(x, y, weight), ops=[], batch_size=2, model=model)
     return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
 
 
@@ -253,9 +252,8 @@ def test_a_sequential_model_is_told_that_it_takes_one_input() -> None:
         made.compile("sgd", "mse")
         return made
 
-    workload = ap.Workload(data=ap.Arrays((LEFT, RIGHT), Y), ops=[], batch_size=2, model=sequential)
     with pytest.raises(ModelError, match=r"takes 1 input \(.*\), but x has 2 parts"):
-        ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+        trainer((LEFT, RIGHT), model=sequential)
 
 
 def test_weights_of_classes_and_of_samples_are_not_mixed() -> None:
@@ -274,16 +272,11 @@ def test_targets_by_other_names_than_the_outputs_are_told_before_anything_is_tra
         built.compile(loss="mse")
         return built
 
-    def made(y: Any, as_names: bool) -> ap.Trainer:
-        model = functools.partial(build, as_names)
-        workload = ap.Workload(data=ap.Arrays(LEFT, y), ops=[], batch_size=2, model=model)
-        return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
-
     for as_names in (True, False):
         with pytest.raises(ModelError, match="are called 'kind', 'price', but y has the parts 'class', 'price'"):
-            made({"class": Y, "price": Y}, as_names)
-    with made({"price": Y, "kind": Y}, True) as trainer:
-        assert len(trainer.fit(verbose=0).history["loss"]) == 1
+            trainer(LEFT, y={"class": Y, "price": Y}, model=functools.partial(build, as_names))
+    with trainer(LEFT, y={"price": Y, "kind": Y}, model=functools.partial(build, True)) as made:
+        assert len(made.fit(verbose=0).history["loss"]) == 1
 
 
 def test_a_forward_pass_is_timed_if_its_input_is_known() -> None:

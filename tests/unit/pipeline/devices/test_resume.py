@@ -12,27 +12,10 @@ import pytest
 from autopipe.pipeline.devices.callbacks import TrainingCallbacks
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import classifier, same_weights
+from tests.unit.pipeline.devices.models import Ends, KilledError, classifier, same_weights
 
 X, Y = blobs(20)
 BATCHES, EPOCHS = 5, 2
-
-
-class KilledError(Exception):
-    """Stands for the end of the process."""
-
-
-class KillAt(keras.callbacks.Callback):
-    """Ends the training after a number of batches. Stands last in the list, so that the others have had the batch."""
-
-    def __init__(self, batches: int) -> None:
-        super().__init__()
-        self.left = batches
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise KilledError
 
 
 class Numbers(keras.callbacks.Callback):
@@ -56,7 +39,7 @@ def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, 
     numbers = Numbers()
     callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), numbers]
     if kill_at is not None:
-        callbacks.append(KillAt(kill_at))
+        callbacks.append(Ends(kill_at))
     with contextlib.nullcontext() if kill_at is None else pytest.raises(KilledError):
         trainer.fit(epochs=EPOCHS, callbacks=callbacks, verbose=0)
     return trainer, loader, numbers

@@ -18,7 +18,7 @@ from autopipe.pipeline.devices.trainer import Trainer
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
-from tests.unit.pipeline.devices.models import classifier, counting, same_weights
+from tests.unit.pipeline.devices.models import Ends, classifier, counting, same_weights
 
 IMAGES, Y = blobs(24)
 X = IMAGES.astype(np.float32) / 255
@@ -183,15 +183,11 @@ def test_a_further_fit_compiles_nothing_another_finish_once_and_a_model_compiled
 
 
 def test_a_callback_that_stood_in_the_functions_place_when_training_was_interrupted_is_not_kept() -> None:
-    class Interrupts(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            raise KeyboardInterrupt
-
     trainer = Trainer(classifier(one_hot=True), compact())
     diagnose = pytest.importorskip("autopipe.extensions.diagnose.run")
     onlooker = diagnose.Onlooker(lambda watched: None, diagnose.Look(steps=1, alone_seconds=0.05))
     with pytest.raises(KeyboardInterrupt):
-        trainer.fit(callbacks=[onlooker, Interrupts()], verbose=0)
+        trainer.fit(callbacks=[onlooker, Ends(1, KeyboardInterrupt())], verbose=0)
     trainer.fit(callbacks=[onlooker], verbose=0)
     assert trainer.fit(verbose=0).epoch == [0]
 

@@ -6,7 +6,6 @@ import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,10 +22,9 @@ from autopipe.pipeline.devices.model import check_targets
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import LoadJob
 from autopipe.workload.mode import Mode
-from autopipe.workload.op import Op
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.sources import Made
-from tests.unit.pipeline.devices.models import classifier, same_weights
+from tests.unit.pipeline.devices.models import Ends, classifier, same_weights
 from tests.unit.pipeline.devices.test_feed import Host
 
 IMAGES, Y = blobs(24)
@@ -52,6 +50,29 @@ class Four(Host):
 
 def loader(batch_size: int = 4, **arguments: Any) -> ArrayLoader:
     return ArrayLoader(X, Y, batch_size, **arguments)
+
+
+class Makes(list[ArrayLoader]):
+    """Makes loaders over the first samples, as many as there are to evaluate, and keeps them."""
+
+    def __init__(self, batch_size: int = 4) -> None:
+        super().__init__()
+        self.batch_size, self.passes = batch_size, list[int]()
+
+    def __call__(self, data: Any, passes: int) -> ap.Loader:
+        count = len(data)
+        self.append(ArrayLoader(X[:count], Y[:count], min(self.batch_size, count), shuffle=False))
+        self.passes.append(passes)
+        return self[-1]
+
+
+THREAD = ap.Threads(workers=1)
+
+
+def trainer_of(data: Any = None, loader: ap.LoaderConfig = THREAD, **named: Any) -> ap.Trainer:
+    """Return a trainer of the classifier on samples, by default X and Y."""
+    settings = {"data": data or ap.Arrays(X, Y), "ops": [], "batch_size": 4, "model": classifier, **named}
+    return ap.build_trainer(ap.Workload(**settings), ap.PipelineConfig(loader=loader))
 
 
 @functools.cache
@@ -131,53 +152,32 @@ def test_class_weights_count_as_in_keras() -> None:
     assert same_weights(trainer.model, expected)
 
 
-@pytest.mark.parametrize("kind", ["loader", "source", "arrays"])
-def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str) -> None:
-    made: list[ArrayLoader] = []
-    read: list[int] = []
-
-    def make(data: Any, passes: int) -> ap.Loader:
-        made.append(loader(shuffle=False))
-        read.append(passes)
-        return made[-1]
-
-    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=make)
+@pytest.mark.parametrize(("kind", "passes"), [("loader", []), ("source", [2]), ("arrays", [])])
+def test_validation_may_be_samples_a_loader_or_what_keras_takes(kind: str, passes: list[int]) -> None:
+    made = Makes()
+    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=made)
     validation: Any = {"loader": loader(), "source": unread(), "arrays": (X, Y)}[kind]
     history = trainer.fit(epochs=2, validation=validation, verbose=0)
     assert history.history["val_loss"][-1] == pytest.approx(trainer.model.evaluate(X, Y, verbose=0), rel=1e-5)
-    assert [source.closed for source in made] == ([True] if kind == "source" else [])
-    assert read == ([2] if kind == "source" else [])
+    assert (made.passes, [source.closed for source in made]) == (passes, [True] * len(passes))
 
 
 def test_it_predicts_by_the_loader_for_predictions_and_evaluates_by_the_usual_one() -> None:
-    made = []
-
-    def making(name: str) -> Callable[[Any, int], ap.Loader]:
-        def make(data: Any, passes: int) -> ap.Loader:
-            made.append(name)
-            return loader(shuffle=False)
-
-        return make
-
-    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=making("usual"))
-    trainer.serving = {Mode.PREDICT: making("predict")}
+    usual, predicting = Makes(), Makes()
+    trainer = ap.Trainer(classifier(), loader(), evaluation_loader=usual)
+    trainer.serving = {Mode.PREDICT: predicting}
     trainer.predict(unread(), verbose=0)
+    assert (len(predicting), len(usual)) == (1, 0)
     trainer.evaluate(unread(), verbose=0)
-    assert made == ["predict", "usual"]
+    assert (len(predicting), len(usual)) == (1, 1)
 
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["accelerator", "same cores"])
 @pytest.mark.parametrize(("often", "last"), [(1, 4), (2, 2), ([2, 3], 2)])
 def test_beside_an_accelerator_a_loader_made_for_validation_reads_on(often: Any, last: int, ahead: bool) -> None:
-    strategy = SingleDevice()
+    strategy, made = SingleDevice(), Makes(24)
     strategy.looks_ahead = ahead
-    made: list[ArrayLoader] = []
-
-    def make(data: Any, passes: int) -> ap.Loader:
-        made.append(loader(24, shuffle=False))
-        return made[-1]
-
-    trainer = ap.Trainer(classifier(), loader(24), strategy=strategy, evaluation_loader=make)
+    trainer = ap.Trainer(classifier(), loader(24), strategy=strategy, evaluation_loader=made)
     history = trainer.fit(epochs=4, validation=unread(), validation_freq=often, verbose=0)
     assert len(history.history["val_loss"]) == last
     on, anew = [(epoch, 0, epoch == last - 1) for epoch in range(last)], [(0, 0, True)] * last
@@ -209,10 +209,7 @@ def test_on_the_same_cores_validation_reads_on_in_the_pauses_of_the_training_onl
 
 
 def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others() -> None:
-    config = ap.PipelineConfig(loader=ap.Threads(workers=1))
-    data, named = ap.Arrays(X, Y), ap.Arrays(X[:8], Y[:8])
-    workload = ap.Workload(data=data, validation=named, ops=[], batch_size=4, model=classifier)
-    with ap.build_trainer(workload, config) as trainer:
+    with trainer_of(validation=ap.Arrays(X[:8], Y[:8])) as trainer:
         (own,) = trainer.fit(verbose=0).history["val_loss"]
         assert own == pytest.approx(trainer.evaluate(ap.Arrays(X[:8], Y[:8]), verbose=0))
         (other,) = trainer.fit(validation=ap.Arrays(X, Y), verbose=0).history["val_loss"]
@@ -241,10 +238,7 @@ class Noting:
 )
 def test_the_worker_of_the_validation_is_the_same_in_each_epoch(loader: ap.LoaderConfig, tmp_path: Path) -> None:
     validation = Noting(tmp_path / "notes")
-    workload = ap.Workload(
-        data=ap.Arrays(X, Y), validation=validation, ops=[], batch_size=4, model=classifier, drop_remainder=True
-    )
-    with ap.build_trainer(workload, ap.PipelineConfig(loader=loader)) as trainer:
+    with trainer_of(loader=loader, validation=validation, drop_remainder=True) as trainer:
         assert len(trainer.fit(epochs=3, verbose=0).history["val_loss"]) == 3
     readers = Counter((tmp_path / "notes").read_text().splitlines())
     del readers[f"{os.getpid()} {threading.get_native_id()}"]  # which looked at the samples beforehand
@@ -259,29 +253,26 @@ def test_a_validation_loader_of_another_size_is_refused_before_training() -> Non
     assert source.asked == []
 
 
+LARGER = ap.Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
+
+
 def test_samples_that_lack_an_op_to_fit_the_model_are_told_which() -> None:
     def cut(image: Any, rng: Any) -> Any:
         return image[:4, :4]
 
-    def trainer(op: Op) -> ap.Trainer:
-        workload = ap.Workload(data=data, ops=[op, ap.RandomFlip()], batch_size=4, model=classifier)
-        return ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
-
-    data = ap.Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
     said = r"gets \(None, 6, 6, 3\).* leave out what is random: `Map`, `RandomFlip`"
-    with trainer(ap.Map(cut, random=True)) as cutting, pytest.raises(ModelError, match=said):
-        cutting.fit(validation=data, verbose=0)
-    with trainer(ap.RandomCrop(4, 4)) as cropping:
-        assert cropping.predict(data, verbose=0).shape == (6, 3)
+    ops = [ap.Map(cut, random=True), ap.RandomFlip()]
+    with trainer_of(LARGER, ops=ops) as cutting, pytest.raises(ModelError, match=said):
+        cutting.fit(validation=LARGER, verbose=0)
+    with trainer_of(LARGER, ops=[ap.RandomCrop(4, 4), ap.RandomFlip()]) as cropping:
+        assert cropping.predict(LARGER, verbose=0).shape == (6, 3)
 
 
 def test_a_weight_of_no_class_is_refused_if_the_data_number_their_classes() -> None:
     class Classes(ap.Arrays):
         class_numbers: ClassVar = {"a": 0, "b": 1, "c": 2}
 
-    config = ap.PipelineConfig(loader=ap.Threads(workers=1))
-    workload = ap.Workload(data=Classes(X, Y), ops=[], batch_size=4, model=classifier)
-    with ap.build_trainer(workload, config) as trainer:
+    with trainer_of(Classes(X, Y)) as trainer:
         with pytest.raises(ModelError, match=r"of the classes 0 to 2, but has one of 3\."):
             trainer.fit(class_weight={1: 1.0, 2: 2.0, 3: 1.0}, verbose=0)
         for weights in ({0: 1.0, 2: 2.0}, dict.fromkeys(range(4), 1.0)):  # 3 may be a class of another fold
@@ -289,11 +280,7 @@ def test_a_weight_of_no_class_is_refused_if_the_data_number_their_classes() -> N
 
 
 def test_samples_without_targets_are_predicted_and_not_evaluated() -> None:
-    def build() -> ap.Trainer:
-        data, config = ap.Arrays(X, Y), ap.PipelineConfig(loader=ap.Threads(workers=1))
-        return ap.build_trainer(ap.Workload(data=data, ops=[], batch_size=4, model=classifier), config)
-
-    with build() as trainer:
+    with trainer_of() as trainer:
         for lacking in (ap.Arrays(X), X, (X,)):
             with pytest.raises(ModelError, match=r"have none.*`predict` takes those of x alone"):
                 trainer.fit(validation=lacking, verbose=0)
@@ -323,15 +310,10 @@ def test_samples_need_a_trainer_that_can_load_them_and_a_workload_is_none() -> N
 
 
 def test_a_training_that_was_interrupted_goes_on_with_the_next_batch_of_its_own_loader() -> None:
-    class Interrupts(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            if batch == 2:
-                raise KeyboardInterrupt
-
     source = loader()
     trainer = ap.Trainer(classifier(), source)
     with pytest.raises(KeyboardInterrupt):
-        trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Interrupts()], verbose=0)
+        trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Ends(3, KeyboardInterrupt())], verbose=0)
     assert trainer.loader is source  # not the one by which the monitor times it
     trainer.fit(epochs=1, verbose=0)
     assert [asked[:2] for asked in source.asked] == [(0, 0), (0, 3)]
@@ -347,10 +329,8 @@ def test_a_loader_that_the_model_does_not_fit_is_closed(monkeypatch: pytest.Monk
         return opened[-1]
 
     monkeypatch.setattr(ap.Threads, "open", noted)
-    data = ap.Arrays(np.zeros((6, 6, 6, 3), np.float32), np.arange(6) % 3)
-    workload = ap.Workload(data=data, ops=[], batch_size=4, model=classifier)
     with pytest.raises(ModelError, match=r"gets \(None, 6, 6, 3\)"):
-        ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
+        trainer_of(LARGER)
     with pytest.raises(LoaderError, match="closed"):
         next(opened[0].batches(0))
 
@@ -370,22 +350,14 @@ def test_a_loaders_error_comes_out_as_itself(where: str, together: int) -> None:
 
 def test_callbacks_see_keras_epochs_and_batches() -> None:
     seen: list[Any] = []
-
-    class Recorder(keras.callbacks.Callback):
-        def on_train_begin(self, logs: Any = None) -> None:
-            seen.append(("begin", self.params["epochs"], self.params["steps"]))
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            seen.append(batch)
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            seen.append(f"epoch {epoch}")
-
-        def on_train_end(self, logs: Any = None) -> None:
-            seen.append("end")
-
-    ap.Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[Recorder()], verbose=0)
-    assert seen == [("begin", 2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
+    recorder = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: seen.append((recorder.params["epochs"], recorder.params["steps"])),
+        on_train_batch_end=lambda batch, logs: seen.append(batch),
+        on_epoch_end=lambda epoch, logs: seen.append(f"epoch {epoch}"),
+        on_train_end=lambda logs: seen.append("end"),
+    )
+    ap.Trainer(classifier(), loader(12)).fit(epochs=2, callbacks=[recorder], verbose=0)
+    assert seen == [(2, 2), 0, 1, "epoch 0", 0, 1, "epoch 1", "end"]
 
 
 @pytest.mark.parametrize("given_to", ["trainer", "loader"])
@@ -404,17 +376,13 @@ def test_a_state_is_continued_with_the_next_batch_once(given_to: str) -> None:
 
 def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
     trainer = ap.Trainer(classifier(), loader(), device_prefetch=2)
-    own: list[dict[str, Any]] = []
-    of_loader: list[dict[str, Any]] = []
-
-    class Recorder(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            own.append(trainer.state_dict())
-            of_loader.append(trainer.loader.state_dict())
-
-    trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), Recorder()], verbose=0)
-    assert own == of_loader
-    trained = [(state["epoch"], state["batch"]) for state in own[:7]]
+    states: list[tuple[dict[str, Any], ...]] = []
+    recorder = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: states.append((trainer.state_dict(), trainer.loader.state_dict()))
+    )
+    trainer.fit(epochs=2, callbacks=[EpochMonitor(lambda *_: None), recorder], verbose=0)
+    assert all(own == of_loader for own, of_loader in states)
+    trained = [(own["epoch"], own["batch"]) for own, _ in states[:7]]
     assert trained == [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (1, 0), (1, 1)]  # the batch after the one trained
     assert trainer.loader.state_dict() == trainer.state_dict()
     next(trainer.loader.epoch(0))  # in a loop of one's own, it is once more what that has taken
@@ -423,14 +391,8 @@ def test_the_loader_of_a_training_stands_where_the_training_does() -> None:
 
 @pytest.mark.parametrize(("samples", "rows"), [(23, 3), (2, 2)])
 def test_what_devices_cannot_evaluate_is_refused_before_training(samples: int, rows: int) -> None:
-    made: list[ArrayLoader] = []
-
-    def make(data: Any, passes: int) -> ap.Loader:
-        made.append(ArrayLoader(X[: len(data)], Y[: len(data)], min(4, len(data)), shuffle=False))
-        return made[-1]
-
-    source = loader()
-    trainer = ap.Trainer(classifier(), source, strategy=Four(), evaluation_loader=make)
+    source, made = loader(), Makes()
+    trainer = ap.Trainer(classifier(), source, strategy=Four(), evaluation_loader=made)
     data: Any
     for action, data in ((trainer.fit, {"validation": unread(samples)}), (trainer.predict, {"data": unread(samples)})):
         with pytest.raises(ModelError, match=f"it has {rows} samples for devices=4") as caught:
