@@ -12,9 +12,10 @@ import dataclasses
 import functools
 import gc
 import hashlib
+import itertools
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,9 +163,13 @@ def digest(batches: list[Batch]) -> str:
     return found.hexdigest()
 
 
+def copied(batches: Iterable[Batch]) -> list[Batch]:
+    return [tuple(map(np.array, batch)) for batch in batches]
+
+
 def finished(loader: ap.Loader, batches: Iterator[Batch]) -> list[Batch]:
     """Return copies of batches, finished where the loader leaves that to the device."""
-    return [tuple(map(np.array, loader.finish.batch(batch, NUMPY))) for batch in batches]
+    return copied(loader.finish.batch(batch, NUMPY) for batch in batches)
 
 
 @contextlib.contextmanager
@@ -325,7 +330,7 @@ def test_a_state_taken_in_mid_epoch_resumes_with_the_next_batch_also_with_other_
     with opened(workload, loader, keep="memory") as made:
         made.load_state_dict(state)
         assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(state["epoch"])])
-        assert exact_digest(photos, 3) == digest([tuple(map(np.array, batch)) for batch in made.epoch(3)])
+        assert exact_digest(photos, 3) == digest(copied(made.epoch(3)))
         assert made.state_dict() == {**state, "epoch": 4, "batch": 0}
 
 
@@ -335,14 +340,12 @@ def test_neighbours_that_are_shuffled_together_come_alike_from_every_loader_also
     workload = exact_workload(photos, shuffle=ap.Blocks(size=4, mixed=2))
     with opened(workload, loader, finish="host") as made:
         epoch = made.epoch(0)
-        assert digest(expected_batches(workload, 0)[:2]) == digest(
-            [tuple(map(np.array, next(epoch))) for _ in range(2)]
-        )
+        assert digest(expected_batches(workload, 0)[:2]) == digest(copied(itertools.islice(epoch, 2)))
         state = made.state_dict()
     with opened(workload, loader, finish="host") as made:
         made.load_state_dict(state)
         for number, batches in ((0, expected_batches(workload, 0)[2:]), (1, expected_batches(workload, 1))):
-            assert digest(batches) == digest([tuple(map(np.array, batch)) for batch in made.epoch(number)])
+            assert digest(batches) == digest(copied(made.epoch(number)))
     with opened(workload, loader, shard=(1, 3)) as made:
         assert digest(expected_batches(workload, 0, (1, 3))) == digest(finished(made, made.batches(0)))
     with opened(dataclasses.replace(workload, shuffle=True), loader) as made, pytest.raises(ConfigError):
@@ -361,7 +364,7 @@ def test_an_epoch_that_the_device_is_to_finish_comes_finished(
         first = next(made.epoch(2))
         assert all(isinstance(part, np.ndarray) for part in first)
         made.load_state_dict({**made.state_dict(), "batch": 2})
-        assert digest(expected[2:]) == digest([tuple(map(np.array, batch)) for batch in made.epoch(2)])
+        assert digest(expected[2:]) == digest(copied(made.epoch(2)))
         again = made.epoch(2)
     with pytest.raises(LoaderError):
         list(again)
@@ -617,46 +620,30 @@ def test_samples_of_several_parts_are_the_same_from_every_loader_and_storage(
         assert (set(x), len(y), len(weight)) == ({"one", "other", "numbers"}, 2, BATCH)
 
 
-def _views(x: NDArray[Any]) -> Any:
-    return x[1:][:, ::2]
-
-
-def _numpy_function(x: NDArray[Any]) -> Any:
-    import tensorflow as tf
-
-    return tf.numpy_function(lambda: x, [], tf.uint8)
-
-
-def _tensor(x: NDArray[Any]) -> Any:
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(x)
-
-
-def _jax(x: NDArray[Any]) -> Any:
+def aliases() -> dict[str, Callable[[Any], Any]]:
+    """Return ways to refer to an array of a batch."""
     import jax
+    import tensorflow as tf
 
-    return jax.device_put(x)
-
-
-ALIASES: dict[str, Callable[[Any], Any]] = {
-    "views": _views,
-    "memoryview": memoryview,
-    "numpy_function": _numpy_function,
-    "tensor": _tensor,
-    "jax": _jax,
-}
+    return {
+        "views": lambda x: x[1:][:, ::2],
+        "memoryview": memoryview,
+        "numpy_function": lambda x: tf.numpy_function(lambda: x, [], tf.uint8),
+        "tensor": tf.convert_to_tensor,
+        "jax": jax.device_put,
+    }
 
 
 def test_no_batch_is_overwritten_while_something_refers_to_it(photos: Path, loader: LoaderConfig) -> None:
+    ways = list(aliases().items())
     workload = exact_workload(photos, ops=[ap.Decode(), ap.CenterCrop(32, 32), ap.RandomFlip()])
     with opened(workload, loader) as made:
         kept: list[tuple[str, Any, Any]] = []
         for epoch in range(10):
             for number, (x, _) in enumerate(made.batches(epoch)):
                 if number % 3 == 0:  # slots of the others are used again
-                    name = list(ALIASES)[len(kept) % len(ALIASES)]
-                    kept.append((name, np.asarray(ALIASES[name](x.copy())).copy(), ALIASES[name](x)))
+                    name, way = ways[len(kept) % len(ways)]
+                    kept.append((name, np.asarray(way(x.copy())).copy(), way(x)))
                 del x
         gc.collect()
         for name, value, still_there in kept:

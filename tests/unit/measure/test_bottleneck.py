@@ -183,25 +183,24 @@ def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lif
     assert bottleneck(bounds(kept, host)) == found  # as a report has it, which knows the ceiling only
 
 
-def test_python_ops_are_told_with_what_one_process_allows_so_that_the_figures_can_be_computed_again() -> None:
-    augment = op("Map(augment)", 300e-6, part="fresh", lock=210e-6)
-    said = python_text((*NATIVE, augment), threads=1)
-    assert said is not None
-    assert all(figure in said for figure in ("Map(augment) is Python", "210 us", "4,760 images/s"))
-    said = python_text((*NATIVE, augment), threads=16)
-    assert said is not None
-    assert all(figure in said for figure in ("210 us", "16 threads", "18 us", "4,390 images/s"))
-    assert python_text(NATIVE, threads=16) is None
-    assert python_text((), threads=16, reason="it is not there") is None
+AUGMENT = op("Map(augment)", 300e-6, part="fresh", lock=210e-6)
 
 
-def test_where_no_lock_was_seen_no_limit_is_made_up_for_one_thread() -> None:
-    said = python_text((op("Map", 300e-6),), threads=1)
-    assert said is not None
-    assert "images/s" not in said
-
-
-def test_the_reason_why_the_native_library_is_not_used_is_told() -> None:
-    said = python_text(COSTS, threads=2, reason="AUTOPIPE_NATIVE=0 is set")
-    assert said is not None
-    assert "AUTOPIPE_NATIVE=0 is set" in said
+@pytest.mark.parametrize(
+    ("costs", "threads", "figures"),
+    [
+        ((*NATIVE, AUGMENT), 1, ["Map(augment) is Python", "210 us", "4,760 images/s"]),
+        ((*NATIVE, AUGMENT), 16, ["210 us", "16 threads", "18 us", "4,390 images/s"]),
+        ((op("Map", 300e-6),), 1, ["Map", "-images/s"]),  # where no lock was seen
+        (COSTS, 2, ["it is not there"]),
+        (NATIVE, 16, []),
+        ((), 16, []),
+    ],
+)
+def test_python_ops_are_told_with_what_one_process_allows_so_that_the_figures_can_be_computed_again(
+    costs: tuple[OpCost, ...], threads: int, figures: list[str]
+) -> None:
+    said = python_text(costs, threads=threads, reason="it is not there")
+    assert (said is None) == (figures == [])
+    for figure in figures:  # "-" before what must not be told
+        assert (figure.removeprefix("-") in str(said)) is not figure.startswith("-")

@@ -30,6 +30,7 @@ from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import pickling
 from tests.fakes.data_loader import DataLoader
+from tests.fakes.facts import known
 from tests.fakes.reports import Told
 
 Array: TypeAlias = NDArray[Any]
@@ -40,9 +41,7 @@ Y = np.arange(COUNT) % 3
 
 def looked_at(dataset: Any, steps: int | None = None, model: Any = None) -> Verification:
     workload = wrap.wrap(dataset, model=model, steps=steps, parameters={})
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
-    return repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
+    return repeats(workload, [known(wrap.as_it_is(workload))], VerifyOptions(random=True), Told())
 
 
 # -------------------- tf.data

@@ -20,6 +20,8 @@ from autopipe.workload.op import Op
 from autopipe.workload.workload import Workload
 from tests.fakes.profiles import GIB, H200, artifact, digest, hardware, profile
 
+SAME, NEAR, OTHER = MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER
+TENSORFLOW, JAX = {"keras_backend": "tensorflow"}, {"keras_backend": "jax"}
 SMALLER = H200.model_copy(update={"memory_bytes": 80 * GIB})
 NFS = "nfs4 over the network"
 
@@ -27,33 +29,18 @@ NFS = "nfs4 over the network"
 @pytest.mark.parametrize(
     ("known", "here", "level", "told"),
     [
-        ({}, {}, MatchLevel.SAME, []),
-        ({}, {"memory_bytes": int(7.8 * GIB)}, MatchLevel.SAME, []),
-        ({}, {"storage": "ext4"}, MatchLevel.SAME, []),  # the other one is unknown
-        ({}, {"keras_backend": "jax"}, MatchLevel.SAME, []),  # the other one is unknown
-        ({}, {"memory_bytes": 4 * GIB}, MatchLevel.NEAR, ["memory: 8 GiB there, 4 GiB here"]),
-        ({}, {"cores": 16}, MatchLevel.NEAR, ["usable cores: 2 there, 16 here"]),
-        ({"gpus": (H200, H200)}, {"gpus": (H200,)}, MatchLevel.NEAR, ["GPUs: 2 there, 1 here"]),
-        ({"gpus": (H200,)}, {"gpus": (SMALLER,)}, MatchLevel.NEAR, ["GPU memory: 141 GiB there, 80 GiB here"]),
-        ({"storage": "ext4"}, {"storage": NFS}, MatchLevel.NEAR, [f"storage: ext4 there, {NFS} here"]),
-        (
-            {"keras_backend": "tensorflow"},
-            {"keras_backend": "jax"},
-            MatchLevel.NEAR,
-            ["Keras backend: tensorflow there, jax here"],
-        ),
-        (
-            {},
-            {"cpu_model": "Imaginary 9001"},
-            MatchLevel.OTHER,
-            ["processor: Imaginary 9000 there, Imaginary 9001 here"],
-        ),
-        (
-            {},
-            {"gpus": (H200,)},
-            MatchLevel.OTHER,
-            [f"GPU model: none there, {H200.name} here", "GPUs: 0 there, 1 here"],
-        ),
+        ({}, {}, SAME, []),
+        ({}, {"memory_bytes": int(7.8 * GIB)}, SAME, []),
+        ({}, {"storage": "ext4"}, SAME, []),  # the other one is unknown
+        ({}, {"keras_backend": "jax"}, SAME, []),  # the other one is unknown
+        ({}, {"memory_bytes": 4 * GIB}, NEAR, ["memory: 8 GiB there, 4 GiB here"]),
+        ({}, {"cores": 16}, NEAR, ["usable cores: 2 there, 16 here"]),
+        ({"gpus": (H200, H200)}, {"gpus": (H200,)}, NEAR, ["GPUs: 2 there, 1 here"]),
+        ({"gpus": (H200,)}, {"gpus": (SMALLER,)}, NEAR, ["GPU memory: 141 GiB there, 80 GiB here"]),
+        ({"storage": "ext4"}, {"storage": NFS}, NEAR, [f"storage: ext4 there, {NFS} here"]),
+        (TENSORFLOW, JAX, NEAR, ["Keras backend: tensorflow there, jax here"]),
+        ({}, {"cpu_model": "Imaginary 1"}, OTHER, ["processor: Imaginary 9000 there, Imaginary 1 here"]),
+        ({}, {"gpus": (H200,)}, OTHER, [f"GPU model: none there, {H200.name} here", "GPUs: 0 there, 1 here"]),
     ],
 )
 def test_what_counts_as_the_same_machine(

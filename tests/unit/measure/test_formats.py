@@ -130,28 +130,25 @@ def test_nothing_is_written_and_bad_samples_are_left_out(tmp_path: Path) -> None
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     workload = ap.Workload(data=ap.ImageFolder(folder), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=8)
     assert formats(workload).samples == 7
+    some = Encoded(4, lambda index: encoded(smooth(8, 8)) if index in (0, 3) else b"no image")
+    assert asked(some, ap.Decode()).samples == 2
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(
-    ("source", "ops", "kind", "said"),
+    ("source", "ops", "said"),
     [
-        (ap.Arrays(np.zeros((4, 8, 8, 3), np.uint8), np.arange(4)), [], WorkloadError, r"`x` \(image\), `y` \(label\)"),
-        (ap.Arrays(np.zeros((4, 7), np.float32)), [], WorkloadError, r"image files that.*`x` \(array\)"),
+        (ap.Arrays(np.zeros((4, 8, 8, 3), np.uint8), np.arange(4)), [], r"`x` \(image\), `y` \(label\)"),
+        (ap.Arrays(np.zeros((4, 7), np.float32)), [], r"image files that.*`x` \(array\)"),
         (
             Encoded(4, lambda index: encoded(smooth(8, 8))),
             [ap.Map(lambda data: cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))],
-            WorkloadError,
             r"`x` \(encoded\), and the ops are \[Map",
         ),
-        (Encoded(4, lambda index: encoded(smooth(8, 8)) if index in (0, 3) else b"no image"), [ap.Decode()], None, ""),
     ],
 )
-def test_what_cannot_be_encoded_anew_is_refused(source: Any, ops: list[ap.Op], kind: Any, said: str) -> None:
-    if kind is None:
-        assert asked(source, *ops).samples == 2
-        return
-    with pytest.raises(kind, match=said):
+def test_what_cannot_be_encoded_anew_is_refused(source: Any, ops: list[ap.Op], said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
         asked(source, *ops)
 
 

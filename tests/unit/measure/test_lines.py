@@ -17,6 +17,7 @@ from autopipe import errors
 from autopipe.measure.lines import Line, Lines, LineWatch
 from autopipe.reports.tables import slow_lines
 from tests.fakes.commands import python, succeeded
+from tests.fakes.facts import known
 
 
 def line(**other: Any) -> Line:
@@ -82,12 +83,20 @@ def test_lines_are_shown_with_their_share_and_what_they_wait_for() -> None:
 def module(file: Path, code: str) -> Any:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(code)
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
+    spec = known(importlib.util.spec_from_file_location(file.stem, file))
     made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    known(spec.loader).exec_module(made)
     return made
+
+
+WORK = "import hashlib\n\ndef work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
+COSTS = "hashlib.sha256(bytes(9_000_000))"
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Any:
+    """Call a function as torch's reader does."""
+    return module(tmp_path / "site-packages/torch/utils/data/reader.py", "def read(f):\n    return f()\n").read
 
 
 def watched(function: Callable[[], object]) -> Lines | None:
@@ -99,31 +108,22 @@ def watched(function: Callable[[], object]) -> Lines | None:
     return watch.stop()
 
 
-def test_the_line_that_takes_the_time_is_named_in_the_file_of_the_users(tmp_path: Path) -> None:
-    reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", "def read(f):\n    return f()\n")
-    users = module(
-        tmp_path / "users.py",
-        "import hashlib\n\ndef make():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n",
-    )
-    found = watched(lambda: reader.read(users.make))
-    assert found is not None
-    first = found.lines[0]
-    assert (first.file, first.line, first.code) == (str(tmp_path / "users.py"), 5, "hashlib.sha256(bytes(9_000_000))")
-    assert not first.beside
-    assert watched(users.make) is None  # it makes no batch
+def test_the_line_that_takes_the_time_is_named_in_the_file_of_the_users(tmp_path: Path, read: Any) -> None:
+    users = module(tmp_path / "users.py", WORK)
+    first = known(watched(lambda: read(users.work))).lines[0]
+    assert (first.file, first.line, first.code, first.beside) == (str(tmp_path / "users.py"), 5, COSTS, False)
+    assert watched(users.work) is None  # it makes no batch
 
 
 def test_what_the_main_thread_does_beside_batches_is_told_apart(tmp_path: Path) -> None:
-    work = "def work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
-    users = module(tmp_path / "users.py", f"import hashlib\n\n{work}")
-    reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", f"import hashlib\n\n{work}")
+    users = module(tmp_path / "users.py", WORK)
+    reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", WORK)
     with (watch := LineWatch(whole=True)):
         users.work()
         reader.work()  # as a loop waits for a worker's batch
-    found = watch.stop()
-    assert found is not None
+    found = known(watch.stop())
     assert found.lines == ()
-    assert (found.own[0].file, found.own[0].code) == (str(tmp_path / "users.py"), "hashlib.sha256(bytes(9_000_000))")
+    assert (found.own[0].file, found.own[0].code) == (str(tmp_path / "users.py"), COSTS)
     assert not any("reader.work()" in each.code for each in found.own)
 
 
@@ -136,9 +136,7 @@ def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users
     file: str, named: tuple[Any, ...] | None, tmp_path: Path
 ) -> None:
     reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", "def read(data):\n    return data[0]\n")
-    work = "def work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
-    other = module(tmp_path / "site-packages/other/work.py", f"import hashlib\n\n{work}")
-    users = module(tmp_path / "users.py", f"import hashlib\n\n{work}")
+    other, users = (module(tmp_path / name, WORK) for name in ("site-packages/other/work.py", "users.py"))
     dataset = "class Data:\n    def __getitem__(self, index):\n        return self.made()\n\n"
     librarys = module(tmp_path / "site-packages" / file, dataset + "    def made(self):\n        self.work()\n").Data()
     for work_of, place in ((other, named), (users, (str(tmp_path / "users.py"), 5))):
@@ -150,20 +148,16 @@ def test_of_a_librarys_dataset_the_line_is_in_its_file_unless_it_calls_the_users
 
 @pytest.mark.parametrize("has_task", [False, True])
 def test_a_worker_that_waits_for_a_task_stands_on_no_line_of_those_that_have_forked_it(
-    has_task: bool, tmp_path: Path
+    has_task: bool, tmp_path: Path, read: Any
 ) -> None:
-    reader = module(tmp_path / "site-packages/torch/utils/data/reader.py", "def read(f):\n    return f()\n")
-    work = "def work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
-    others = module(tmp_path / "site-packages/other/work.py", f"import hashlib\n\n{work}")
-    forks = module(
-        tmp_path / "site-packages/multiprocessing/popen_fork.py",
-        "def _bootstrap(f):\n    f()\n\ndef launch(f):\n    _bootstrap(f)\n",
-    )
-    users = module(tmp_path / "users.py", f"import hashlib\n\ndef make():\n    launch(task)\n\n{work}")
+    others = module(tmp_path / "site-packages/other/work.py", WORK)
+    code = "def _bootstrap(f):\n    f()\n\ndef launch(f):\n    _bootstrap(f)\n"
+    forks = module(tmp_path / "site-packages/multiprocessing/popen_fork.py", code)
+    users = module(tmp_path / "users.py", f"def make():\n    launch(task)\n\n{WORK}")
     users.launch, users.task = forks.launch, users.work if has_task else others.work
-    found = watched(lambda: reader.read(users.make))
+    found = watched(lambda: read(users.make))
     lines = () if found is None else found.lines
-    assert {each.code for each in lines} == ({"hashlib.sha256(bytes(9_000_000))"} if has_task else set())
+    assert {each.code for each in lines} == ({COSTS} if has_task else set())
 
 
 def test_a_watch_that_its_own_thread_drops_ends(monkeypatch: pytest.MonkeyPatch) -> None:

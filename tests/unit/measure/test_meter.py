@@ -11,6 +11,7 @@ from autopipe.measure.session import meter_for
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loaders.tfdata import TfData
+from tests.fakes.facts import known
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.pipeline import Pipeline, run
 
@@ -23,8 +24,7 @@ def measured(
 ) -> tuple[Reading, Meter, float]:
     meter = Meter(BATCH, pipeline.workers, rule, **start)
     ended = run(meter, pipeline, blind=blind)
-    assert meter.reading is not None
-    return meter.reading, meter, ended
+    return known(meter.reading), meter, ended
 
 
 def true_rate(pipeline: Pipeline) -> float:
@@ -189,8 +189,7 @@ def test_steps_of_20_microseconds_are_looked_at_ten_times_a_second() -> None:
 
 def test_a_steady_trial_stops_at_the_least_time() -> None:
     _, meter, ended = measured(Pipeline(producer_seconds=0.010, consumer_seconds=0.002))
-    assert meter.began_at is not None
-    assert 0.8 <= ended - meter.began_at < 1.0
+    assert 0.8 <= ended - known(meter.began_at) < 1.0
 
 
 def test_a_trial_that_cannot_win_is_cut_short_and_one_that_can_is_not() -> None:
@@ -212,9 +211,7 @@ def test_the_first_windows_begin_when_the_cache_is_full() -> None:
 def test_a_loader_that_tunes_itself_gets_its_time_before_the_windows() -> None:
     pipeline = Pipeline(producer_seconds=0.010, consumer_seconds=0.002)
     _, meter, _ = measured(pipeline, settle_seconds=1.0, blind=True)
-    assert meter.filled_at is not None
-    assert meter.began_at is not None
-    assert 1.0 <= meter.began_at - meter.filled_at < 1.5
+    assert 1.0 <= known(meter.began_at) - known(meter.filled_at) < 1.5
 
 
 @pytest.mark.parametrize("steps", [2, 3, 5, 20])
@@ -225,27 +222,24 @@ def test_data_that_end_early_give_what_they_can(steps: int) -> None:
     if steps < 5:
         assert meter.reading is None
     else:
-        assert meter.reading is not None
-        assert meter.reading.done
-        assert not meter.reading.stable
-        assert meter.reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
+        reading = known(meter.reading)
+        assert (reading.done, reading.stable) == (True, False)
+        assert reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.03)
 
 
 def test_steps_that_run_several_at_once_are_counted_all() -> None:
     pipeline = Pipeline(producer_seconds=0.002, consumer_seconds=0.005)
     meter = Meter(BATCH, pipeline.workers, SEARCH)
     run(meter, pipeline, at_once=7)
-    assert meter.reading is not None
-    assert meter.reading.rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
-    assert meter.reading.stable
+    assert known(meter.reading).rate.value == pytest.approx(true_rate(pipeline), rel=0.01)
+    assert known(meter.reading).stable
 
 
 def trained(meter: Meter, *, step_seconds: float, pause_seconds: float) -> float:
     """Train epoch after epoch, with a pause before each but the first, until the meter has enough; return when."""
-    assert meter.epoch_steps is not None
-    seconds = 0.0
+    epoch_steps, seconds = known(meter.epoch_steps), 0.0
     for number in itertools.count(1):
-        seconds += step_seconds + (pause_seconds if number > 1 and (number - 1) % meter.epoch_steps == 0 else 0.0)
+        seconds += step_seconds + (pause_seconds if number > 1 and (number - 1) % epoch_steps == 0 else 0.0)
         if meter.step(number, None, seconds) and not meter.look(seconds, 0.0):
             break
     return seconds
@@ -257,9 +251,7 @@ def test_the_rate_of_short_epochs_is_that_of_whole_ones_with_a_pause_each(epoch_
     meter = Meter(BATCH, workers, SEARCH)
     meter.epoch_steps = epoch_steps
     trained(meter, step_seconds=0.004, pause_seconds=0.1)
-    assert meter.reading is not None
-    rate = meter.overall.value
-    assert rate == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.1))
+    assert meter.overall.value == pytest.approx(epoch_steps * BATCH / (epoch_steps * 0.004 + 0.1))
 
 
 @pytest.mark.parametrize("epoch_steps", [300, 360, 450])
@@ -278,9 +270,9 @@ def test_where_a_queue_empties_all_windows_count_also_if_some_look_like_whole_ep
     meter = Meter(2, pipeline.workers, SEARCH)
     meter.epoch_steps = 1
     run(meter, pipeline)
-    assert meter.reading is not None
-    assert meter.reading.emptied
-    assert meter.overall == overall(meter.reading.windows) != overall(meter.reading.windows, 2)
+    reading = known(meter.reading)
+    assert reading.emptied
+    assert meter.overall == overall(reading.windows) != overall(reading.windows, 2)
     assert meter.overall.value == pytest.approx(2 * pipeline.batches_per_second, rel=0.03)
 
 
@@ -299,26 +291,22 @@ def test_a_steady_trial_goes_on_until_it_has_seen_an_epoch_if_one_fits_in() -> N
         meter = Meter(BATCH, 1, SEARCH)
         meter.epoch_steps = round(epoch_seconds / 0.004)
         ended[epoch_seconds] = trained(meter, step_seconds=0.004, pause_seconds=0.0) - (meter.began_at or 0.0)
-        assert meter.reading is not None
-        assert meter.reading.stable
+        assert known(meter.reading).stable
     assert ended == pytest.approx({1.6: 1.6, 16.0: 0.8}, abs=0.15)
 
 
 def test_a_trial_of_one_window_has_a_rate_even_while_the_queue_fills() -> None:
     edges = [Edge(seconds=0.0, images=0, queued=0.0), Edge(seconds=2.0, images=100, queued=900.0)]
-    reading = read(edges, SEARCH, burst=64, final=True)
-    assert reading is not None
-    assert reading.rate.value == 50.0
-    assert not reading.stable
+    reading = known(read(edges, SEARCH, burst=64, final=True))
+    assert (reading.rate.value, reading.stable) == (50.0, False)
 
 
 def test_batches_that_waited_in_a_queue_do_not_make_one_window_of_all_that_follow() -> None:
     meter = Meter(BATCH, 2, SEARCH)
-    slow = Pipeline(producer_seconds=0.2, consumer_seconds=0.004, filled=9)
-    run(meter, slow, blind=True)
-    assert meter.reading is not None
-    assert len(meter.reading.windows) >= 5
-    assert meter.reading.rate.value == pytest.approx(BATCH / 0.2, rel=0.02)
+    run(meter, Pipeline(producer_seconds=0.2, consumer_seconds=0.004, filled=9), blind=True)
+    reading = known(meter.reading)
+    assert len(reading.windows) >= 5
+    assert reading.rate.value == pytest.approx(BATCH / 0.2, rel=0.02)
 
 
 @pytest.mark.parametrize(("at_once", "workers"), [(None, 3), (1, 1), (8, 8)])
@@ -353,10 +341,8 @@ def test_a_window_is_whole_bursts_wherever_two_of_them_fit_in_a_trial(
 def test_a_trial_ends_with_what_it_has_when_the_time_for_all_is_up() -> None:
     edges = [Edge(seconds=100.0 + 0.1 * at, images=10 * at) for at in range(4)]
     assert read(edges, StopRule()) is None
-    found = read(edges, StopRule(ends_at=100.25))
-    assert found is not None
-    assert found.done
-    assert not found.stable
+    found = known(read(edges, StopRule(ends_at=100.25)))
+    assert (found.done, found.stable) == (True, False)
     assert found.rate.value == pytest.approx(100.0)
 
 

@@ -26,6 +26,7 @@ from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.workload import Workload
+from tests.fakes.facts import known
 from tests.fakes.reports import Told
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), finish="host")
@@ -66,8 +67,7 @@ def forked(workers: int = 1) -> Iterator[Any]:
 
 def both(workload: Workload, **changed: Any) -> list[PipelineConfig]:
     """Return the configuration of a wrapped dataset as it is, and one with other arguments."""
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
+    as_it_is = known(wrap.as_it_is(workload))
     return [as_it_is, as_it_is.model_copy(update={"loader": as_it_is.loader.model_copy(update=changed)})]
 
 
@@ -235,9 +235,7 @@ def test_values_that_a_training_does_not_stand_are_noted(model: Any, said: list[
     x = np.arange(24, dtype=np.float32).reshape(12, 2)
     x[5, 1] = np.nan
     workload = wrap.wrap(tf.data.Dataset.from_tensor_slices((x, np.arange(12))).batch(5), model=model)
-    as_it_is = wrap.as_it_is(workload)
-    assert as_it_is is not None
-    found = repeats(workload, [as_it_is], VerifyOptions(random=True), Told())
+    found = repeats(workload, both(workload)[:1], VerifyOptions(random=True), Told())
     assert [each for each in said if not any(note.startswith(each) for note in found.notes)] == []
     named = Workload(data=Arrays(x, np.arange(12)), ops=[], batch_size=5, model=model)
     notes = verify(named, [CONFIG], samples=12, report=Told()).notes

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autopipe import native
+from tests.fakes.facts import known
 
 BUILT = Path(native.__file__).with_name("_native.so")
 SOURCES = Path(__file__).parents[3] / "native"
@@ -30,11 +31,9 @@ def _copy(folder: Path) -> Path:
 
 def _loaded(library: Path) -> Any:
     """Return the copy of the module that lies beside a library."""
-    spec = importlib.util.spec_from_file_location("copied_native", library.with_name("native.py"))
-    assert spec is not None
-    assert spec.loader is not None
+    spec = known(importlib.util.spec_from_file_location("copied_native", library.with_name("native.py")))
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look there
-    spec.loader.exec_module(module)
+    known(spec.loader).exec_module(module)
     return module
 
 

@@ -36,6 +36,7 @@ from autopipe.workload.ops.sizes import RandomCrop
 from autopipe.workload.order import Blocks
 from autopipe.workload.sample import Structure, label
 from autopipe.workload.workload import Workload
+from tests.fakes.facts import known
 from tests.fakes.sources import Made
 
 DATA = Arrays(np.zeros((10, 4, 4, 3), np.uint8), np.arange(10))
@@ -110,23 +111,20 @@ def structure(value: Any) -> Structure | None:
     ],
 )
 def test_samples_are_taken_apart_and_put_together_again(value: Any, flat: Any, labels: Any) -> None:
-    found = structure(value)
-    assert found is not None
+    found = known(structure(value))
     assert (found.flat(value), tuple(map(label, found.paths))) == (flat, labels)
     assert found.packed(flat) == (value if isinstance(value, tuple) else (value,))
 
 
 @pytest.mark.parametrize("other", [(1, 2), ({"a": 1}, 2), ({"a": 1, "c": 2}, 2), ((1, 2), 2), ({}, 1, 2)])
 def test_a_sample_that_is_built_otherwise_is_refused(other: Any) -> None:
-    found = structure(({"a": 1, "b": 2}, 3))
-    assert found is not None
+    found = known(structure(({"a": 1, "b": 2}, 3)))
     with pytest.raises(DataError, match=r"All samples must be built alike, but `(x|y|sample_weight)` is"):
         found.flat(other)
 
 
 def test_a_part_is_named_by_its_key_or_in_full() -> None:
-    found = structure(({"a": 1, "b": 2}, {"b": 3, "d": 4}))
-    assert found is not None
+    found = known(structure(({"a": 1, "b": 2}, {"b": 3, "d": 4})))
     assert [found.named(name) for name in ("a", "d", "x.b", "y.b", "b", "z")] == [0, 3, 2, 1, None, None]
 
 
@@ -155,11 +153,9 @@ def home(tmp_path: Path) -> Path:
 
 def _imported(home: Path, text: str) -> types.ModuleType:
     (home / "train.py").write_text(f"import autopipe as ap\n{text}\n")
-    spec = importlib.util.spec_from_file_location("train_of_a_test", home / "train.py")
-    assert spec is not None
-    assert spec.loader is not None
+    spec = known(importlib.util.spec_from_file_location("train_of_a_test", home / "train.py"))
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    known(spec.loader).exec_module(module)
     return module
 
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
+from tests.fakes.sources import Made
 
 SYSTEM_BYTES = 1 << 17  # that a socket of Linux holds, and so a packet, unless it is raised
 
@@ -153,35 +154,25 @@ class Doubled(Op):
 """
 
 
-class Alone:
-    """Four tiny images."""
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> Any:
-        return np.full((2, 2, 3), index, np.uint8)
+def alone(index: int) -> Any:
+    return np.full((2, 2, 3), index, np.uint8)
 
 
-class Pairs(Alone):
-    """Four samples of two images."""
-
-    def read(self, index: int) -> Any:
-        image = super().read(index)
-        return {"left": image, "right": image}, index
+def pair(index: int) -> Any:
+    return {"left": alone(index), "right": alone(index)}, index
 
 
 @pytest.mark.parametrize("made", ["function", "class"])
-@pytest.mark.parametrize(("source", "part"), [(Alone, None), (Pairs, None), (Pairs, "left")])
+@pytest.mark.parametrize(("source", "part"), [(alone, None), (pair, None), (pair, "left")])
 def test_ops_of_a_module_that_workers_cannot_import_go_by_value(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, source: type[Alone], part: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str, source: Callable[[int], Any], part: str | None
 ) -> None:
     file = tmp_path / "only_of_the_training.py"
     file.write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(file.stem)
     op: Op = ap.Map(module.doubled) if made == "function" else module.Doubled()
-    workload = ap.Workload(data=source(), ops=[op if part is None else ap.On(part, op)], batch_size=2)
+    workload = ap.Workload(data=Made(4, source), ops=[op if part is None else ap.On(part, op)], batch_size=2)
     packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
 
     file.unlink()
@@ -197,7 +188,7 @@ def test_ops_of_an_installed_module_go_by_name(tmp_path: Path, monkeypatch: pyte
     (tmp_path / packages / "installed_ops.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path / packages)
     op: Op = importlib.import_module("installed_ops").Doubled()
-    workload = ap.Workload(data=Alone(), ops=[op], batch_size=2)
+    workload = ap.Workload(data=Made(4, alone), ops=[op], batch_size=2)
     packed = pickled(Conversion.of(workload, make_plan(workload), 1), "Processes")
     monkeypatch.setitem(sys.modules, "installed_ops", None)
     with pytest.raises(ModuleNotFoundError, match="installed_ops"):

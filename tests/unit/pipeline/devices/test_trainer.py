@@ -216,19 +216,10 @@ def test_a_trainer_validates_on_what_its_workload_names_unless_it_is_told_others
         assert other == pytest.approx(trainer.evaluate(ap.Arrays(X, Y), verbose=0))
 
 
-class Noting:
-    """Arrays that note which process and thread reads a sample."""
-
-    def __init__(self, notes: Path) -> None:
-        self._notes = notes
-
-    def __len__(self) -> int:
-        return 8
-
-    def read(self, index: int) -> Any:
-        with self._notes.open("a") as notes:
-            notes.write(f"{os.getpid()} {threading.get_native_id()}\n")
-        return X[index], Y[index]
+def noting(notes: Path, index: int) -> Any:
+    with notes.open("a") as file:
+        file.write(f"{os.getpid()} {threading.get_native_id()}\n")
+    return X[index], Y[index]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +228,7 @@ class Noting:
     ids=["thread", "process"],
 )
 def test_the_worker_of_the_validation_is_the_same_in_each_epoch(loader: ap.LoaderConfig, tmp_path: Path) -> None:
-    validation = Noting(tmp_path / "notes")
+    validation = Made(8, functools.partial(noting, tmp_path / "notes"))
     with trainer_of(loader=loader, validation=validation, drop_remainder=True) as trainer:
         assert len(trainer.fit(epochs=3, verbose=0).history["val_loss"]) == 3
     readers = Counter((tmp_path / "notes").read_text().splitlines())

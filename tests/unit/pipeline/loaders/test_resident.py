@@ -151,19 +151,14 @@ def test_each_sample_is_made_once(photos: Path) -> None:
 # ---------------------------------------------------------------- what it refuses
 
 
-class Twenty:
-    def __len__(self) -> int:
-        return 20
-
-    def read(self, index: int) -> Any:
-        return np.full((6, 6, 3), index, np.int32), index
+INTEGERS = Made(20, lambda index: (np.full((6, 6, 3), index, np.int32), index))
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"ops": [ap.Decode(), ap.RandomResizedCrop(8, 8)]}, "samples are encoded or differ in size"),
-        ({"ops": [ap.RandomCrop(4, 4)], "data": Twenty()}, "x is int32"),
+        ({"ops": [ap.RandomCrop(4, 4)], "data": INTEGERS}, "x is int32"),
         ({"ops": [*OPS[:2], ap.RandomBrightness(0.2)]}, "cannot do `RandomBrightness`"),
         ({"ops": [*OPS[:3], ap.Resize(8, 8)]}, "cannot do `Resize`"),
         ({"ops": [*OPS[:2], ap.RandomFlip(), ap.OneHot(23), ap.MixUp(0.2)]}, "cannot do `OneHot`"),

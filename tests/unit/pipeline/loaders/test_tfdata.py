@@ -116,36 +116,20 @@ def test_a_closed_loader_lets_go_of_its_data(photos: Path) -> None:
     assert kernel() is None
 
 
-class Scenes:
-    """Images with masks, of which the second last image, or its mask, has another size than all others.
-
-    When a loader opens, four of eight samples are looked at, and that is none of them.
-    """
-
-    y_kind = FieldKind.MASK
-
-    def __init__(self, image: tuple[int, int], mask: tuple[int, int]) -> None:
-        self._odd = image, mask
-
-    def __len__(self) -> int:
-        return 8
-
-    def read(self, index: int) -> Any:
-        image, mask = self._odd if index == 6 else ((20, 20), (20, 20))
-        levels = np.random.default_rng(index).integers(0, 256, (*image, 3), np.uint8)
-        return levels, np.full(mask, index, np.uint8)
-
-
-def scenes(*odd: tuple[int, int], loader: Any, batch_size: int = 1) -> ap.Loader:
-    ops = [ap.RandomCrop(16, 16), ap.Resize(8, 8)]
-    workload = ap.Workload(data=Scenes(*odd), ops=ops, batch_size=batch_size)
-    return ap.build_loader(workload, ap.PipelineConfig(loader=loader))
+def scene(index: int) -> tuple[Any, Any]:
+    """Return an image and its mask; one of which a loader does not look as it opens is smaller."""
+    size = (15, 20) if index == 6 else (20, 20)
+    levels = np.random.default_rng(index).integers(0, 256, (*size, 3), np.uint8)
+    return levels, np.full(size, index, np.uint8)
 
 
 def test_epochs_that_fail_leave_no_threads_and_no_files_behind() -> None:
+    data: Any = Made(8, scene)
+    data.y_kind = FieldKind.MASK
+    workload = ap.Workload(data=data, ops=[ap.RandomCrop(16, 16), ap.Resize(8, 8)], batch_size=4)
+    config = ap.PipelineConfig(loader=ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=64))
     process, after = psutil.Process(), []
-    loader = ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=64)
-    with scenes((15, 20), (15, 20), loader=loader, batch_size=4) as made:
+    with ap.build_loader(workload, config) as made:
         for epoch in range(6):
             with pytest.raises(BadSampleError):
                 list(made.batches(epoch))
@@ -155,35 +139,25 @@ def test_epochs_that_fail_leave_no_threads_and_no_files_behind() -> None:
     assert files[-1] - files[0] < 3
 
 
-class Held:
-    """Samples that count how many of them are there, as they were read."""
-
-    alive = 0
-
-    def __len__(self) -> int:
-        return 400
-
-    def read(self, index: int) -> Any:
-        sample = np.full((4, 4, 3), index % 256, np.uint8)
-        Held.alive += 1
-        weakref.finalize(sample, self._gone)
-        return sample, index
-
-    @staticmethod
-    def _gone() -> None:
-        Held.alive -= 1
-
-
 @pytest.mark.slow
 def test_epochs_that_are_left_hold_no_samples_that_were_read_ahead_but_the_last() -> None:
+    alive = list[int]()
+
+    def read(index: int) -> Any:
+        sample = np.full((4, 4, 3), index % 256, np.uint8)
+        alive.append(index)
+        weakref.finalize(sample, alive.pop)
+        return sample, index
+
     loader = ap.TfData(num_parallel_calls=2, prefetch=1, read_ahead=16)
-    with ap.build_loader(ap.Workload(data=Held(), ops=[], batch_size=4), ap.PipelineConfig(loader=loader)) as made:
+    workload = ap.Workload(data=Made(400, read), ops=[], batch_size=4)
+    with ap.build_loader(workload, ap.PipelineConfig(loader=loader)) as made:
         for epoch in range(20):
             batches = made.batches(epoch)
             next(batches)
             del batches
         gc.collect()
         held = loader.samples_ahead(4) + 4 * (loader.held_batches(0, ModelSetup()) + 1)
-        assert Held.alive <= held < 20 * 16
+        assert len(alive) <= held < 20 * 16
         assert [int(y) for _, ys in made.batches(20) for y in ys] != list(range(400))
         assert sorted(int(y) for _, ys in made.batches(21) for y in ys) == list(range(400))

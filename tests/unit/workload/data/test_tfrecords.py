@@ -91,13 +91,6 @@ def test_the_checksum_is_that_of_the_format_and_equal_values_give_equal_bytes() 
     assert records.serialise({"a": b"1", "b": 2}) == records.serialise({"b": 2, "a": b"1"})
 
 
-def test_records_are_found_and_read_in_any_order(path: bytes) -> None:
-    offsets = records.record_offsets(path).tolist()
-    found = {i: records.read_record(path, offsets[i], offsets[i + 1]) for i in reversed(range(len(DATA)))}
-    assert len(offsets) == len(DATA) + 1
-    assert [found[i] for i in range(len(DATA))] == DATA
-
-
 @pytest.mark.timeout(20)
 def test_a_missing_file_and_a_named_pipe_are_refused_at_once_and_a_bad_sample_later(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")

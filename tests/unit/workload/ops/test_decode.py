@@ -79,16 +79,21 @@ def test_a_jpeg_of_four_inks_is_left_to_opencv() -> None:
         decode(damaged(data), 3)
 
 
+def by_plain_code(step: Step, library: Library, **parts: bytes) -> dict[str, Any]:
+    """Return parts of a sample after the plain code of a decoder."""
+    import tensorflow as tf
+
+    scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "simplejpeg": simplejpeg, **parts}
+    exec("\n".join(step.op.plain(step, library)), scope)
+    return {name: np.asarray(scope[name]) for name in parts}
+
+
 @pytest.mark.parametrize(("dialect", "extension"), [("np", ".png"), ("np", ".tiff"), ("tf", ".png")])
 @pytest.mark.parametrize("shape", [(9, 7), (9, 7, 3)])
 def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dialect: Library, extension: str) -> None:
-    import tensorflow as tf
-
     mask = RNG.integers(0, 65536, shape, np.uint16)
     data = encoded(mask, extension)
-    scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": FILES["png"], "y": data}
-    exec("\n".join(ap.Decode().plain(masked_step(mask.dtype, mask.ndim), dialect)), scope)
-    found = np.asarray(scope["y"])
+    found = by_plain_code(masked_step(mask.dtype, mask.ndim), dialect, x=FILES["png"], y=data)["y"]
     np.testing.assert_array_equal(found, decode(data, None))
     assert found.dtype == np.uint16
 
@@ -211,13 +216,10 @@ def test_a_deep_image_that_is_too_large_is_refused_before_it_is_decoded() -> Non
 def test_plain_code_of_deep_images_gives_what_the_op_gives(
     op: ap.Decode, pixels: Any, library: Library, extension: str
 ) -> None:
-    import tensorflow as tf
-
     file = encoded(pixels, extension)
     image = Field(FieldKind.IMAGE, None, np.dtype(op.dtype), 3)
-    scope: dict[str, Any] = {"np": np, "cv2": cv2, "tf": tf, "x": file}
-    exec("\n".join(op.plain(Step(op, 0, IMAGE_FILE, SampleSpec(image, None)), library)), scope)
-    wanted, found = pixels_of(file, op), np.asarray(scope["x"])
+    found = by_plain_code(Step(op, 0, IMAGE_FILE, SampleSpec(image, None)), library, x=file)["x"]
+    wanted = pixels_of(file, op)
     assert (wanted.dtype, wanted.shape) == (found.dtype, found.shape)
     np.testing.assert_array_equal(wanted, found)
 
@@ -321,9 +323,8 @@ def jpeg(height: int, width: int, extension: str = ".jpg") -> bytes:
     return bytes(cv2.imencode(extension, pixels)[1])
 
 
-def decoded(data: bytes, **settings: Any) -> np.ndarray[Any, Any]:
-    pixels: np.ndarray[Any, Any] = ap.Decode(**settings).apply((data, None), IMAGE_FILE, np.empty(0))[0]
-    return pixels
+def decoded(data: bytes, **settings: Any) -> Any:
+    return pixels_of(data, ap.Decode(**settings))
 
 
 @pytest.mark.parametrize(
@@ -347,14 +348,11 @@ def test_one_that_is_not_twice_as_large_is_decoded_whole_and_so_are_other_format
 @pytest.mark.parametrize("channels", [3, 1])
 @pytest.mark.parametrize("data", [jpeg(161, 203), jpeg(60, 203), jpeg(161, 203, ".png")], ids=["large", "low", "png"])
 def test_the_plain_code_of_both_kinds_gives_the_same(data: bytes, channels: Any) -> None:
-    import simplejpeg
     import tensorflow as tf
 
     op = ap.Decode(channels, reduce=(40, 50))
     wanted, step = decoded(data, channels=channels, reduce=(40, 50)), Step(op, 0, IMAGE_FILE, IMAGE)
-    names: dict[str, Any] = {"x": data, "cv2": cv2, "np": np, "simplejpeg": simplejpeg}
-    exec("\n".join(op.plain(step, "np")), names)  # code that this package writes
-    np.testing.assert_array_equal(wanted, names["x"])
+    np.testing.assert_array_equal(wanted, by_plain_code(step, "np", x=data)["x"])
     if channels == 1 and data[:2] != b"\xff\xd8":
         return  # TensorFlow makes grey of a coloured PNG in another way, as without reducing
     lines = "\n".join(f"    {line}" for line in op.plain(step, "tf"))

@@ -13,7 +13,6 @@ from autopipe.errors import OpError, WorkloadError
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.order import generator
-from tests.fakes.reference import by_python
 
 RNG = np.random.default_rng(3)
 IMAGES = RNG.integers(0, 256, (5, 8, 10, 3), np.uint8)
@@ -155,18 +154,3 @@ def test_numpy_mixes_what_the_library_does_not(alpha: float) -> None:
     x, _ = made(ap.MixUp(alpha), None)
     for row, (other, share) in enumerate(zip(partners(), shares(alpha), strict=True)):
         np.testing.assert_allclose(x[row], IMAGES[row] * share + IMAGES[other] * (1 - share), atol=0.51)
-
-
-def test_small_samples_that_are_batched_at_once_are_mixed_alike() -> None:
-    ops = [ap.RandomFlip(), ap.OneHot(5), ap.CutMix(), ap.MixUp(0.4), ap.Rescale(1 / 255)]
-    workload = ap.Workload(data=ap.Arrays(IMAGES, np.arange(5)), ops=ops, batch_size=2)
-
-    def batches() -> list[NDArray[Any]]:
-        with ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host")) as loader:
-            return [np.array(part) for epoch in (0, 1) for batch in loader.batches(epoch) for part in batch]
-
-    at_once = batches()
-    with by_python():
-        expected = batches()
-    for one, other in zip(at_once, expected, strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -25,6 +25,19 @@ from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes.reports import Approved, refusal
 
 NUMBERS = itertools.count()
+IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
+
+
+def plan(y: Any, *ops: Op, x: Any = IMAGES) -> None:
+    """Look at samples as a loader does that opens."""
+    make_plan(ap.Workload(data=ap.Arrays(x, y), ops=ops, batch_size=2))
+
+
+def told(said: str | None) -> contextlib.AbstractContextManager[Any]:
+    """Require a warning, or that there is none."""
+    return pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext()
+
+
 IMAGE = np.zeros((6, 8, 3), np.uint8)
 BYTES = np.dtype("uint8")
 LABELLED = SampleSpec(Field(FieldKind.IMAGE, (6, 8, 3), BYTES), Field(FieldKind.LABEL, (), np.dtype("int64")))
@@ -181,9 +194,8 @@ def test_a_mask_of_more_than_255_colours_gets_classes_of_sixteen_bits(unknown: i
 def test_a_palette_in_the_order_of_opencv_is_told(palette: Any, is_told: bool) -> None:
     masks = np.zeros((4, 8, 8, 3), np.uint8)
     masks[:, 2] = (3, 2, 1)
-    data = ap.Arrays(np.zeros((4, 8, 8, 3), np.uint8), masks)
-    with pytest.warns(DataWarning, match=r"colour \(3, 2, 1\), and it has") if is_told else contextlib.nullcontext():
-        make_plan(ap.Workload(data=data, ops=[ap.MaskToClass(palette, unknown=255)], batch_size=2))
+    with told(r"colour \(3, 2, 1\), and it has" if is_told else None):
+        plan(masks, ap.MaskToClass(palette, unknown=255), x=np.zeros((4, 8, 8, 3), np.uint8))
 
 
 @pytest.mark.parametrize("unknown", [0, 255])
@@ -229,9 +241,8 @@ def _ignores_its_generator(image: Any, rng: Any) -> Any:
     ],
 )
 def test_a_function_that_does_not_repeat_is_refused_when_a_loader_opens(op: ap.Map, said: str, mend: str) -> None:
-    workload = ap.Workload(data=ap.Arrays(PIXELS[None].repeat(4, axis=0), np.arange(4)), ops=[op], batch_size=2)
     with pytest.raises(OpError, match=said) as error:
-        make_plan(workload)
+        plan(np.arange(4), op, x=PIXELS[None].repeat(4, axis=0))
     assert re.search(mend, str(error.value.hint))
 
 
@@ -308,24 +319,19 @@ FILLING = [ap.Pad(9, 9), ap.ResizeKeepingAspect(12, 12), SHIFT, ap.RandomErasing
 @pytest.mark.parametrize("op", FILLING, ids=lambda op: op.name)
 def test_a_mask_is_not_filled_with_what_its_dtype_cannot_hold(op: Any, dtype: str, value: float) -> None:
     filling = dataclasses.replace(op, mask_value=value)
-    data = ap.Arrays(IMAGE[None].repeat(4, axis=0), PLACES.astype(dtype)[None].repeat(4, axis=0))
     with pytest.raises(OpError, match=f"`{op.name}` cannot fill masks of {dtype} with mask_value={value}: they"):
-        make_plan(ap.Workload(data=data, ops=[filling], batch_size=2))
+        plan(PLACES.astype(dtype)[None].repeat(4, axis=0), filling)
     random = np.full(op.draws, 0.25)
     with_sign = dataclasses.replace(op, mask_value=-1).apply((IMAGE, PLACES), spec("int64", PLACES.shape), random)
     assert with_sign[1].min() == -1
     filling.apply((IMAGE, np.int64(3)), dataclasses.replace(spec(dtype, ()), y=None), random)  # no mask is filled
 
 
-IMAGES = np.zeros((4, 6, 8, 3), np.uint8)
-
-
 @pytest.mark.parametrize("value", [300, -5, (0, 0, 256)])
 def test_a_level_that_images_cannot_hold_is_refused_whether_or_not_chance_has_it_painted(value: object) -> None:
     op = ap.RandomErasing(probability=1e-9, value=value)  # type: ignore[arg-type]
-    workload = ap.Workload(data=ap.Arrays(IMAGES), ops=[op], batch_size=2)
     with pytest.raises(OpError, match=r"cannot paint value=.* on images of uint8: they hold 0 to 255"):
-        make_plan(workload)
+        plan(None, op)
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("float32", 300), ("uint8", 255), ("uint8", 127.5), ("int16", -5)])
@@ -340,10 +346,6 @@ def test_a_level_that_they_can_hold_is_painted(dtype: str, value: float) -> None
 
 def mask(*levels: int) -> NDArray[np.int16]:
     return np.resize(np.array(levels, np.int16), IMAGES.shape[:3])
-
-
-def plan(y: Any, *ops: Op) -> None:
-    make_plan(ap.Workload(data=ap.Arrays(IMAGES, y), ops=ops, batch_size=2))
 
 
 @pytest.mark.parametrize(
@@ -381,10 +383,9 @@ def test_pixels_of_no_class_and_numbers_of_classes_are_as_meant(y: NDArray[Any])
 )
 def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: int, said: str | None) -> None:
     x = np.full((4, 8, 8, 3), top, dtype)
-    workload = ap.Workload(data=ap.Arrays(x, np.arange(4)), ops=[ap.RandomBrightness(0.2)], batch_size=2)
-    with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
-        make_plan(workload)
-    make_plan(dataclasses.replace(workload, ops=[ap.RandomBrightness(factor=(0.8, 1.2))]))
+    with told(said):
+        plan(np.arange(4), ap.RandomBrightness(0.2), x=x)
+    plan(np.arange(4), ap.RandomBrightness(factor=(0.8, 1.2)), x=x)
 
 
 @pytest.mark.parametrize(
@@ -401,7 +402,7 @@ def test_brightness_of_another_scale_than_the_images_is_told(dtype: str, top: in
     ],
 )
 def test_boxes_that_do_not_move_with_their_images_are_told(y: Any, op: Op, is_told: bool) -> None:
-    with pytest.warns(DataWarning, match="looks like boxes or points") if is_told else contextlib.nullcontext():
+    with told("looks like boxes or points" if is_told else None):
         plan(y, op)
 
 
@@ -433,9 +434,8 @@ IMAGENET = ap.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 def test_images_of_another_range_than_the_one_that_an_op_is_for_are_told(
     ops: Any, dtype: str, top: Any, said: str | None
 ) -> None:
-    data = ap.Arrays(np.full((4, 8, 8, 3), top, dtype), np.arange(4))
-    with pytest.warns(DataWarning, match=said) if said else contextlib.nullcontext():
-        make_plan(ap.Workload(data=data, ops=ops, batch_size=2))
+    with told(said):
+        plan(np.arange(4), *ops, x=np.full((4, 8, 8, 3), top, dtype))
 
 
 # ---------------------------------------------------------------- levels: bytes are to the bit what 32-bit floats give
@@ -472,15 +472,14 @@ def test_normalised_channels_are_to_the_bit_what_each_is_alone() -> None:
 def test_images_whose_channels_come_first_are_told_by_ops_that_move_pixels(
     shape: tuple[int, ...], is_told: bool
 ) -> None:
-    data = ap.Arrays(np.zeros((4, *shape), np.float32), np.arange(4))
     for op in (ap.RandomFlip(), ap.RandomBrightness()):
-        with pytest.warns(DataWarning, match="Channels must come last") if is_told else contextlib.nullcontext():
-            make_plan(ap.Workload(data=data, ops=[op], batch_size=2))
+        with told("Channels must come last" if is_told else None):
+            plan(np.arange(4), op, x=np.zeros((4, *shape), np.float32))
 
 
 def test_a_dtype_that_opencv_does_not_know_is_told_with_what_to_put_before() -> None:
     with pytest.raises(OpError, match=r"Resize on sample 0 .*raised cv2\.error") as caught:
-        make_plan(ap.Workload(data=ap.Arrays(IMAGES.astype("int32"), None), ops=[ap.Resize(3, 3)], batch_size=2))
+        plan(None, ap.Resize(3, 3), x=IMAGES.astype("int32"))
     assert 'ap.Cast("float32") before it' in str(caught.value.hint)
 
 
