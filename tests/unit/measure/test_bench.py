@@ -111,8 +111,6 @@ def test_one_long_step_that_compiles_again_is_not_told_and_batches_that_run_toge
 
 
 class Counted(Meter):
-    """Keeps the steps that it is told, and never looks."""
-
     def __init__(self) -> None:
         super().__init__(8, 1, StopRule())
         self.told: list[int] = []

@@ -141,7 +141,6 @@ def test_workers_are_of_use_beyond_the_cores_only_where_they_wait() -> None:
 
 
 def rate_of(limit: Bounds, kind: Kind) -> float | None:
-    """Return the lowest limit of a kind, if there is one."""
     return next((each.images_per_second for each in limit.limits if each.kind is kind), None)
 
 

@@ -27,6 +27,7 @@ from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch
 from tests.fakes import ceilings
 from tests.fakes.reports import Told
+from tests.fakes.sources import Made
 
 SMALL = ap.Arrays(np.zeros((2, 4, 4, 3), np.uint8), np.arange(2))
 
@@ -261,15 +262,9 @@ def test_what_is_far_slower_than_was_predicted_is_left_at_parts_of_a_round() -> 
 def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    class Slow:
-        """Names no spans: each sample is read by itself."""
-
-        def __len__(self) -> int:
-            return 250
-
-        def read(self, index: int) -> tuple[Any, int]:
-            read.append(index)
-            return np.full((8, 8, 3), index, np.uint8), index
+    def sample(index: int) -> tuple[Any, int]:
+        read.append(index)
+        return np.full((8, 8, 3), index, np.uint8), index
 
     def timed(batches: Iterator[Batch], *rest: Any) -> tuple[Estimate, float]:
         for _ in range(12):
@@ -287,7 +282,7 @@ def test_from_its_cache_the_loader_alone_is_timed_once_it_reads_no_more(monkeypa
     usual, cached = description.run_alone, list[tuple[int, int]]()
     monkeypatch.setattr(description, "run_alone", run)
     monkeypatch.setattr(description, "timed", timed)
-    workload = ap.Workload(data=Slow(), ops=[ap.RandomFlip()], batch_size=100, drop_remainder=True)
+    workload = ap.Workload(data=Made(250, sample), ops=[ap.RandomFlip()], batch_size=100, drop_remainder=True)
     description.loader_ceiling(workload, make_plan(workload), PageCache(workload.data, "warm"), Told())
     assert cached == [(200, 200)]
 

@@ -195,8 +195,6 @@ class NoisyAndShrinking(Shrinking, Noisy):
 
 
 class Turning(Items):
-    """Remembers which batch was asked for last."""
-
     last = 0
 
     def __getitem__(self, index: int) -> Any:
@@ -227,8 +225,6 @@ class Cached(Items):
 
 
 class Drawn(Items):
-    """Has its targets drawn anew in each epoch."""
-
     def __getitem__(self, index: int) -> Any:
         return super().__getitem__(index)[0], Y[self.rows[BATCH * index :][:BATCH]] + 10 * self.draw
 
@@ -257,8 +253,6 @@ class FromAFile(Items):
 
 
 class OpenedLate(Items):
-    """Opens its file in the process that reads it."""
-
     file: Any = None
 
     def __getitem__(self, index: int) -> Any:
@@ -267,8 +261,6 @@ class OpenedLate(Items):
 
 
 class Samples:
-    """One sample at each index."""
-
     size = BATCH
 
     def __len__(self) -> int:
@@ -612,7 +604,6 @@ def test_samples_that_a_filter_throws_away_once_they_are_made_are_counted(
 
 
 def within(**named: Any) -> Any:
-    """Return a dataset that decodes within `interleave`."""
     return tf.data.Dataset.range(9).interleave(lambda _: files().map(decoded), cycle_length=3, **named).batch(8)
 
 

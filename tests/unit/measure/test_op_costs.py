@@ -20,6 +20,7 @@ from autopipe.measure.facts import OpCost, ReadCosts, SampleTail
 from autopipe.measure.op_costs import Turn, as_made, fitted, held_share, op_costs, read_costs, share, with_lock
 from autopipe.workload.ops.planner import make_plan, sample_name
 from tests.fakes.reference import by_python
+from tests.fakes.sources import Made
 
 FREE = Turn(wall=1.0, cpu=1.0)
 
@@ -277,25 +278,21 @@ def test_the_lock_is_asked_of_every_op_of_python(monkeypatch: pytest.MonkeyPatch
 
 
 def test_all_samples_being_bad_the_lock_stays_unknown() -> None:
-    workload = ap.Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
+    workload = ap.Workload(data=Made(3, broken), ops=[], batch_size=1, on_bad_sample="skip")
     read = (OpCost(name="read", part="fixed", seconds_per_image=1.0),)
     assert with_lock(read, workload, make_plan(workload), [1, 2]) == read
 
 
-class _Broken:
-    def __len__(self) -> int:
-        return 3
-
-    def read(self, index: int) -> np.ndarray:
-        if index == 1:
-            raise BadSampleError("sample 1 is bad")
-        if index == 2:
-            raise OSError("sample 2 has gone")
-        return np.zeros((4, 4, 3), np.uint8)
+def broken(index: int) -> Any:
+    if index == 1:
+        raise BadSampleError("sample 1 is bad")
+    if index == 2:
+        raise OSError("sample 2 has gone")
+    return np.zeros((4, 4, 3), np.uint8)
 
 
 def test_bad_samples_are_passed_over() -> None:
-    workload = ap.Workload(data=_Broken(), ops=[], batch_size=1, on_bad_sample="skip")
+    workload = ap.Workload(data=Made(3, broken), ops=[], batch_size=1, on_bad_sample="skip")
     assert op_costs(workload, make_plan(workload), [1, 0, 2])[0][0].name == "read"
     with pytest.raises(BadSampleError, match="none of 2 samples"):
         op_costs(workload, make_plan(workload), [1, 2])
@@ -333,8 +330,6 @@ def short_rungs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Noting:
-    """Notes what is read, and by how many threads at a time."""
-
     def __init__(self, bad: set[int] | None = None) -> None:
         self.bad = bad or set()
         self.seen: list[int] = []
@@ -352,7 +347,6 @@ class Noting:
 
 
 def costs_of_reads(source: Noting, wall: float, busy: float, *, taken: float = 0.0, **more: Any) -> ReadCosts:
-    """Return the costs of reads that take so long, one after the other."""
     ticks = ((number * wall, number * busy) for number in itertools.count())
     found = read_costs(source, range(10), 4.0, clock=lambda: next(ticks), taken=lambda: taken, **more)
     assert found is not None

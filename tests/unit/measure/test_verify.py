@@ -135,8 +135,6 @@ def test_of_slow_data_the_configurations_that_were_not_looked_at_are_named(monke
 
 
 class Short(keras.utils.PyDataset):
-    """Its last batch has fewer samples."""
-
     def __len__(self) -> int:
         return 3
 

@@ -20,8 +20,6 @@ from tests.fakes.facts import DESCRIBED
 
 
 class Three(ap.Loader):
-    """Three batches an epoch: their epoch and number."""
-
     spec = SampleSpec(Field(FieldKind.ARRAY, (), np.dtype(np.int64)), None)
     finish = Finish()
     batch_size = 1

@@ -23,8 +23,6 @@ def arrays() -> ArrayLoader:
 
 
 class Waiting(ArrayLoader):
-    """Has its first batch once it is told."""
-
     def __init__(self) -> None:
         super().__init__(X, Y, 4)
         self.told = threading.Event()
@@ -59,8 +57,6 @@ class Stopping(ArrayLoader):
 
 
 class Watched:
-    """Notes what a watch is told."""
-
     def __init__(self) -> None:
         self.took_batches, self.ended, self.failures, self.is_closed = 0, list[int](), list[tuple[Any, str]](), False
         self.replacements = list[ArrayLoader]()

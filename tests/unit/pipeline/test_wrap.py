@@ -50,8 +50,6 @@ def make_tensors(calls: int = 1, prefetch: int = 0) -> Any:
 
 
 class Items(keras.utils.PyDataset):
-    """So many batches, each made from its number."""
-
     def __init__(self, count: int, make: Callable[[int], Any], **arguments: Any) -> None:
         super().__init__(**arguments)
         self._count, self._make = count, make
@@ -856,8 +854,6 @@ def generated(count: int = 3) -> Iterator[Any]:
 
 
 class Listed:
-    """Batches that can be read again and again."""
-
     def __init__(self, count: int = 3) -> None:
         self._count = count
 

@@ -67,7 +67,6 @@ def test_a_log_out_of_bounds_is_emptied_and_goes_on(log: ChildLog, monkeypatch: 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder of this process."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 

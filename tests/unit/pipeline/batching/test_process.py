@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import signal
@@ -89,35 +90,27 @@ def test_waiting_for_a_message_ends_in_the_channels_time(ends: tuple[socket.sock
 SPEC = SampleSpec(Field(FieldKind.ARRAY, (2,), np.dtype("float32")), Field(FieldKind.LABEL, (), np.dtype("int64")))
 
 
-class Forking:
-    """The first read forks a child, which stays, and kills its own process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.child = folder / "child"
-
-    def __len__(self) -> int:
-        return 4
-
-    def read(self, index: int) -> tuple[object, int]:
-        if not self.child.exists():
-            if (child := os.fork()) == 0:
-                time.sleep(60)
-                os._exit(0)
-            self.child.write_text(str(child))
-            os.kill(os.getpid(), signal.SIGKILL)
-        return np.full(2, index, np.float32), index
+def forking(child: Path, index: int) -> tuple[object, int]:
+    """Make a sample; for the first one, fork a child, which stays, and kill the own process."""
+    if not child.exists():
+        if (number := os.fork()) == 0:
+            time.sleep(60)
+            os._exit(0)
+        child.write_text(str(number))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return np.full(2, index, np.float32), index
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Iterator[Forking]:
-    made = Forking(tmp_path)
-    yield made
+def source(tmp_path: Path) -> Iterator[Made]:
+    child = tmp_path / "child"
+    yield Made(4, functools.partial(forking, child))
     with contextlib.suppress(ProcessLookupError):
-        os.kill(int(made.child.read_text()), signal.SIGKILL)
+        os.kill(int(child.read_text()), signal.SIGKILL)
 
 
 def test_a_dead_worker_with_a_living_child_is_replaced(
-    source: Forking, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    source: Made, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "_LOOK_SECONDS", 0.05)
     recipe = Recipe(source=source, fixed_spec=SPEC, spec=SPEC)

@@ -53,7 +53,6 @@ def let_all_through(source: Gated) -> None:
 
 
 def read(ahead: ReadAhead, indices: Sequence[int], some: Sequence[int] | None = None) -> list[Any]:
-    """Read a batch that was begun, or some of its samples."""
     with ahead.reading(indices):
         return [ahead.read(index) for index in (indices if some is None else some)]
 

@@ -41,8 +41,6 @@ class Ends(keras.callbacks.Callback):
 
 
 class Counting(keras.Sequential):
-    """Counts how often its training step was traced: once for each compilation."""
-
     def __init__(self, *arguments: Any, **keyword_arguments: Any) -> None:
         super().__init__(*arguments, **keyword_arguments)
         self.traced = 0
@@ -53,7 +51,6 @@ class Counting(keras.Sequential):
 
 
 def counting() -> Counting:
-    """Return a compiled model that counts."""
     keras.utils.set_random_seed(1)
     model = Counting([keras.Input((4, 4, 3)), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")])
     model.compile("sgd", "categorical_crossentropy")

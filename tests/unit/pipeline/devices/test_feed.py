@@ -14,8 +14,6 @@ from tests.fakes.loader import ArrayLoader, blobs
 
 
 class Host(DeviceStrategy):
-    """Leaves arrays where they are."""
-
     devices = 1
 
     def __init__(self, looks_ahead: bool = False) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import mmap
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,18 +116,6 @@ def test_everything_else_is_copied(array: np.ndarray[Any, Any]) -> None:
 def test_a_tensor_is_passed_on() -> None:
     given = tf.constant([1])
     assert tensor(given) is given
-
-
-def test_the_array_lives_as_long_as_the_tensor_and_no_longer() -> None:
-    array = np.ndarray((64, 64, 64), np.uint8, buffer=mmap.mmap(-1, 1 << 20))
-    gone = weakref.ref(array)
-    made = tensor(array)
-    del array
-    gc.collect()
-    assert gone() is not None
-    del made
-    gc.collect()
-    assert gone() is None
 
 
 class SlotLoader(ArrayLoader):

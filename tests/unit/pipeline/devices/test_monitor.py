@@ -19,8 +19,6 @@ from tests.fakes.loader import ArrayLoader
 
 
 class Clock:
-    """A clock that stands still until it is turned on."""
-
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -81,8 +79,6 @@ def test_no_batch_is_held_while_the_next_is_waited_for() -> None:
 
 
 class OneTrainer:
-    """Trains as Keras does, each step taking three seconds."""
-
     def __init__(self, loader: Loader, clock: Clock) -> None:
         self.loader = loader
         self._clock = clock

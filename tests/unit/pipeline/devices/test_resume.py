@@ -19,8 +19,6 @@ BATCHES, EPOCHS = 5, 2
 
 
 class Numbers(keras.callbacks.Callback):
-    """Keeps the epoch and the batch numbers that callbacks are told."""
-
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[int, int]] = []

@@ -97,8 +97,6 @@ def test_fit_trains_each_epochs_batches_in_order_and_returns_keras_history(batch
 
 
 class Late(keras.Model):
-    """Makes its variables from the first batch."""
-
     def __init__(self) -> None:
         super().__init__()
         self.last = keras.layers.Dense(3, kernel_initializer="ones")
@@ -185,8 +183,6 @@ def test_beside_an_accelerator_a_loader_made_for_validation_reads_on(often: Any,
 
 
 class Pausing(ArrayLoader):
-    """Notes when it is told to stop reading ahead and to go on."""
-
     told = ""
 
     def stop_ahead(self) -> tuple[int, int]:

@@ -38,8 +38,6 @@ def workload(folder: Path, **changes: Any) -> ap.Workload:
 
 
 def noted(data: Source, read: list[int]) -> Made:
-    """Return the samples of `data`, of which each read is noted."""
-
     def sample(index: int) -> Any:
         read.append(index)
         return data.read(index)

@@ -310,8 +310,6 @@ def of_photos(photos: Path) -> Conversion:
 
 
 def at(samples: int, act: Callable[[], object]) -> Callable[[int, int], None]:
-    """Act once so many samples are done."""
-
     def on_progress(done: int, of: int) -> None:
         if done == samples:
             act()

@@ -73,8 +73,6 @@ def test_a_digest_without_times_lacks_those_of_files_alone(tmp_path: Path) -> No
 
 
 class Shifted(Arrays):
-    """A user's own reading of what names spans."""
-
     def read(self, index: int) -> Any:
         sample: Any = super().read(index)
         return sample[0], sample[1] + 1

@@ -244,7 +244,6 @@ TEXT = "file;rooms;age;kind;day;price;trust\n1.png;1;20;old;3;1.5;0.5\n2.png;2;3
 
 
 def kept(value: Any) -> Any:
-    """Return what can be compared: values with their dtypes."""
     if isinstance(value, dict):
         return {key: kept(part) for key, part in value.items()}
     array = np.asarray(value)

@@ -99,7 +99,6 @@ def test_plain_code_keeps_the_sixteen_bits_of_a_mask(shape: tuple[int, ...], dia
 
 
 def masked_step(dtype: np.dtype[Any], rank: int) -> Step:
-    """Return a step that decodes images, and masks of a dtype."""
     image, mask = Field(FieldKind.IMAGE, None, np.dtype(np.uint8), 3), Field(FieldKind.MASK, None, dtype, rank)
     return Step(ap.Decode(), 0, SampleSpec(ENCODED, ENCODED), SampleSpec(image, mask))
 

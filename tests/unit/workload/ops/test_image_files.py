@@ -111,7 +111,6 @@ def chunk(name: bytes, body: bytes) -> bytes:
 
 
 def with_chunk(name: bytes, body: bytes) -> bytes:
-    """Return a PNG with a chunk behind its header."""
     data = encoded()
     return data[:33] + chunk(name, body) + data[33:]
 

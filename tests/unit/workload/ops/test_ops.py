@@ -472,9 +472,11 @@ def test_normalised_channels_are_to_the_bit_what_each_is_alone() -> None:
 def test_images_whose_channels_come_first_are_told_by_ops_that_move_pixels(
     shape: tuple[int, ...], is_told: bool
 ) -> None:
+    x, said = np.zeros((4, *shape), np.float32), rf"of shape {re.escape(str(shape))} .*numpy\.moveaxis\(x, 1, -1\)"
     for op in (ap.RandomFlip(), ap.RandomBrightness()):
-        with told("Channels must come last" if is_told else None):
-            plan(np.arange(4), op, x=np.zeros((4, *shape), np.float32))
+        with told(said if is_told else None):
+            plan(np.arange(4), op, x=x)
+    plan(np.arange(4), ap.Rescale(1 / 255), x=x)
 
 
 def test_a_dtype_that_opencv_does_not_know_is_told_with_what_to_put_before() -> None:

@@ -182,13 +182,6 @@ def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said
     assert {(type(each), each.hint) for each in (of_read, of_op)} == {(BadSampleError, "Fetch it.")}
 
 
-def test_images_whose_channels_come_first_warn() -> None:
-    data = Arrays(np.zeros((4, 3, 20, 30), np.uint8))
-    with pytest.warns(DataWarning, match=r"images of shape \(3, 20, 30\) .*numpy\.moveaxis\(x, 1, -1\)"):
-        make_plan(Workload(data=data, ops=[RandomFlip()], batch_size=2))
-    make_plan(Workload(data=data, ops=[Rescale(1 / 255)], batch_size=2))
-
-
 @pytest.mark.parametrize("dtype", [np.bool_, np.float32])
 @pytest.mark.parametrize("shape", [(8, 20, 30), (8, 20, 30, 1)])
 def test_what_looks_like_a_mask_and_is_taken_for_none_warns(shape: tuple[int, ...], dtype: Any) -> None:
