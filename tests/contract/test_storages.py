@@ -129,18 +129,15 @@ def case(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest.
     return Case(made, plan, conversion, open_set(target, conversion, storage))
 
 
-class _Broken:
+class _Broken(Made):
     def __init__(self, source: Any) -> None:
-        self._source = source
+        super().__init__(len(source), source.read)
         self.x_kind, self.y_kind = source.x_kind, source.y_kind
-
-    def __len__(self) -> int:
-        return len(self._source)
 
     def read(self, index: int) -> Any:
         if index == 13:
             raise BadSampleError("sample 13 is gone")
-        return self._source.read(index)
+        return super().read(index)
 
 
 def read(case: Case, index: int, stored: StoredSource | None = None) -> Sample:

@@ -306,35 +306,27 @@ def one_ends() -> Any:
     return tf.data.Dataset.sample_from_datasets(parts, seed=1).batch(16)
 
 
+NEW, ANOTHER_Y = "samples that the first had not", "had another y than before"
 FAULTS: dict[str, tuple[Any, str]] = {
-    "a training part behind a shuffle": (training_part, "samples that the first had not"),
-    "a validation part of batches behind a shuffle": (validation_part, "samples that the first had not"),
-    "a shard behind a shuffle": (split_by_shards, "samples that the first had not"),
-    "images and masks that are shuffled apart": (apart, "had another y than before"),
-    "the same, with random changes": (lambda: apart(lambda x: flipped(x, 0)[0]), "had another y than before"),
-    "padded targets that are drawn anew": (
-        lambda: padded(lambda y: tf.random.uniform([])),
-        "had another y than before",
-    ),
+    "a training part behind a shuffle": (training_part, NEW),
+    "a validation part of batches behind a shuffle": (validation_part, NEW),
+    "a shard behind a shuffle": (split_by_shards, NEW),
+    "images and masks that are shuffled apart": (apart, ANOTHER_Y),
+    "the same, with random changes": (lambda: apart(lambda x: flipped(x, 0)[0]), ANOTHER_Y),
+    "padded targets that are drawn anew": (lambda: padded(lambda y: tf.random.uniform([])), ANOTHER_Y),
     "numbers of Python that are drawn once": (lambda: tensors().map(by_python).batch(BATCH), "`by_python` ("),
     "numbers of a generator that are drawn once": (by_a_generator, "only once, to trace it"),
     "targets that are drawn anew": (Drawn(), "48 of 48 samples that came again had another y"),
     "a batch that sets a size": (
-        Shrinking(),
-        "`Shrinking[0]` is another one after `Shrinking[11]` was asked for: it sets",
-    ),
+        Shrinking(), "`Shrinking[0]` is another one after `Shrinking[11]` was asked for: it sets"),
     "the same by a function": (Shrinking, "it sets `size`"),
     "the same of random changes": (NoisyAndShrinking(), "it sets `size`"),
     "a batch that depends on the one before": (Turning(), "`Turning[0]` is another one after `Turning[11]`"),
     "random changes that a cache keeps": (
-        lambda: tensors().map(flipped).cache().shuffle(COUNT).batch(BATCH),
-        "`cache()` keeps",
-    ),
+        lambda: tensors().map(flipped).cache().shuffle(COUNT).batch(BATCH), "`cache()` keeps"),
     "samples of a loader that depend on the one before": (
-        lambda: DataLoader(Counting()),
-        "`Counting[0]` is another one",
-    ),
-}
+        lambda: DataLoader(Counting()), "`Counting[0]` is another one"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

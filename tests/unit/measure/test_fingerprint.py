@@ -19,6 +19,7 @@ from autopipe.measure.fingerprint import MatchLevel
 from autopipe.workload.op import Op
 from autopipe.workload.workload import Workload
 from tests.fakes.profiles import GIB, H200, artifact, digest, hardware, profile
+from tests.fakes.sources import Made
 
 SAME, NEAR, OTHER = MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER
 TENSORFLOW, JAX = {"keras_backend": "tensorflow"}, {"keras_backend": "jax"}
@@ -114,22 +115,14 @@ def test_a_workload_digest_sees_data_ops_and_batch_size() -> None:
     assert len({str(digest) for digest in (of(4), of(5), of(4, scale=2.0), of(4, batch_size=1))}) == 4
 
 
-class _Spoilt(ap.Arrays):
-    """Arrays of which the last row cannot be read."""
-
-    def __init__(self, count: int, error: Exception) -> None:
-        super().__init__(np.zeros((count, 3), np.uint8), np.zeros(count, np.int64))
-        self.error = error
-
-    def read(self, index: int) -> Any:
-        if index == len(self) - 1:
-            raise self.error
-        return super().read(index)
-
-
 @pytest.mark.parametrize("error", [BadSampleError("`last.jpg` is empty (0 bytes)."), FileNotFoundError("last.jpg")])
 def test_a_sample_that_is_skipped_in_a_training_has_no_size(error: Exception) -> None:
-    skipping = ap.Workload(data=_Spoilt(100, error), ops=[], batch_size=2, on_bad_sample="skip")
+    def read(index: int) -> Any:
+        if index == 99:
+            raise error
+        return np.zeros(3, np.uint8), index
+
+    skipping = ap.Workload(data=Made(100, read), ops=[], batch_size=2, on_bad_sample="skip")
     assert fingerprint.workload_digest(skipping).sizes == (3 + 8,) * 15
     with pytest.raises(BadSampleError, match=r"sample 99.*last\.jpg"):
         fingerprint.workload_digest(dataclasses.replace(skipping, on_bad_sample="error"))

@@ -283,63 +283,45 @@ def mapped(*, goes_on: bool = False) -> Any:
     return dataset.repeat() if goes_on else dataset
 
 
-EPOCHS, WORKERS, WORKERS_EPOCHS = (
-    "of the next epochs",
-    "are copies of others",
-    "workers draw the same random numbers in",
-)
-PLANTED: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+EPOCHS, WORKERS = "of the next epochs", "are copies of others"
+WORKERS_EPOCHS = "workers draw the same random numbers in"
+
+
+def seeded_workers(samples: Any, workers: int, seed: Callable[[int], None]) -> DataLoader:
+    return DataLoader(samples, num_workers=workers, shuffle=True, worker_init_fn=seed)
+
+
+PLANTED: dict[str, tuple[Any, ...]] = {
     "a PyDataset that seeds NumPy when an epoch begins": (
-        lambda: Items(with_global(flip), begin=lambda _: np.random.seed(0), workers=3),
-        (EPOCHS,),
-    ),
+        lambda: Items(with_global(flip), begin=lambda _: np.random.seed(0), workers=3), EPOCHS),
     "a PyDataset with a generator for each batch, in threads": (
-        lambda: Items(lambda items, rows, x: crop(x, default_rng(int(rows[0])).random), workers=2),
-        (EPOCHS,),
-    ),
-    "a PyDataset with a generator for each sample, shuffled": (lambda: Items(by_sample, end=shuffled), (EPOCHS,)),
+        lambda: Items(lambda items, rows, x: crop(x, default_rng(int(rows[0])).random), workers=2), EPOCHS),
+    "a PyDataset with a generator for each sample, shuffled": (lambda: Items(by_sample, end=shuffled), EPOCHS),
     "a PyDataset that makes its generator anew at the end of an epoch": (
-        lambda: Items(with_own(brightness), end=seeded_anew, batch=2),
-        (EPOCHS,),
-    ),
-    "a generator function with a seed": (seeded_generator, (EPOCHS,)),
-    "a generator function with a seed of Python's": (generator_of_python, (EPOCHS,)),
-    "tf.data whose op has a seed": (ops_with_a_seed, (EPOCHS,)),
-    "tf.data with seeds from a counter": (seeds_from_a_counter, (EPOCHS,)),
-    "tf.data with NumPy in a map": (numpy_in_a_map, (EPOCHS,)),
+        lambda: Items(with_own(brightness), end=seeded_anew, batch=2), EPOCHS),
+    "a generator function with a seed": (seeded_generator, EPOCHS),
+    "a generator function with a seed of Python's": (generator_of_python, EPOCHS),
+    "tf.data whose op has a seed": (ops_with_a_seed, EPOCHS),
+    "tf.data with seeds from a counter": (seeds_from_a_counter, EPOCHS),
+    "tf.data with NumPy in a map": (numpy_in_a_map, EPOCHS),
     "a generator of NumPy's bits": (
-        lambda: Items(lambda _, rows, x: noise(x, np.random.Generator(np.random.PCG64(int(rows[0]))).random)),
-        (EPOCHS,),
-    ),
-    "Grain's sampler of one epoch": (by_sampler(Noisy()), (EPOCHS,)),
-    "Grain's seed": (mapped, (EPOCHS,)),
-    "Grain's seed, read ahead": (lambda: mapped().to_iter_dataset(), (EPOCHS,)),
+        lambda: Items(lambda _, rows, x: noise(x, np.random.Generator(np.random.PCG64(int(rows[0]))).random)), EPOCHS),
+    "Grain's sampler of one epoch": (by_sampler(Noisy()), EPOCHS),
+    "Grain's seed": (mapped, EPOCHS),
+    "Grain's seed, read ahead": (lambda: mapped().to_iter_dataset(), EPOCHS),
     "workers with copies of one generator": (
-        lambda: DataLoader(Samples(with_own(noise)), num_workers=2),
-        (EPOCHS, WORKERS),
-    ),
+        lambda: DataLoader(Samples(with_own(noise)), num_workers=2), EPOCHS, WORKERS),
     "workers that all seed NumPy alike, shuffled": (
-        lambda: DataLoader(
-            Samples(with_global(flip)), num_workers=4, shuffle=True, worker_init_fn=lambda _: np.random.seed(0)
-        ),
-        (WORKERS,),
-    ),
+        lambda: seeded_workers(Samples(with_global(flip)), 4, lambda _: np.random.seed(0)), WORKERS),
     "workers that seed NumPy by their number, shuffled": (
-        lambda: DataLoader(
-            Samples(with_global(cutout)),
-            num_workers=3,
-            shuffle=True,
-            worker_init_fn=lambda number: np.random.seed(number),
-        ),
-        (WORKERS_EPOCHS,),
-    ),
-}
+        lambda: seeded_workers(Samples(with_global(cutout)), 3, lambda number: np.random.seed(number)), WORKERS_EPOCHS),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "said"), PLANTED.values(), ids=PLANTED)
-def test_random_numbers_that_repeat_are_found(make: Callable[..., Any], said: tuple[str, ...]) -> None:
-    sentences = found(make)
-    assert [words in sentence for words, sentence in zip(said, sentences, strict=True)] == [True] * len(said)
+@pytest.mark.parametrize("name", PLANTED)
+def test_random_numbers_that_repeat_are_found(name: str) -> None:
+    make, *said = PLANTED[name]
+    assert [words in sentence for words, sentence in zip(said, found(make), strict=True)] == [True] * len(said)
 
 
 def test_of_an_epoch_that_takes_long_the_beginning_is_compared() -> None:
@@ -351,15 +333,13 @@ def test_of_an_epoch_that_takes_long_the_beginning_is_compared() -> None:
 
 CLEAN: dict[str, Callable[..., Any]] = {
     "a PyDataset with a generator for each batch and epoch": lambda: Items(
-        lambda items, rows, x: noise(x, default_rng((7, items.epoch, int(rows[0]))).random)
-    ),
+        lambda items, rows, x: noise(x, default_rng((7, items.epoch, int(rows[0]))).random)),
     "a PyDataset without a seed": lambda: Items(with_global(flip)),
     "a PyDataset with one generator": lambda: Items(with_own(mixup)),
     "a PyDataset without anything random": lambda: Items(unchanged),
     "a PyDataset without anything random, shuffled": lambda: Items(unchanged, end=shuffled),
     "a PyDataset whose constant images are changed by a seed": lambda: Items(
-        lambda items, rows, x: flip(x, default_rng(0).random), CONSTANT
-    ),
+        lambda items, rows, x: flip(x, default_rng(0).random), CONSTANT),
     "a PyDataset of three images": lambda: Items(with_global(flip), X[Y % 3], Y % 3),
     "a PyDataset that changes few images": lambda: Items(with_global(rarely)),
     "a generator function that makes its data": generator_of_its_data,
@@ -372,7 +352,7 @@ CLEAN: dict[str, Callable[..., Any]] = {
     "workers of a dataset that is only iterated over": lambda: IteratingLoader(IterableDataset(), num_workers=2),
     "Grain's order alone": by_sampler(First()),
     "no workers": lambda: DataLoader(Samples(with_own(noise))),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("make", CLEAN.values(), ids=CLEAN)

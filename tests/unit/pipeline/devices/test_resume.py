@@ -18,24 +18,15 @@ X, Y = blobs(20)
 BATCHES, EPOCHS = 5, 2
 
 
-class Numbers(keras.callbacks.Callback):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[int, int]] = []
-        self.epoch = -1
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.seen.append((self.epoch, batch))
-
-
-def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, ArrayLoader, Numbers]:
+def run(folder: Path, *, save_freq: Any, kill_at: int | None) -> tuple[Trainer, ArrayLoader, list[tuple[int, int]]]:
+    """Train, and return the epoch and the batch numbers that callbacks were told, too."""
     loader = ArrayLoader(X.astype(np.float32) / 255, Y, 4)
-    trainer = Trainer(classifier(), loader)
-    numbers = Numbers()
-    callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), numbers]
+    trainer, epochs, numbers = Trainer(classifier(), loader), list[int](), list[tuple[int, int]]()
+    noting = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: epochs.append(epoch),
+        on_train_batch_end=lambda batch, logs: numbers.append((epochs[-1], batch)),
+    )
+    callbacks: list[Any] = [keras.callbacks.BackupAndRestore(str(folder), save_freq=save_freq), noting]
     if kill_at is not None:
         callbacks.append(Ends(kill_at))
     with contextlib.nullcontext() if kill_at is None else pytest.raises(KilledError):
@@ -68,7 +59,7 @@ def test_a_run_that_was_cut_is_resumed_behind_its_last_backup(
     trainer, loader, numbers = run(tmp_path, save_freq=save_freq, kill_at=None)
     assert loader.asked[0][:2] == first
     rest = range(first[0] * BATCHES + first[1], EPOCHS * BATCHES)
-    assert numbers.seen == [divmod(number, BATCHES) for number in rest]
+    assert numbers == [divmod(number, BATCHES) for number in rest]
     assert same_weights(trainer.model, undisturbed())
     assert trainer.state_dict()["epoch"] == EPOCHS
 
