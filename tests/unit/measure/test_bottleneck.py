@@ -187,20 +187,20 @@ AUGMENT = op("Map(augment)", 300e-6, part="fresh", lock=210e-6)
 
 
 @pytest.mark.parametrize(
-    ("costs", "threads", "figures"),
+    ("costs", "threads", "reason", "figures"),
     [
-        ((*NATIVE, AUGMENT), 1, ["Map(augment) is Python", "210 us", "4,760 images/s"]),
-        ((*NATIVE, AUGMENT), 16, ["210 us", "16 threads", "18 us", "4,390 images/s"]),
-        ((op("Map", 300e-6),), 1, ["Map", "-images/s"]),  # where no lock was seen
-        (COSTS, 2, ["it is not there"]),
-        (NATIVE, 16, []),
-        ((), 16, []),
+        ((*NATIVE, AUGMENT), 1, None, ["Map(augment) is Python", "210 us", "4,760 images/s"]),
+        ((*NATIVE, AUGMENT), 16, None, ["210 us", "16 threads", "18 us", "4,390 images/s"]),
+        ((op("Map", 300e-6),), 1, None, ["Map", "-images/s"]),  # where no lock was seen
+        (COSTS, 2, "it is not there", ["it is not there"]),
+        (NATIVE, 16, None, []),
+        ((), 16, "it is not there", []),
     ],
 )
 def test_python_ops_are_told_with_what_one_process_allows_so_that_the_figures_can_be_computed_again(
-    costs: tuple[OpCost, ...], threads: int, figures: list[str]
+    costs: tuple[OpCost, ...], threads: int, reason: str | None, figures: list[str]
 ) -> None:
-    said = python_text(costs, threads=threads, reason="it is not there")
+    said = python_text(costs, threads=threads, reason=reason)
     assert (said is None) == (figures == [])
     for figure in figures:  # "-" before what must not be told
         assert (figure.removeprefix("-") in str(said)) is not figure.startswith("-")
