@@ -313,6 +313,7 @@ def test_an_endless_dataset_that_failed_is_begun_anew() -> None:
 
 
 OTHER_PARAMETERS: tuple[Any, ...] = (["calls"], {"calls": 4}, {1: [4]})
+NO_STEPS: tuple[Any, ...] = (0, 4.0)
 NO_VALUES: tuple[list[Any], ...] = ([], [None], [types.SimpleNamespace()])
 WORKERS: dict[str, Any] = {"loader": ap.Threads(workers=1), "arguments": {"add": 5}}
 REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
@@ -321,7 +322,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: ap.wrap(Counted()), WorkloadError, "goes on without an end"),
     (lambda: ap.wrap(Numbers()), WorkloadError, "goes on without an end"),
     (lambda: ap.wrap(Items(3, rows), parameters={"worker": [1]}), WorkloadError, "`Items` has no parameter `worker`"),
-    *((functools.partial(_wrapped, steps=each), WorkloadError, f"`steps`.*{each!r}") for each in (0, 4.0)),
+    *((functools.partial(_wrapped, steps=each), WorkloadError, f"`steps`.*{each!r}") for each in NO_STEPS),
     *((functools.partial(wrap.wrap, make_tensors, parameters=each), WorkloadError, "`parameters` must name parameters "
       "and list the values to try of each") for each in OTHER_PARAMETERS),
     *((functools.partial(_wrapped, calls=each), WorkloadError, "must have some values to try") for each in NO_VALUES),

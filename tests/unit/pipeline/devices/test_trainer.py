@@ -337,7 +337,7 @@ def test_a_loaders_error_comes_out_as_itself(where: str, together: int) -> None:
 
 def test_callbacks_see_keras_epochs_and_batches() -> None:
     seen: list[Any] = []
-    recorder = keras.callbacks.LambdaCallback(
+    recorder: Any = keras.callbacks.LambdaCallback(
         on_train_begin=lambda logs: seen.append((recorder.params["epochs"], recorder.params["steps"])),
         on_train_batch_end=lambda batch, logs: seen.append(batch),
         on_epoch_end=lambda epoch, logs: seen.append(f"epoch {epoch}"),
