@@ -196,14 +196,16 @@ def _no_pass(first: Epoch, second: Epoch, found: Findings, *, is_sure: bool) -> 
 
 
 def another_y(epochs: Iterable[Epoch]) -> str | None:
-    """Say that samples come again with another y in a later epoch, if so."""
+    """Say that samples come again with another y in a later epoch, if so; a new y of the shape of x is a view of it."""
     known, changed, again = dict[bytes, bytes](), 0, 0
     for epoch in (list(itertools.chain(*batches)) for batches in epochs):
         count = collections.Counter(x for x, _ in epoch)
         # Equal samples, such as blank ones, have any y. One that is padded as its batch needs has several shapes.
         once = {x + y[:SHAPE_BYTES]: y for x, y in epoch if count[x] == 1}
         shared = known.keys() & once.keys()
-        again, changed = again + len(shared), changed + sum(known[x] != once[x] for x in shared)
+        ys, others = set(known.values()), {x: once[x] for x in shared if known[x] != once[x]}
+        again += len(shared)
+        changed += sum(y in ys or y[:SHAPE_BYTES] != x[:SHAPE_BYTES] for x, y in others.items())
         known |= once
     if changed <= max(1, ANOTHER_Y * again):
         return None

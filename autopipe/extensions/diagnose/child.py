@@ -64,7 +64,7 @@ _BY_HAND = (
     "at: {}."
 )
 _WATCH_IT = (
-    "Of these, lines that make batches can go to workers. Where there is a loop over batches, "
+    "Of these, lines that make batches can go to workers. Where there is a loop over batches, outside of @tf.function, "
     "`for batch in ap.watch(batches)` tells how long it waits for them, and ap.live makes them meanwhile."
 )
 _SHOWN = 4  # lines in a message

@@ -52,13 +52,18 @@ _PREDICTIONS = (
     "model(x, training=False).",
 )
 _MANY, _SHORT = 10, 1.0  # calls, and seconds of one
-_HINTS = {  # by words of errors
+_HINTS = {  # by patterns of errors
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
     "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, a keras.layers.Pipeline on JAX, too.",
     "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
     "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
     "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",
-    "rank (ndim) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",
+    "where an element of shape": "On TensorFlow, Keras takes the shapes of a generator's or a PyDataset's batches from "
+    "the first two: a side that has one length in both must have it in all. Pad each to the longest of all, or give "
+    "`fit` tf.data.Dataset.from_generator(..., output_signature=...) with None for such sides.",
+    r"Expected shape \(None, ([^)]*)\), but input has incompatible shape \(\1\)": "x has no axis of samples: "
+    "`.batch(32)` at the end of a tf.data.Dataset makes batches, and x[None] is a batch of one.",
+    r"rank \(ndim\) `target.ndim - 1`": "If y is one-hot, its loss is categorical_crossentropy, which is not sparse.",
 }
 
 
@@ -147,7 +152,7 @@ def predictions(took: Sequence[float], seconds: float) -> tuple[str, str] | None
 
 def of_error(error: Exception) -> Iterator[str]:
     """Say what Keras 3 wants in place of what it has refused, or what a script has kept of a notebook, by the error."""
-    yield from (hint for words, hint in _HINTS.items() if words in str(error))
+    yield from (hint for pattern, hint in _HINTS.items() if re.search(pattern, str(error)))
 
 
 def batches(data: Any) -> float:

@@ -475,6 +475,8 @@ def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, wai
             "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "
             "looking for errors. Compiled, its steps take less."
         )
+    elif not model.jit_compile and keras.backend.backend() == "jax":
+        said.append("The model runs op by op, as jit_compile=False asks: JAX compiles its steps if it is left out.")
     if model.steps_per_execution > 1:
         said.append("Steps were done one by one here, though `steps_per_execution` is set.")
     return tuple(said)

@@ -247,6 +247,8 @@ def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: 
         ("zip([x], [x])", "(batch for batch in zip(...))"),
         ("(([x, x], x) for _ in range(9))", "`(a, b), y`"),
         ("x, np.eye(64)", "its loss is categorical_crossentropy"),
+        ("((x[:, : 8 - n // 2], y) for n in range(3))", "the first two"),
+        ("__import__('tensorflow').data.Dataset.from_tensor_slices((x, y))", "`.batch(32)`"),
     ],
 )
 def test_data_that_keras_3_does_not_take_are_told_with_what_it_takes(data: str, hint: str, tmp_path: Path) -> None:

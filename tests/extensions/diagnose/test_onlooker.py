@@ -176,9 +176,10 @@ def test_a_training_of_two_steps_tells_nothing_and_several_at_once_are_taken_one
     assert any("steps_per_execution" in warning for warning in told.warnings)
 
 
-def test_a_model_that_runs_eagerly_is_told() -> None:
-    (told,) = watch(model(run_eagerly=True))
-    assert any("run_eagerly=True" in warning for warning in told.warnings)
+@pytest.mark.parametrize(("asked", "on"), [("run_eagerly", ["tensorflow", "jax"]), ("jit_compile", ["jax"])])
+def test_a_model_that_is_not_compiled_is_told(asked: str, on: list[str]) -> None:
+    (told,) = watch(model(**{asked: asked == "run_eagerly"}))
+    assert any(f"{asked}=" in warning for warning in told.warnings) is (keras.backend.backend() in on)
 
 
 def test_batches_that_are_large_for_a_pipe_are_told() -> None:

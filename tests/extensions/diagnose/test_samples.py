@@ -232,6 +232,11 @@ def test_targets_that_are_shuffled_apart_are_told() -> None:
     assert "of 128 samples that came again had another y" in said
 
 
+def test_a_y_that_is_another_one_each_time_belongs_to_no_other_sample() -> None:
+    """Such as a view of x, or x with noise."""
+    assert seen((X[order], X[order] + np.float32(number)) for number, order in enumerate(orders(3))) == []
+
+
 def test_of_slots_that_are_no_y_nothing_is_told() -> None:
     """As of triplets, whose positive is drawn anew for each anchor, and of unpaired images of two kinds."""
     found = Samples(clock=lambda: 0.0, has_y=False)
