@@ -64,8 +64,25 @@ def read_in_pieces(monkeypatch: pytest.MonkeyPatch, most: int = 5) -> None:
     monkeypatch.setattr(os, "preadv", few)
 
 
-def unnamed(make: Callable[[Path], Source], file: Path, tries: int) -> list[str]:
-    """Return what a source says of copies of a file with damaged bytes, where it does not name the copy."""
+def blank(path: Path, *starts: int, size: int = 20) -> None:
+    """Fill bytes of a file with zeros."""
+    content = bytearray(path.read_bytes())
+    for start in starts:
+        content[start : start + size] = bytes(size)
+    path.write_bytes(content)
+
+
+def is_named(make: Callable[[Path], Source], file: Path, fits: Callable[[Any], bool] = lambda sample: True) -> bool:
+    """Whether the first samples of a source can be read, and fit; or its error names the file."""
+    try:
+        data = make(file)
+        return all(fits(data.read(row)) for row in range(min(len(data), 20)))
+    except DataError as error:
+        return str(file) in error.message
+
+
+def unnamed(make: Callable[[Path], Source], file: Path, tries: int) -> list[bytes]:
+    """Return copies of a file with damaged bytes that a source refuses without naming them."""
     whole, chance, found = file.read_bytes(), random.Random(1), []
     for number in range(tries):
         content = bytearray(whole)
@@ -73,10 +90,5 @@ def unnamed(make: Callable[[Path], Source], file: Path, tries: int) -> list[str]
             content[chance.randrange(min(len(content), 4096))] = chance.randrange(256)
         damaged = file.with_name(f"{number}{file.name}")
         damaged.write_bytes(content)
-        try:
-            data = make(damaged)
-            for row in range(min(len(data), 20)):
-                data.read(row)
-        except DataError as error:
-            found += [error.message] if str(damaged) not in error.message else []
+        found += [] if is_named(make, damaged) else [bytes(content)]
     return found

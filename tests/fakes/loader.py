@@ -24,13 +24,7 @@ class ArrayLoader(Loader):
     """
 
     def __init__(
-        self,
-        x: NDArray[Any],
-        y: NDArray[Any] | None,
-        batch_size: int,
-        *,
-        drop: bool = False,
-        shuffle: bool = True,
+        self, x: NDArray[Any], y: NDArray[Any] | None, batch_size: int, *, drop: bool = False, shuffle: bool = True
     ) -> None:
         self.x, self.y = x, y
         self.batch_size = batch_size

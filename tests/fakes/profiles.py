@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import codegen
 from autopipe.artifact.schema import Artifact, FileReference, Profile
@@ -14,18 +15,15 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpRecord, WorkloadDigest
 from autopipe.measure.fingerprint import Gpu, Hardware
 from autopipe.measure.trial.workload_import import load_workload
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search.result import Asker, Baseline, Reason, Result, Stop, Trial, Winner
+from autopipe.search.result import Asker, Baseline, Contest, Reason, Result, Stop, Trial, Winner
 from autopipe.search.settings import Request
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
-from autopipe.workload.ops.values import Rescale
 from tests.fakes.workload_script import TRAIN
 
 GIB = 2**30
 H200 = Gpu(name="NVIDIA H200", memory_bytes=141 * GIB)
-HALVED = (OpRecord(name="Rescale", settings=digests.op_settings(Rescale(0.5))),)
+HALVED = (OpRecord(name="Rescale", settings=digests.op_settings(ap.Rescale(0.5))),)
 """The ops of `tests.fakes.workload_script`."""
 NOON = datetime.datetime(2025, 6, 1, 12, tzinfo=datetime.UTC)
 
@@ -44,7 +42,7 @@ def hardware(**changes: Any) -> Hardware:
 
 
 def config(**changes: Any) -> JsonObject:
-    return PipelineConfig(**{"loader": Threads(workers=2, queue_size=8), **changes}).model_dump(mode="json")
+    return ap.PipelineConfig(**{"loader": ap.Threads(workers=2, queue_size=8), **changes}).model_dump(mode="json")
 
 
 def digest(**changes: Any) -> WorkloadDigest:
@@ -68,12 +66,7 @@ def profile(**changes: Any) -> Profile:
         "stop": Stop(reason=Reason.NO_GAIN, message="No gain."),
         "ended_at": NOON,
     }
-    plain: dict[str, Any] = {
-        "hardware": hardware(),
-        "workload": digest(),
-        "measured_at": NOON,
-        "request": Request(),
-    }
+    plain: dict[str, Any] = {"hardware": hardware(), "workload": digest(), "measured_at": NOON, "request": Request()}
     for name, value in changes.items():
         (plain if name in Profile.model_fields else found if name in Result.model_fields else winner)[name] = value
     if (alone := found["ceiling"]) is not None:
@@ -88,8 +81,14 @@ def about(rate: float) -> Estimate:
 
 
 def baseline(name: str, rate: float, **changes: Any) -> Baseline:
-    ran = PipelineConfig(**{"loader": Threads(workers=1), "finish": "host", **changes})
+    ran = ap.PipelineConfig(**{"loader": ap.Threads(workers=1), "finish": "host", **changes})
     return Baseline(name=name, key=ran.key(), config=ran.model_dump(mode="json"), images_per_second=about(rate))
+
+
+def contest(of: Baseline, ratio: float, low: float, pairs: int = 3, high: float | None = None) -> Contest:
+    """Return how a winner compared with a baseline, by an interval that is as wide on both sides unless told."""
+    plain: dict[str, Any] = {"key": of.key, "config": of.config, "baseline": of.name, "blocks": (ratio,) * pairs}
+    return Contest(**plain, ratio=ratio, low=low, high=2 * ratio - low if high is None else high, pairs=pairs)
 
 
 def trial(ran: JsonObject, rate: float) -> Trial:
@@ -118,5 +117,4 @@ def of_this_machine(folder: Path, *, below: str = ".", **changes: Any) -> Path:
     named = FileReference(path=os.path.relpath("train.py", below), origin=str(folder / "train.py"))
     (folder / below).mkdir(exist_ok=True)
     (folder / below / "tuned_pipeline.py").write_text(codegen.text_for(named, "autopipe.json"))
-    known = artifact(profile(**here | changes), workload=named)
-    return files.write(known, folder / below / "autopipe.json")
+    return files.write(artifact(profile(**here | changes), workload=named), folder / below / "autopipe.json")

@@ -162,6 +162,10 @@ class Surface:
         """Do what a test has to happen before a trial; a failure is the trial's outcome."""
         return None
 
+    def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement | TrialFailure:
+        """Return what a test makes of a trial's measurement."""
+        return found
+
     def measure(
         self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
@@ -184,7 +188,8 @@ class Surface:
         if must_reach is not None and not proof and rate < 0.8 * must_reach:
             share, rates = 0.4, rates[:5]
         self.now += 0.3 + share * _SECONDS[proof]
-        return measurement(config, rates.tolist(), batch_size=32, resources=self.resources(config))
+        found = measurement(config, rates.tolist(), batch_size=32, resources=self.resources(config))
+        return self.after(config, proof, found)
 
     def resources(self, config: PipelineConfig) -> Resources:
         workers = config.loader.worker_count() or self.cores

@@ -125,9 +125,7 @@ def test_an_artifact_is_named_by_a_folder_a_file_or_not_at_all(tuned: Path, name
     assert isinstance(ap.show(named), Answer)
 
 
-def test_a_workload_is_named_by_a_file_a_module_a_folder_of_images_or_the_object(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_workload_is_a_file_a_module_a_folder_or_the_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(photos(tmp_path / "photos", each=16).parent)
     assert request.target("train.py").name == "train.py:workload"
     assert request.target("package.module:made").workload == WorkloadName(text="package.module:made")
@@ -139,9 +137,7 @@ def test_a_workload_is_named_by_a_file_a_module_a_folder_of_images_or_the_object
             request.target(wrong)
 
 
-def test_samples_are_converted_verified_and_written_as_plain_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_are_converted_verified_and_plain_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(photos(tmp_path / "photos").parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     data = f"ap.ImageFolder({str(tmp_path / 'photos')!r})"

@@ -82,8 +82,7 @@ def test_finish_leaves_the_cheap_end_to_the_device_or_nothing(photos: Path, fini
 def test_the_cache_holds_what_comes_before_the_first_random_op(photos: Path) -> None:
     found = job(photos, keep="memory")
     assert (found.recipe.cached, found.recipe.fixed_steps, found.recipe.fixed_spec.x.shape) == (1.0, 2, (8, 8, 3))
-    parts = [job(photos, keep=keep).recipe.cached for keep in ("memory:50%", "none")]
-    assert parts == [0.5, 0.0]
+    assert [job(photos, keep=keep).recipe.cached for keep in ("memory:50%", "none")] == [0.5, 0.0]
 
 
 def test_a_cut_that_the_form_cannot_hold_is_refused(photos: Path) -> None:
@@ -109,9 +108,7 @@ def test_a_cut_that_was_not_converted_is_named_with_the_command(photos: Path, tm
     assert caught.value.hint == f"Run `autopipe convert` for this workload, with {options}"
 
 
-def test_a_set_of_files_that_have_changed_since_is_refused_until_it_is_converted_again(
-    photos: Path, tmp_path: Path
-) -> None:
+def test_a_set_of_files_that_changed_since_is_refused_until_converted_again(photos: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(photos, tmp_path / "photos"))
     made = workload(copy, converted=str(tmp_path / "sets"))
     config, form, folder = PLAIN.model_copy(update={"keep": "array"}), STORAGES["array"], tmp_path / "sets" / "array"

@@ -151,14 +151,11 @@ class Samples:
         (operator.itemgetter(2), r"`DataLoader\[0\]` raised IndexError: .*there are 2 batches"),
     ],
 )
-def test_a_data_loader_that_cannot_make_a_batch_is_named_with_the_sample(
-    monkeypatch: pytest.MonkeyPatch, collate: Any, said: str
-) -> None:
+def test_a_data_loader_without_a_batch_names_a_sample(monkeypatch: pytest.MonkeyPatch, collate: Any, said: str) -> None:
     torch = SimpleNamespace(empty=lambda *_, **__: SimpleNamespace(random_=lambda **_: None), int64=None)
     monkeypatch.setitem(sys.modules, "torch", torch)
     drawn = {"batch_sampler": [[0, 1], [7, 2]], "generator": None}
-    loader = SimpleNamespace(dataset=Samples(), collate_fn=collate, worker_init_fn=None, **drawn)
-    batches = TorchBatches(loader)
+    batches = TorchBatches(SimpleNamespace(dataset=Samples(), collate_fn=collate, worker_init_fn=None, **drawn))
     batches.on_epoch_begin()
     with pytest.raises(WorkloadError, match=said):
         [batch_at(batches, index, 2) for index in (0, 1)]

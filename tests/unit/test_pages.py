@@ -110,8 +110,7 @@ def defined(path: str) -> bool:
 
 def words() -> str:
     pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").glob("*.md") if page != VOCABULARY)]
-    code = (ROOT / "autopipe").rglob("*.py")
-    return "\n".join(path.read_text() for path in [*pages, *code]).casefold()
+    return "\n".join(path.read_text() for path in [*pages, *(ROOT / "autopipe").rglob("*.py")]).casefold()
 
 
 def test_each_term_is_there_once_and_there_are_few() -> None:
@@ -127,5 +126,4 @@ def test_a_term_is_at_home_where_the_page_says(row: list[str]) -> None:
 
 def test_every_term_is_used() -> None:
     text = words()
-    unused = [term for row in rows() for term in row[0].split(", ") if not re.search(rf"\b{term}", text)]
-    assert not unused
+    assert not [term for row in rows() for term in row[0].split(", ") if not re.search(rf"\b{term}", text)]

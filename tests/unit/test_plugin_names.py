@@ -14,14 +14,6 @@ import autopipe
 from autopipe.pipeline.config import LOADERS, STORAGES
 
 PACKAGE = Path(autopipe.__file__).parent
-KINDS = (
-    "extensions",
-    "pipeline/loaders",
-    "pipeline/storage",
-    "workload/ops",
-    "workload/data",
-    "pipeline/devices",
-)
 
 
 def strategies() -> Iterator[tuple[str, str]]:
@@ -121,7 +113,7 @@ def users() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMES)
 def test_no_plugin_is_known_by_its_name(kind: str) -> None:
     names = NAMES[kind] - OTHER_THINGS.keys()
     assert names or kind == "extensions"  # of which a copy may have none

@@ -17,8 +17,7 @@ ROOT = Path(autopipe.__file__).parent
 
 
 def _imports_for_type_checkers() -> dict[str, str]:
-    tree = ast.parse((ROOT / "__init__.py").read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    (block,) = (node for node in ast.parse((ROOT / "__init__.py").read_text()).body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {name.name: str(node.module).removeprefix("autopipe.") for node in imports for name in node.names}
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fakes.commands import environment, python, succeeded
 
 PACKAGE = """
 import dataclasses
@@ -130,14 +130,6 @@ def test_an_installed_package_adds_plugins_of_every_kind_by_entry_points(tmp_pat
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRIES)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", USE],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": "numpy"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    done = succeeded(python("-c", USE, cwd=tmp_path, backend="numpy", PYTHONPATH=path))
     assert done.stdout.split("\n")[:3] == ["[0, 1, 2, 3, 4, 5, 6, 7]", "True", "Pair"]

@@ -26,12 +26,10 @@ from autopipe.pipeline import wrap
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.search.result import Trial
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.workload import Workload
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import artifact, config, profile
 
-WORKLOAD = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+WORKLOAD = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
 
 
 def _source(named: Reference | None, artifact: Path) -> str:
@@ -190,14 +188,8 @@ AS_IT_IS = ap.PipelineConfig(
 
 
 @pytest.mark.parametrize("kinds", [(), ("processes",)])  # of our loaders, that can make its batches
-def test_of_a_wrapped_dataset_each_parameter_is_changed_by_itself(
-    monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]
-) -> None:
-    choices: dict[str, tuple[bool | int | float | str, ...]] = {
-        "calls": (1, 2),
-        "prefetch": (0, 4),
-        "tf_threads": (0, 8),
-    }
+def test_of_a_dataset_each_parameter_is_changed_alone(monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...]) -> None:
+    choices: Any = {"calls": (1, 2), "prefetch": (0, 4), "tf_threads": (0, 8)}
     wrapped = WrappedDataset(as_it_is=AS_IT_IS, choices=choices, with_workers=True)
     against = [each for each in ("threads", "processes") if each not in kinds]
     impossible = tuple(Impossible(parameter="loader", value=each, reason="shares a file") for each in against)

@@ -281,9 +281,7 @@ def test_a_share_is_that_of_each_round_however_fast_the_machine_was_in_it() -> N
         ((0.60, 0.60, 0.90), Verdict.DRIFTED),  # what a neighbour took of the model in one round hides nothing
     ],
 )
-def test_rounds_that_disagree_are_no_drift_and_rounds_that_agree_are(
-    shares: tuple[float, ...], verdict: Verdict
-) -> None:
+def test_only_rounds_that_agree_are_drift(shares: tuple[float, ...], verdict: Verdict) -> None:
     assert checked(profile(), by_turns(*((1000 * share, 1000.0) for share in shares))).verdict is verdict
 
 
@@ -351,9 +349,7 @@ def _own_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
     known = shaken(
-        alone=1000 * SHARE / 0.74,
-        workload=DESCRIBED.digest,
-        measured_at=datetime.datetime.now(datetime.UTC),
+        alone=1000 * SHARE / 0.74, workload=DESCRIBED.digest, measured_at=datetime.datetime.now(datetime.UTC)
     )
     return retuning.check_with(retuning.Processes(machine), DESCRIBED, known, here or hardware())
 

@@ -11,35 +11,25 @@ import cv2
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject import NAMES
 from autopipe.pipeline.eject.forms import cached_bytes
 from autopipe.pipeline.eject.module import CACHED, DIRECTORY, eject, module
 from autopipe.pipeline.loaders import tfdata, threads, wrapped
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.images import ImageFolder, ImagePairs
-from autopipe.workload.data.table import Table
 from autopipe.workload.op import Op, Step
-from autopipe.workload.ops.colors import GaussianBlur, RandomBrightness, RandomHue
-from autopipe.workload.ops.custom import Map
-from autopipe.workload.ops.decode import Decode
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.on_parts import On
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import CenterCrop, RandomCrop, RandomResizedCrop, Resize
-from autopipe.workload.ops.values import MaskToClass, OneHot, Rescale
 from autopipe.workload.plain_code import Library
 from autopipe.workload.sample import FieldKind
-from autopipe.workload.workload import Workload
 from tests.fakes.sources import Made
 
 LOADERS = [tfdata.TfData(num_parallel_calls=2), wrapped.Foreign(code="keras-workers")]
-ROWS = Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
+ROWS = ap.Arrays(np.zeros((4, 6, 6, 3), np.uint8), np.zeros(4, np.int64))
 
 
-def work(data: Any, *ops: Op, **more: Any) -> Workload:
-    return Workload(data=data, ops=ops, batch_size=2, **more)
+def work(data: Any, *ops: Op, **more: Any) -> ap.Workload:
+    return ap.Workload(data=data, ops=ops, batch_size=2, **more)
 
 
 def write_images(folder: Path, *names: str) -> Path:
@@ -52,19 +42,18 @@ def write_images(folder: Path, *names: str) -> Path:
 @pytest.mark.parametrize("loader", LOADERS, ids=lambda loader: str(loader.kind))
 def test_channels_come_first_in_every_part_that_has_some(tmp_path: Path, loader: LoaderConfig) -> None:
     config = PipelineConfig(loader=loader, channels="first")
-    pairs = ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
-    masked = eject(work(pairs, Decode(), MaskToClass(((0, 0, 0),)), OneHot(2)), config)
-    photos = ImageFolder(write_images(tmp_path / "photos", "cat/1.png", "cat/2.png"))
-    labelled = eject(work(photos, Decode(), Resize(4, 4), OneHot(2)), config)
+    pairs = ap.ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
+    masked = eject(work(pairs, ap.Decode(), ap.MaskToClass(((0, 0, 0),)), ap.OneHot(2)), config)
+    photos = ap.ImageFolder(write_images(tmp_path / "photos", "cat/1.png", "cat/2.png"))
+    labelled = eject(work(photos, ap.Decode(), ap.Resize(4, 4), ap.OneHot(2)), config)
     axes = "(2, 0, 1)" if isinstance(loader, tfdata.TfData) else "(0, 3, 1, 2)"  # of a sample, and of a batch
     assert [part for part in "xy" if f"transpose({part}, {axes})" in masked] == ["x", "y"]
     assert [part for part in "xy" if f"transpose({part}, {axes})" in labelled] == ["x"]
 
 
-def loaded(data: ImageFolder, *ops: Any, **config: Any) -> list[str]:
+def loaded(data: ap.ImageFolder, *ops: Any, **config: Any) -> list[str]:
     """Return the lines on a sample of tf.data code, from the first op on."""
-    loader = PipelineConfig(loader=tfdata.TfData(), **config)
-    code = eject(work(data, Decode(), *ops, Rescale(1 / 255)), loader)
+    code = eject(work(data, ap.Decode(), *ops, ap.Rescale(1 / 255)), PipelineConfig(loader=tfdata.TfData(), **config))
     assert code.count("map(") == (2 if config else 1)
     lines = code.partition("read_file(x)\n")[2].partition("\ndef make_dataset")[0].splitlines()
     return [line.strip() for line in lines if line.startswith("    ")]
@@ -74,21 +63,21 @@ SCALED = f"x = x * {1 / 255}"
 
 
 def test_photographs_are_one_map_of_tensorflows_own_ops_without_roundings_in_between(tmp_path: Path) -> None:
-    photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
+    photos = ap.ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
     plain = ["x = tf.io.decode_jpeg(x, channels=3)  # PNG, too", "x = tf.image.resize(x, (4, 4))"]
     flipped = "x = tf.image.random_flip_left_right(x)"
-    assert loaded(photos, Resize(4, 4), RandomFlip()) == [*plain, flipped, SCALED, "return x, y"]
-    colours = loaded(photos, Resize(4, 4), RandomBrightness(0.2), RandomHue(0.1))
+    assert loaded(photos, ap.Resize(4, 4), ap.RandomFlip()) == [*plain, flipped, SCALED, "return x, y"]
+    colours = loaded(photos, ap.Resize(4, 4), ap.RandomBrightness(0.2), ap.RandomHue(0.1))
     kept = "x = tf.clip_by_value(x, 0.0, 255.0)"
     changed = ["x = tf.image.random_brightness(x, 51.0)", kept, "x = tf.image.random_hue(x, 0.1)"]
     assert colours == [*plain, *changed, SCALED, "return x, y"]
-    cached = loaded(photos, Resize(4, 4), RandomFlip(), keep="memory")
+    cached = loaded(photos, ap.Resize(4, 4), ap.RandomFlip(), keep="memory")
     assert cached[2:4] == ["x = tf.cast(tf.round(x), tf.uint8)", "return x, y"]  # a quarter of the memory
 
 
 def test_only_the_crop_of_a_jpeg_is_decoded_and_of_what_may_be_no_jpeg_the_whole(tmp_path: Path) -> None:
-    jpegs = ImageFolder(write_images(tmp_path / "jpegs", "cat/1.jpg", "cat/2.JPEG"))
-    for crop in (RandomCrop(4, 5), CenterCrop(4, 5), RandomResizedCrop(4, 5)):
+    jpegs = ap.ImageFolder(write_images(tmp_path / "jpegs", "cat/1.jpg", "cat/2.JPEG"))
+    for crop in (ap.RandomCrop(4, 5), ap.CenterCrop(4, 5), ap.RandomResizedCrop(4, 5)):
         whole = loaded(jpegs, crop, keep="memory") if crop.is_random else []
         assert any("[top : top + " in line for line in whole) or not crop.is_random
         lines = "\n".join(loaded(jpegs, crop))
@@ -100,14 +89,14 @@ def test_only_the_crop_of_a_jpeg_is_decoded_and_of_what_may_be_no_jpeg_the_whole
     named = write_images(tmp_path / "named", "cat/1.jpg")
     (named / "cat" / "2.jpg").write_bytes((others / "cat" / "2.png").read_bytes())
     for folder in (others, named):
-        lines = "\n".join(loaded(ImageFolder(folder), RandomCrop(4, 5)))
+        lines = "\n".join(loaded(ap.ImageFolder(folder), ap.RandomCrop(4, 5)))
         assert "decode_and_crop" not in lines
         assert "x.set_shape((4, 5, 3))" in lines
 
 
 def test_classes_are_looked_up_behind_a_crop_unless_they_are_kept(tmp_path: Path) -> None:
-    pairs = ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
-    workload = work(pairs, Decode(), MaskToClass(((0, 0, 0),)), RandomCrop(4, 4))
+    pairs = ap.ImagePairs(*(write_images(tmp_path / name, "1.png", "2.png") for name in ("images", "masks")))
+    workload = work(pairs, ap.Decode(), ap.MaskToClass(((0, 0, 0),)), ap.RandomCrop(4, 4))
     code = eject(workload, "tf.data")
     assert code.index("y = y[top : ") < code.index("y.set_shape((4, 4, 3))") < code.index("tf.gather(CLASSES_")
     kept = eject(workload, CACHED)
@@ -115,7 +104,7 @@ def test_classes_are_looked_up_behind_a_crop_unless_they_are_kept(tmp_path: Path
 
 
 def test_flips_of_rows_are_done_to_whole_batches() -> None:
-    code = eject(work(ROWS, RandomFlip(), Rescale(1 / 255)), "tf.data")
+    code = eject(work(ROWS, ap.RandomFlip(), ap.Rescale(1 / 255)), "tf.data")
     assert code.count("map(") == 1
     assert code.index("dataset.batch(") < code.index("dataset.map(finish")
 
@@ -127,7 +116,7 @@ QUOTED = [f"a class of '{number}  photos' or \"so\"/{name}.png" for number in ra
 
 @pytest.mark.parametrize(("files", "count"), [([*SEEN, *HIDDEN], 5), (QUOTED, 40)], ids=["hidden files", "quotes"])
 def test_the_files_of_a_folder_are_those_of_autopipe(tmp_path: Path, files: list[str], count: int) -> None:
-    data = ImageFolder(write_images(tmp_path / ".data", *files))
+    data = ap.ImageFolder(write_images(tmp_path / ".data", *files))
     assert listed(data) == data.files()
     assert len(data) == count
 
@@ -137,8 +126,8 @@ def test_images_of_several_sizes_keep_their_channels(tmp_path: Path, channels: A
     (tmp_path / "cat").mkdir()
     for height in (9, 12):
         cv2.imwrite(str(tmp_path / "cat" / f"{height}.png"), np.zeros((height, 8), np.uint8))
-    ops = [Decode(channels), GaussianBlur(), Resize(4, 5), RandomFlip()]
-    code = eject(work(ImageFolder(tmp_path), *ops), "keras")
+    ops = [ap.Decode(channels), ap.GaussianBlur(), ap.Resize(4, 5), ap.RandomFlip()]
+    code = eject(work(ap.ImageFolder(tmp_path), *ops), "keras")
     scope: dict[str, Any] = {"__name__": "plain"}
     exec(code, scope)
     assert scope["Batches"]()[0][0].shape == (2, 4, 5, channels)
@@ -152,7 +141,7 @@ def test_links_are_followed_in_the_order_of_autopipe(tmp_path: Path) -> None:
     (data / "cat" / "twice").symlink_to(elsewhere / "a")
     (data / "cat" / "one.jpg").symlink_to(elsewhere / "3.jpg")
     (data / "emu").symlink_to(elsewhere)
-    found = ImageFolder(data)
+    found = ap.ImageFolder(data)
     assert len(found) == 4 + 3 + 2 + 3
     assert listed(found) == found.files()
 
@@ -162,14 +151,14 @@ def test_a_table_is_read_as_autopipe_reads_it(tmp_path: Path) -> None:
     for separator in (",", ";"):
         text = "file, kind ,more\n 1.jpg, dog,\n,,\n  , ,\n\n2.jpg, cat,\n3.jpg,dog\n".replace(",", separator)
         (tmp_path / "all.csv").write_text(text, encoding="utf-8")
-        data = Table(tmp_path / "all.csv", path="file", label="kind")
+        data = ap.Table(tmp_path / "all.csv", path="file", label="kind")
         assert len(data) == 3
         assert listed(data) == data.files()
 
 
-def listed(data: ImageFolder | Table) -> list[str]:
+def listed(data: ap.ImageFolder | ap.Table) -> list[str]:
     """Return the images that plain code finds."""
-    code = eject(work(data, Decode()), "keras")
+    code = eject(work(data, ap.Decode()), "keras")
     scope: dict[str, Any] = {"keras": None, "__name__": "plain"}
     exec(code.partition("class Batches")[0], scope)
     paths, labels = scope["samples"]()
@@ -181,22 +170,22 @@ def listed(data: ImageFolder | Table) -> list[str]:
 @pytest.mark.parametrize("label_mode", ["int", "categorical"])  # listed in the code, and read by the source
 def test_files_that_tensorflow_does_not_decode_are_not_written_for_it(tmp_path: Path, label_mode: Any) -> None:
     names = ("cat/1.jpg", "cat/2.PNG", "cat/3.TIF", "dog/4.webp", "dog/5.bmp")
-    data = ImageFolder(write_images(tmp_path, *names), label_mode=label_mode)
+    data = ap.ImageFolder(write_images(tmp_path, *names), label_mode=label_mode)
     with pytest.raises(
         ConfigError, match=r"its samples are \.bmp and \.tif and \.webp files, which TensorFlow"
     ) as told:
-        eject(work(data, Decode()), "tf.data")
+        eject(work(data, ap.Decode()), "tf.data")
     assert str(told.value.hint).startswith("`autopipe eject` can write it with `--to keras`")
     with pytest.raises(ConfigError) as told:
-        eject(work(data, Decode()), "tf.data-cache")
+        eject(work(data, ap.Decode()), "tf.data-cache")
     assert "--to tf.data" not in str(told.value.hint)  # which has the same limit
-    assert "cv2.imdecode" in eject(work(data, Decode()), "keras")
-    common = ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
-    assert "decode_jpeg" in eject(work(common, Decode()), "tf.data")
+    assert "cv2.imdecode" in eject(work(data, ap.Decode()), "keras")
+    common = ap.ImageFolder(write_images(tmp_path / "common", *names[:2]), label_mode=label_mode)
+    assert "decode_jpeg" in eject(work(common, ap.Decode()), "tf.data")
 
 
 def test_every_reason_against_it_is_said() -> None:
-    workload = work(ROWS, Map(lambda x: x), on_bad_sample="skip")
+    workload = work(ROWS, ap.Map(lambda x: x), on_bad_sample="skip")
     with pytest.raises(ConfigError) as error:
         eject(workload, PipelineConfig(loader=threads.Threads(workers=2), keep="array"))
     for reason in ("the `threads` loader is autopipe's own", "a converted set (array)", "bad samples"):
@@ -206,19 +195,19 @@ def test_every_reason_against_it_is_said() -> None:
         ConfigError,
         match=r"`<lambda>` cannot be imported: it must be at the top level of a file. Define it there, by `def`\.",
     ):
-        eject(work(ROWS, Map(lambda x: x)), "keras")
+        eject(work(ROWS, ap.Map(lambda x: x)), "keras")
 
 
 def test_arrays_for_fit_are_of_arrays_and_of_ops_that_give_the_same_in_every_epoch(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="random ones differ from epoch to epoch"):
-        eject(work(ROWS, RandomFlip()), "fit")
-    photos = ImageFolder(write_images(tmp_path, "cat/1.png", "cat/2.png"))
+        eject(work(ROWS, ap.RandomFlip()), "fit")
+    photos = ap.ImageFolder(write_images(tmp_path, "cat/1.png", "cat/2.png"))
     with pytest.raises(ConfigError, match="takes data that are arrays"):
-        eject(work(photos, Decode()), "fit")
+        eject(work(photos, ap.Decode()), "fit")
 
 
 def test_a_user_function_is_imported_from_where_it_stands() -> None:
-    code = eject(work(ROWS, Map(np.flipud)), "tf.data")
+    code = eject(work(ROWS, ap.Map(np.flipud)), "tf.data")
     assert "from numpy import flipud as flipud_0  # your own" in code
     assert "tf.numpy_function(flipud_0, [x], tf.uint8)" in code
     assert "files that hold flipud," in " ".join(code.split())
@@ -226,9 +215,8 @@ def test_a_user_function_is_imported_from_where_it_stands() -> None:
 
 def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, this_machine: Callable[..., None]) -> None:
     with pytest.raises(ConfigError, match="are in memory already"):
-        eject(work(ROWS, RandomFlip()), CACHED)
-    photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
-    workload = work(photos, Decode(), RandomCrop(4, 4))
+        eject(work(ROWS, ap.RandomFlip()), CACHED)
+    workload = work(ap.ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg")), ap.Decode(), ap.RandomCrop(4, 4))
     assert cached_bytes(workload, make_plan(workload)) == 2 * (8 * 8 * 3 + 8)  # with labels
     this_machine(free_bytes=1000)
     code = eject(workload, CACHED)
@@ -244,24 +232,28 @@ def test_a_cache_of_samples_is_for_what_is_decoded_and_fits(tmp_path: Path, this
 
 @pytest.mark.parametrize(
     "ops",
-    [[Decode(), RandomCrop(4, 4)], [Decode(), Resize(4, 4), RandomBrightness()], [Decode(), Resize(4, 4, "area")]],
+    [
+        [ap.Decode(), ap.RandomCrop(4, 4)],
+        [ap.Decode(), ap.Resize(4, 4), ap.RandomBrightness()],
+        [ap.Decode(), ap.Resize(4, 4, "area")],
+    ],
 )
 def test_kerass_own_reader_of_a_folder_only_decodes_and_resizes(tmp_path: Path, ops: list[Any]) -> None:
-    photos = ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
+    photos = ap.ImageFolder(write_images(tmp_path, "cat/1.jpg", "cat/2.jpg"))
     with pytest.raises(ConfigError, match="only flips and scales may follow"):
         eject(work(photos, *ops), DIRECTORY)
     with pytest.raises(ConfigError, match="reads a folder of classes"):
-        eject(work(ROWS, RandomFlip()), DIRECTORY)
+        eject(work(ROWS, ap.RandomFlip()), DIRECTORY)
 
 
-class Odd(Arrays):
+class Odd(ap.Arrays):
     def read(self, index: int) -> object:
         row: Any = super().read(index)
         return row[0] + 1, index
 
 
 @dataclasses.dataclass(frozen=True)
-class Twice(RandomFlip):
+class Twice(ap.RandomFlip):
     def pixels(self, array: Any, kind: FieldKind, random: Any) -> Any:
         return super().pixels(super().pixels(array, kind, random), kind, random)
 
@@ -293,19 +285,19 @@ def functions(data: Any, *ops: Op) -> dict[str, Any]:
     ("data", "arguments", "returned"),
     [
         (
-            Arrays({"numbers": NUMBERS, "photo": IMAGES}, KIND, WEIGHT),
+            ap.Arrays({"numbers": NUMBERS, "photo": IMAGES}, KIND, WEIGHT),
             "x_photo, x_numbers, y, sample_weight",
             '{"photo": x_photo, "numbers": x_numbers}, y, sample_weight',
         ),
-        (Arrays((NUMBERS, IMAGES), {"kind": KIND}), "x_1, x_0, y_kind", '(x_0, x_1), {"kind": y_kind}'),
-        (Arrays({"photo": IMAGES}, (KIND,)), "x_photo, y_0", '{"photo": x_photo}, (y_0,)'),
-        (Arrays({"photo": IMAGES}), "x_photo", '({"photo": x_photo},)'),
-        (Arrays({"a b": IMAGES, "a_b": NUMBERS, "A_b": NUMBERS}, KIND), "x_0, x_2, x_3, y", None),
+        (ap.Arrays((NUMBERS, IMAGES), {"kind": KIND}), "x_1, x_0, y_kind", '(x_0, x_1), {"kind": y_kind}'),
+        (ap.Arrays({"photo": IMAGES}, (KIND,)), "x_photo, y_0", '{"photo": x_photo}, (y_0,)'),
+        (ap.Arrays({"photo": IMAGES}), "x_photo", '({"photo": x_photo},)'),
+        (ap.Arrays({"a b": IMAGES, "a_b": NUMBERS, "A_b": NUMBERS}, KIND), "x_0, x_2, x_3, y", None),
     ],
     ids=["dictionary", "tuple", "of one", "inputs alone", "names that are alike"],
 )
 @pytest.mark.parametrize("form", sorted(set(NAMES) - {CACHED, DIRECTORY}))
-def test_parts_go_where_the_model_takes_them(data: Arrays, arguments: str, returned: str | None, form: str) -> None:
+def test_parts_go_where_the_model_takes_them(data: ap.Arrays, arguments: str, returned: str | None, form: str) -> None:
     code = eject(work(data), form)
     assert f"def finish({', '.join(f'{name}: Any' for name in arguments.split(', '))}) -> Any:" in code
     assert returned is None or f"    return {returned}\n" in code
@@ -314,15 +306,15 @@ def test_parts_go_where_the_model_takes_them(data: Arrays, arguments: str, retur
 
 
 def test_weights_alone_are_the_third_and_need_no_function() -> None:
-    code = eject(work(Arrays(IMAGES, KIND, WEIGHT)), "tf.data")
+    code = eject(work(ap.Arrays(IMAGES, KIND, WEIGHT)), "tf.data")
     assert "from_tensor_slices((x, y, sample_weight))" in code
     assert "def " not in code.replace("def make_dataset(x: Any, y: Any, sample_weight: Any)", "")
-    assert "model.fit(x, y, sample_weight=weight, batch_size" in eject(work(Arrays(IMAGES, KIND, WEIGHT)), "fit")
+    assert "model.fit(x, y, sample_weight=weight, batch_size" in eject(work(ap.Arrays(IMAGES, KIND, WEIGHT)), "fit")
 
 
 def test_images_and_their_masks_get_the_same_random_numbers() -> None:
-    data = Arrays({"left": IMAGES, "right": IMAGES}, {"mask": IMAGES[..., 0], "kind": KIND})
-    augment = functions(data, RandomCrop(3, 5), RandomFlip(vertical=True))["augment"]
+    data = ap.Arrays({"left": IMAGES, "right": IMAGES}, {"mask": IMAGES[..., 0], "kind": KIND})
+    augment = functions(data, ap.RandomCrop(3, 5), ap.RandomFlip(vertical=True))["augment"]
     seen = set()
     for seed in range(8):
         left, right, mask, kind = augment(IMAGES[1], IMAGES[1], IMAGES[1][..., 0], 1, np.random.default_rng(seed))
@@ -334,7 +326,7 @@ def test_images_and_their_masks_get_the_same_random_numbers() -> None:
 
 
 def test_what_is_not_random_acts_on_each_image_by_its_own_size() -> None:
-    load = functions(Arrays({"left": IMAGES, "right": SMALL}, KIND), CenterCrop(2, 2))["load"]
+    load = functions(ap.Arrays({"left": IMAGES, "right": SMALL}, KIND), ap.CenterCrop(2, 2))["load"]
     left, right, _ = load(IMAGES[0], SMALL[0], 0)
     np.testing.assert_array_equal(left, IMAGES[0, 2:4, 3:5])
     np.testing.assert_array_equal(right, SMALL[0, 1:3, 2:4])
@@ -349,15 +341,15 @@ def shaken(x: Any, rng: Any) -> Any:
 
 
 def test_a_random_function_draws_the_same_for_each_image() -> None:
-    augment = functions(Arrays((IMAGES, IMAGES), KIND), Map(shaken, random=True))["augment"]
+    augment = functions(ap.Arrays((IMAGES, IMAGES), KIND), ap.Map(shaken, random=True))["augment"]
     left, right, _ = augment(IMAGES[0], IMAGES[0], 1, np.random.default_rng(3))
     np.testing.assert_array_equal(left, right)
     assert not np.array_equal(left, IMAGES[0])
 
 
 def test_a_function_of_both_gets_x_before_y() -> None:
-    data = Arrays({"photo": IMAGES, "numbers": NUMBERS}, {"kind": KIND, "depth": WEIGHT})
-    load = functions(data, On(("depth", "numbers"), Map(halved, on="both")))["load"]
+    data = ap.Arrays({"photo": IMAGES, "numbers": NUMBERS}, {"kind": KIND, "depth": WEIGHT})
+    load = functions(data, ap.On(("depth", "numbers"), ap.Map(halved, on="both")))["load"]
     _, numbers, kind, depth = load(IMAGES[0], NUMBERS[1], 1, WEIGHT[3])
     assert (numbers.tolist(), kind, depth) == ([1, 2, 2], 1, 0.5)
 
@@ -378,15 +370,15 @@ def scaled(by: int) -> Any:
 
 
 def test_functions_may_be_called_like_those_of_the_file_or_like_each_other() -> None:
-    made = functions(Arrays(IMAGES, KIND), Map(load), Map(augment, random=True))
+    made = functions(ap.Arrays(IMAGES, KIND), ap.Map(load), ap.Map(augment, random=True))
     np.testing.assert_array_equal(made["load"](IMAGES[0], 1)[0], IMAGES[0] // 2)
     np.testing.assert_array_equal(made["augment"](IMAGES[0], 1, np.random.default_rng(0))[0], IMAGES[0] // 2 + 1)
-    alike = module(work(Arrays(NUMBERS, KIND), Map(scaled(2)), Map(scaled(3))), "keras", own=False).functions
+    alike = module(work(ap.Arrays(NUMBERS, KIND), ap.Map(scaled(2)), ap.Map(scaled(3))), "keras", own=False).functions
     assert [function(1) for function in alike.values()] == [2, 3]
 
 
 @dataclasses.dataclass(frozen=True)
-class Inverted(RandomFlip):
+class Inverted(ap.RandomFlip):
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         yield "x = 255 - x"
 
@@ -396,19 +388,19 @@ class Inverted(RandomFlip):
     [
         (
             SMALL,
-            On(("left", "right"), RandomCrop(2, 2)),  # not on the masks, of which one would have another size
+            ap.On(("left", "right"), ap.RandomCrop(2, 2)),  # not on the masks, of which one would have another size
             "`RandomCrop` acts alike on images that differ in size; put ap.Resize before it",
         ),
         (
             IMAGES,
-            On(("left", "y.0", "y.1"), Map(halved, on="both")),
+            ap.On(("left", "y.0", "y.1"), ap.Map(halved, on="both")),
             r"`Map` would get x and y of several parts at once \(x_left, y_0, y_1\)",
         ),
         (IMAGES, Inverted(), "`Inverted` writes plain code of `x`, but the parts are x_left, x_right, y_0, y_1"),
     ],
 )
 def test_what_cannot_be_written_of_parts_is_said(right: Any, op: Op, reason: str) -> None:
-    data = Arrays({"left": IMAGES, "right": right}, (IMAGES[..., 0], IMAGES[..., 1]))
+    data = ap.Arrays({"left": IMAGES, "right": right}, (IMAGES[..., 0], IMAGES[..., 1]))
     with pytest.raises(PlainCodeError, match=reason):
         eject(work(data, op), "keras")
 
@@ -434,13 +426,15 @@ def test_a_source_of_ones_own_is_read_however_its_samples_are_built(sample: Any,
 def test_one_image_with_two_masks_is_decoded_once() -> None:
     encoded = [bytes(cv2.imencode(".png", image)[1]) for image in (IMAGES[0], IMAGES[0, ..., 0], IMAGES[1, ..., 0])]
     source = Made(4, lambda index: (encoded[0], {"one": encoded[1], "other": encoded[2]}))
-    x, one, other = functions(source, Decode(), Rescale(1.0))["load"](source, 0)
+    x, one, other = functions(source, ap.Decode(), ap.Rescale(1.0))["load"](source, 0)
     np.testing.assert_array_equal(x, IMAGES[0][..., ::-1])
     np.testing.assert_array_equal(one, IMAGES[0, ..., 0])
     np.testing.assert_array_equal(other, IMAGES[1, ..., 0])
 
 
 def test_a_one_hot_target_is_the_one_that_is_named() -> None:
-    finish = functions(Arrays(IMAGES, {"kind": KIND, "depth": WEIGHT}), On("kind", OneHot(2)), Rescale(2.0))["finish"]
+    finish = functions(
+        ap.Arrays(IMAGES, {"kind": KIND, "depth": WEIGHT}), ap.On("kind", ap.OneHot(2)), ap.Rescale(2.0)
+    )["finish"]
     _, y = finish(IMAGES[:2], KIND[:2], WEIGHT[:2])
     assert (y["kind"].tolist(), y["depth"].tolist()) == ([[1, 0], [0, 1]], WEIGHT[:2].tolist())

@@ -9,74 +9,67 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, factory, pick
-from autopipe.artifact.schema import Artifact, FileReference, ModuleReference, Profile
+from autopipe.artifact.schema import FileReference, ModuleReference, Profile
 from autopipe.errors import ArtifactError, StorageError
 from autopipe.measure import description, facts, fingerprint
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline.assembly import conversion_of
 from autopipe.pipeline.config import STORAGES, PipelineConfig
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.convert import convert
 from autopipe.search.settings import Request
 from autopipe.values import Estimate
-from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.source import first_digest
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops import custom, planner
-from autopipe.workload.workload import Workload
 from tests.fakes import profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.profiles import about, config, digest, hardware
 
-WORKLOAD = Workload(data=Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
+WORKLOAD = ap.Workload(data=ap.Arrays(np.arange(16.0).reshape(8, 2)), ops=[], batch_size=2, shuffle=False)
 
 
 def profile(**changes: Any) -> Profile:
     return profiles.profile(workload=digest(batch_size=2), **changes)
 
 
-def artifact(*known: Profile, **changes: Any) -> Artifact:
-    return profiles.artifact(*(known or (profile(),)), **changes)
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names by which workloads were imported, all of which are `WORKLOAD`'s."""
+    asked: list[str] = []
 
-
-class _Importer:
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, reference: str, *, may_call: bool = True) -> Workload:
-        self.asked.append(reference)
+    def load(reference: str, *, may_call: bool = True) -> ap.Workload:
+        asked.append(reference)
         return WORKLOAD
 
-
-@pytest.fixture
-def importer(monkeypatch: pytest.MonkeyPatch) -> _Importer:
-    played = _Importer()
-    monkeypatch.setattr(workload_import, "load_workload", played)
-    return played
+    monkeypatch.setattr(workload_import, "load_workload", load)
+    return asked
 
 
-def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path: Path, importer: _Importer) -> None:
+def written(folder: Path, *known: Profile, **named: Any) -> Path:
+    """Write an artifact; `named` is its workload, in a file if not told otherwise."""
+    named = {"workload": FileReference(path="train.py"), **named}
+    return files.write(profiles.artifact(*(known or (profile(),)), **named), folder / "autopipe.json")
+
+
+def test_the_workload_is_imported_when_a_loader_is_built_and_not_before(tmp_path: Path, imported: list[str]) -> None:
     (tmp_path / "train.py").touch()
-    path = files.write(
-        artifact(workload=FileReference(path="train.py", attribute="photos")), tmp_path / "autopipe.json"
-    )
+    path = written(tmp_path, workload=FileReference(path="train.py", attribute="photos"))
     tuned = factory.load(path, here=hardware())
-    assert tuned.config.loader == Threads(workers=2, queue_size=8)
-    assert importer.asked == []
+    assert tuned.config.loader == ap.Threads(workers=2, queue_size=8)
+    assert imported == []
     with tuned.make_loader(shard=(1, 2)) as loader:
         rows = [x.tolist() for x, _ in loader.epoch(0)]
     tuned.make_loader().close()
-    assert importer.asked == [f"{tmp_path / 'train.py'}:photos"]  # once for all
+    assert imported == [f"{tmp_path / 'train.py'}:photos"]  # once for all
     assert len(rows) == 2
 
 
-def test_what_was_measured_comes_with_it_and_is_shown_in_a_summary(tmp_path: Path, importer: _Importer) -> None:
+def test_what_was_measured_comes_with_it_and_is_shown_in_a_summary(tmp_path: Path, imported: list[str]) -> None:
     fast = profile(images_per_second=about(14_912.0))
-    path = files.write(artifact(fast, workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-    tuned = factory.load(path, here=hardware())
+    tuned = factory.load(written(tmp_path, fast), here=hardware())
     assert (tuned.measurement, tuned.ceiling, tuned.study) == (fast.winner, fast.result.ceiling, None)
     assert tuned.baselines[0].name == "keras"
     assert repr(tuned) == (
@@ -88,8 +81,8 @@ def test_what_was_measured_comes_with_it_and_is_shown_in_a_summary(tmp_path: Pat
     assert "measured 900 (too unsteady) images/s" in repr(factory.of_profile(unsteady, WORKLOAD))
 
 
-def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, importer: _Importer) -> None:
-    tuned = factory.of_profile(profile(), Workload(data=WORKLOAD.data, ops=[], batch_size=2))
+def test_a_workload_that_no_file_holds_is_said_to_be_needed_again(tmp_path: Path, imported: list[str]) -> None:
+    tuned = factory.of_profile(profile(), ap.Workload(data=WORKLOAD.data, ops=[], batch_size=2))
     with pytest.warns(factory.NamelessWarning, match=r"ap\.load\('.*autopipe\.json', workload=workload\)") as caught:
         path = tuned.save(tmp_path / "autopipe.json")
     assert caught[0].filename == __file__
@@ -106,8 +99,8 @@ def test_what_is_no_path_is_not_saved_to() -> None:
         assert raised.value.hint == 'Such as save("autopipe.json").'
 
 
-def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer: _Importer) -> None:
-    path = files.write(artifact(), tmp_path / "autopipe.json")
+def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, imported: list[str]) -> None:
+    path = written(tmp_path, workload=None)
     with pytest.warns(factory.ProfileWarning, match="usable cores: 2 there, 4 here") as warnings:
         factory.load(path, here=hardware(cores=4))
     assert str(path) in str(warnings[0].message)
@@ -116,30 +109,29 @@ def test_a_machine_without_a_profile_is_warned_about_it(tmp_path: Path, importer
 
 
 @pytest.mark.parametrize("workload", [WORKLOAD, "elsewhere.py:workload"])
-def test_a_given_workload_is_used_instead(tmp_path: Path, importer: _Importer, workload: Workload | str) -> None:
-    path = files.write(artifact(workload=FileReference(path="/gone.py")), tmp_path / "autopipe.json")
-    tuned = factory.load(path, here=hardware(), workload=workload)
-    assert tuned.workload is WORKLOAD
-    assert importer.asked == ([workload] if isinstance(workload, str) else [])
+def test_a_given_workload_is_used_instead(tmp_path: Path, imported: list[str], workload: ap.Workload | str) -> None:
+    path = written(tmp_path, workload=FileReference(path="/gone.py"))
+    assert factory.load(path, here=hardware(), workload=workload).workload is WORKLOAD
+    assert imported == ([workload] if isinstance(workload, str) else [])
 
 
-def test_a_module_is_imported_by_its_name(tmp_path: Path, importer: _Importer) -> None:
-    path = files.write(artifact(workload=ModuleReference(module="project.train")), tmp_path / "autopipe.json")
+def test_a_module_is_imported_by_its_name(tmp_path: Path, imported: list[str]) -> None:
+    path = written(tmp_path, workload=ModuleReference(module="project.train"))
     pinned = {"kind": "module", "module": "project.train", "attribute": "workload"}
     assert factory.load(path, here=hardware(), pinned=pinned).workload is WORKLOAD
-    assert importer.asked == ["project.train:workload"]
+    assert imported == ["project.train:workload"]
 
 
-def test_a_relative_path_keeps_its_folder(tmp_path: Path, importer: _Importer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_keeps_its_folder(tmp_path: Path, imported: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").touch()
-    files.write(artifact(workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
+    written(tmp_path)
     monkeypatch.chdir(tmp_path)
     tuned = factory.load("autopipe.json", here=hardware())
     monkeypatch.chdir("/")
     assert tuned.workload is WORKLOAD
 
 
-def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path, importer: _Importer) -> None:
+def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path, imported: list[str]) -> None:
     named = FileReference(path=str(tmp_path / "train.py"))
     tuned = factory.of_profile(profile(), WORKLOAD, named=named, study="the study")
     assert tuned.workload is WORKLOAD
@@ -151,23 +143,22 @@ def test_a_fresh_profile_makes_a_tuned_pipeline_of_the_same_kind(tmp_path: Path,
     assert files.read(elsewhere).workload == FileReference(path="../../train.py", origin=str(tmp_path / "train.py"))
 
 
-def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, importer: _Importer) -> None:
+def test_a_fresh_profile_joins_those_of_other_machines(tmp_path: Path, imported: list[str]) -> None:
     other = profile(hardware=hardware(cores=64))
-    path = files.write(artifact(other, profile(), workload=FileReference(path="train.py")), tmp_path / "autopipe.json")
-    new = profile(config=config(loader=Threads(workers=1)))
-    named = FileReference(path=str(tmp_path / "new.py"))
-    factory.of_profile(new, WORKLOAD, named=named).save(path)
+    path = written(tmp_path, other, profile())
+    new = profile(config=config(loader=ap.Threads(workers=1)))
+    factory.of_profile(new, WORKLOAD, named=FileReference(path=str(tmp_path / "new.py"))).save(path)
     tuned = factory.load(path, here=hardware())
     assert tuned.artifact.profiles == (other, new)
     assert tuned.artifact.workload == FileReference(path="new.py")
-    assert tuned.config.loader == Threads(workers=1)
+    assert tuned.config.loader == ap.Threads(workers=1)
 
 
 def test_a_trainer_predicts_by_what_was_tuned_for_that_and_trains_by_the_rest(tmp_path: Path) -> None:
     here = fingerprint.detect()
     path = profiles.of_this_machine(tmp_path, hardware=here)
     known = files.read(path)
-    asked = {"request": Request(mode=Mode.PREDICT), "config": config(loader=TfData())}
+    asked = {"request": Request(mode=Mode.PREDICT), "config": config(loader=ap.TfData())}
     served = profiles.profile(hardware=here, workload=known.profiles[0].workload, **asked)
     files.write(pick.with_profile(known, served), path)
     tuned = factory.load(path)
@@ -181,27 +172,27 @@ def test_a_trainer_predicts_by_what_was_tuned_for_that_and_trains_by_the_rest(tm
 ARRAY = STORAGES["array"]
 
 
-def workload(times: int = 1, own: Path = Path("/nowhere")) -> Workload:
-    data = Arrays(np.arange(16.0).reshape(8, 2) * times)
-    return Workload(data=data, ops=[], batch_size=2, shuffle=False, converted=str(own))
+def workload(times: int = 1, own: Path = Path("/nowhere")) -> ap.Workload:
+    data = ap.Arrays(np.arange(16.0).reshape(8, 2) * times)
+    return ap.Workload(data=data, ops=[], batch_size=2, shuffle=False, converted=str(own))
 
 
 def doubled(numbers: np.ndarray) -> np.ndarray:
     return 2 * numbers
 
 
-def tuned(folder: Path, made: Workload) -> factory.Tuned:
-    path = files.write(artifact(profile(config=config(keep="array"))), folder / "autopipe.json")
+def tuned(folder: Path, made: ap.Workload) -> factory.Tuned:
+    path = written(folder, profile(config=config(keep="array")), workload=None)
     return factory.load(path, here=hardware(), workload=made)
 
 
-def described(made: Workload) -> facts.Description:
+def described(made: ap.Workload) -> facts.Description:
     plan = planner.make_plan(made)
     told = {"samples": len(made.data), "data_digest": first_digest(made.data), "first_ops": fingerprint.first_ops(plan)}
     return DESCRIBED.model_copy(update={**told, "cuts": description.cut_sizes(made, plan)})
 
 
-def converted(made: Workload, folder: Path) -> None:
+def converted(made: ap.Workload, folder: Path) -> None:
     convert(conversion_of(made, planner.make_plan(made), ARRAY), ARRAY, folder)
 
 
@@ -233,7 +224,7 @@ def test_a_set_of_other_data_is_named_and_not_used(tmp_path: Path) -> None:
 
 
 def test_whether_anything_is_left_to_convert_is_told_by_the_workloads_description(tmp_path: Path) -> None:
-    array, made = PipelineConfig(loader=Threads(workers=1), keep="array"), workload()
+    array, made = PipelineConfig(loader=ap.Threads(workers=1), keep="array"), workload()
     assert not converting.is_beside(tmp_path, described(made), array)
     converted(made, tmp_path / "converted" / "array")
     assert converting.is_beside(tmp_path, described(made), array)

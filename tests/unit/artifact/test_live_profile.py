@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import autopipe as ap
 from autopipe.artifact import artifact as files
@@ -23,6 +21,7 @@ from autopipe.reports import profile_report, tables
 from autopipe.search.result import Baseline, Change, Learnt
 from autopipe.values import Estimate
 from tests.fakes.profiles import NOON, baseline, hardware, of_this_machine, profile
+from tests.fakes.reports import printed
 
 RATE = Estimate(value=500.0, low=490.0, high=510.0)
 AFTER = ap.PipelineConfig(loader=ap.Threads(workers=7))
@@ -89,9 +88,7 @@ def test_it_is_written_beside_the_profiles_and_read_again_unless_nothing_was_tri
 
 def test_show_tells_what_was_changed_and_what_that_brought() -> None:
     known = Artifact(profiles=(profile(),), live=(live(),))
-    console = Console(file=io.StringIO(), width=200)
-    console.print(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON, live=live()))
-    said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    said = printed(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON, live=live()), 200)
     assert "live, of a training (used on this machine)" in said
     assert "epoch 1: threads(workers=7) in place of threads(workers=2), 1.5x" in said
     assert "no room" in said
@@ -104,9 +101,7 @@ def test_show_says_of_each_baseline_without_a_rate_what_the_tune_said() -> None:
 
     kinds = {"first": None, "second": FailureKind.NOT_PLAIN, "third": FailureKind.CRASHED}
     known = Artifact(profiles=(profile(baselines=tuple(map(without_a_rate, kinds, kinds.values()))),))
-    console = Console(file=io.StringIO(), width=200)
-    console.print(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON))
-    said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    said = printed(tables.profiles(known, known.profiles[0], None, here=hardware(), now=NOON), 200)
     assert "first: not measured, second: left out, third: it failed" in said
 
 
@@ -117,8 +112,7 @@ def test_the_report_tells_what_a_training_has_changed() -> None:
     assert "<td>threads(workers=7)</td><td>threads(workers=2)</td>" in page
     assert "no room" in page
     assert [row["ratio"] for row in document["live"]["rows"]] == [1.5, None]
-    elsewhere = profile(hardware=hardware(cores=32))
-    assert "live" not in profile_report.document(known, elsewhere)
+    assert "live" not in profile_report.document(known, profile(hardware=hardware(cores=32)))
 
 
 def test_the_loader_of_an_artifact_may_tune_itself(tmp_path: Path) -> None:

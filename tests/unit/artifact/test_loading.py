@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,8 +25,6 @@ from autopipe.measure import fingerprint
 from autopipe.measure.trial.child import IN_TRIAL
 from autopipe.search import library, study
 from autopipe.search.settings import Settings
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.workload import Workload
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
 
@@ -54,30 +53,23 @@ def retunes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_new_machine_is_retuned_once_and_then_known(path: Path, retunes: list[float]) -> None:
     for _ in range(2):
-        tuned = ap.load(path, on_new_hardware="retune", retune_seconds=45.0)
-        assert tuned.choice.warning is None
+        assert ap.load(path, on_new_hardware="retune", retune_seconds=45.0).choice.warning is None
     assert retunes == [45.0]
 
 
 def test_of_jobs_that_start_at_once_one_retunes_and_the_others_wait(path: Path, retunes: list[float]) -> None:
-    warned: list[Any] = []
     ready = threading.Barrier(16)
 
-    def job() -> None:
+    def job(_: int) -> str | None:
         ready.wait()
-        warned.append(ap.load(path, on_new_hardware="retune").choice.warning)
+        return ap.load(path, on_new_hardware="retune").choice.warning
 
-    jobs = [threading.Thread(target=job) for _ in range(16)]
-    for each in jobs:
-        each.start()
-    for each in jobs:
-        each.join()
+    with ThreadPoolExecutor(16) as pool:
+        warned = list(pool.map(job, range(16)))
     assert (len(retunes), warned) == (1, [None] * 16)
 
 
-def test_where_a_retune_comes_to_nothing_the_nearest_is_taken_and_it_is_told_why(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_want_of_a_retune_the_nearest_is_taken_and_it_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     surface = Surface(fails=lambda config: True)
     space = library.load("quick", {"cores": 2, "gpus": 0})
     nothing = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
@@ -120,7 +112,7 @@ def written(project: Path, named: Reference | None) -> Path:
 
 def named(stored: Stored) -> tuple[str, bool]:
     """Return the name of a workload, and whether it may be a function."""
-    assert not isinstance(stored.workload, Workload)
+    assert not isinstance(stored.workload, ap.Workload)
     return stored.workload.text, stored.workload.may_call
 
 
@@ -173,45 +165,35 @@ def test_a_file_and_a_module_are_told_apart(tmp_path: Path, monkeypatch: pytest.
     assert reference.parse("project.train:photos") == ModuleReference(module="project.train", attribute="photos")
 
 
-@pytest.fixture
-def workload() -> Workload:
-    return Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+HELD = object()
+"""Where the workload is."""
+IN_FILE, IN_MODULE = {"photos": HELD, "__file__": "/project/train.py"}, {"photos": HELD}
 
 
-def test_an_object_is_found_in_the_module_that_holds_it(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("training")
-    module.__dict__["photos"] = workload
-    monkeypatch.setitem(sys.modules, "training", module)
-    assert reference.of_object(workload) == ModuleReference(module="training", attribute="photos")
-    module.__file__ = "/project/training.py"
-    assert reference.of_object(workload) == FileReference(path="/project/training.py", attribute="photos")
-
-
-def test_a_module_goes_before_the_script_that_imports_it(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    script, module = types.ModuleType("__main__"), types.ModuleType("train")
-    script.__dict__.update(photos=workload, __file__="/project/tune.py")
-    module.__dict__.update(photos=workload, __file__="/project/train.py")
-    monkeypatch.setitem(sys.modules, "__main__", script)
-    monkeypatch.setitem(sys.modules, "train", module)
-    assert reference.of_object(workload) == FileReference(path="/project/train.py", attribute="photos")
-    monkeypatch.delitem(sys.modules, "train")
-    assert reference.of_object(workload) == FileReference(path="/project/tune.py", attribute="photos")
-
-
-def test_what_a_notebook_or_a_cell_holds_has_no_name(workload: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert reference.of_object(workload) is None
-    notebook = types.ModuleType("__main__")
-    notebook.__dict__["photos"] = workload
-    with monkeypatch.context() as inside:
-        inside.setitem(sys.modules, "__main__", notebook)
-        assert reference.of_object(workload) is None
-    module = types.ModuleType("__mp_main__")
-    module.__dict__.update(_=workload, photos=workload, __file__="/tmp/notebook.py")
-    monkeypatch.setitem(sys.modules, "__mp_main__", module)
-    other = types.ModuleType("kept")
-    other.__dict__["_"] = workload
-    monkeypatch.setitem(sys.modules, "kept", other)
-    assert reference.of_object(workload) is None
+@pytest.mark.parametrize(
+    ("modules", "found"),
+    [
+        ({}, None),
+        ({"training": IN_MODULE}, ModuleReference(module="training", attribute="photos")),
+        ({"training": IN_FILE}, FileReference(path="/project/train.py", attribute="photos")),
+        # A module goes before the script that imports it,
+        ({"__main__": {"photos": HELD, "__file__": "/project/tune.py"}, "train": IN_FILE}, "/project/train.py"),
+        ({"__main__": {"photos": HELD, "__file__": "/project/tune.py"}}, "/project/tune.py"),
+        # and what a notebook or a cell holds has no name.
+        ({"__main__": IN_MODULE}, None),
+        ({"__mp_main__": {"_": HELD, "photos": HELD, "__file__": "/tmp/notebook.py"}, "kept": {"_": HELD}}, None),
+    ],
+)
+def test_an_object_is_found_in_the_module_or_the_file_that_holds_it(
+    monkeypatch: pytest.MonkeyPatch, modules: dict[str, dict[str, Any]], found: Reference | str | None
+) -> None:
+    workload = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2)
+    for name, holds in modules.items():
+        module = types.ModuleType(name)
+        module.__dict__.update({key: workload if value is HELD else value for key, value in holds.items()})
+        monkeypatch.setitem(sys.modules, name, module)
+    wanted = FileReference(path=found, attribute="photos") if isinstance(found, str) else found
+    assert reference.of_object(workload) == wanted
 
 
 def test_a_path_is_written_from_the_folder_that_the_artifact_is_in(tmp_path: Path) -> None:

@@ -49,9 +49,7 @@ def test_what_differs_is_named_field_by_field_with_what_to_do() -> None:
     ("tuned", "here", "devices", "said"),
     [(2, 1, 1, "1 of 2 devices."), (4, 3, 2, "2 of 4 devices, because a batch of 32 cannot be shared between 3.")],
 )
-def test_devices_are_reduced_to_those_here_that_can_share_out_a_batch(
-    tuned: int, here: int, devices: int, said: str
-) -> None:
+def test_devices_are_those_here_that_can_share_out_a_batch(tuned: int, here: int, devices: int, said: str) -> None:
     known = profile(hardware=hardware(cores=32, gpus=(H200,) * tuned), config=config(devices=tuned))
     choice = pick.pick(artifact(known), hardware(cores=32, gpus=(H200,) * here))
     assert choice.config.devices == devices
@@ -140,8 +138,7 @@ def test_models_that_are_not_known_to_differ_are_merged(other: schema.Profile) -
 
 
 def test_a_configuration_of_an_unknown_loader_is_refused_only_when_it_is_chosen() -> None:
-    odd = profile(hardware=hardware(cores=64), config={"loader": {"kind": "thread"}})
-    both = artifact(HERE, odd)
+    both = artifact(HERE, profile(hardware=hardware(cores=64), config={"loader": {"kind": "thread"}}))
     assert pick.pick(both, hardware()).profile == HERE
     with pytest.raises(ArtifactError, match="Did you mean `threads`"):
         pick.pick(both, hardware(cores=64))

@@ -6,25 +6,18 @@ Not tested: several devices and processes, for which there is the trainer.
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.artifact import factory
 from autopipe.errors import ConfigError
 from autopipe.measure import fingerprint
 from autopipe.pipeline.devices import feed
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.ops.geometry import RandomFlip
-from autopipe.workload.ops.values import Rescale
-from autopipe.workload.workload import Workload
+from tests.fakes.commands import ROOT, python, succeeded
 from tests.fakes.loader import ArrayLoader, blobs
 from tests.fakes.profiles import config, profile
 from tests.unit.pipeline.devices.models import same_weights
@@ -61,7 +54,9 @@ def by_hand(epochs: int, batch_size: int = 4, class_weight: dict[int, float] | N
     return model
 
 
-WORKLOAD = Workload(data=Arrays(X, Y), ops=[RandomFlip(), Rescale(1 / 255)], batch_size=4, model=compiled, seed=3)
+WORKLOAD = ap.Workload(
+    data=ap.Arrays(X, Y), ops=[ap.RandomFlip(), ap.Rescale(1 / 255)], batch_size=4, model=compiled, seed=3
+)
 
 
 def tuned(**settings: Any) -> factory.Tuned:
@@ -71,7 +66,7 @@ def tuned(**settings: Any) -> factory.Tuned:
 
 
 def test_it_trains_and_validates_what_the_trainer_does() -> None:
-    pipeline, held_out = tuned(finish="device"), Arrays(X[:10], Y[:10])
+    pipeline, held_out = tuned(finish="device"), ap.Arrays(X[:10], Y[:10])
     with pipeline.make_trainer() as trainer:
         expected = trainer.fit(epochs=2, validation=held_out, verbose=0).history
     model = compiled()
@@ -86,7 +81,7 @@ def test_it_trains_and_validates_what_the_trainer_does() -> None:
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="one import of TensorFlow is enough")
 def test_a_loader_of_tf_data_may_feed_it() -> None:
-    pipeline = tuned(loader=TfData(num_parallel_calls=2, prefetch=2))
+    pipeline = tuned(loader=ap.TfData(num_parallel_calls=2, prefetch=2))
     with pipeline.make_loader() as batches:
         expected = [[np.array(x) for x, _ in batches.epoch(epoch)] for epoch in (0, 1)]
     made = pipeline.make_dataset()
@@ -189,8 +184,4 @@ def test_the_loader_is_closed_when_nothing_needs_the_dataset_any_more() -> None:
 @pytest.mark.timeout(300)
 def test_what_trains_and_when_holds_on_jax() -> None:
     chosen = "trainer_does or goes_on or of_one_batch or was_left or mid_epoch"  # where Keras begins passes otherwise
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", chosen]
-    environment = os.environ | {"KERAS_BACKEND": "jax"}
-    root = Path(__file__).parents[3]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=290, check=False)
-    assert done.returncode == 0, done.stdout[-5000:]
+    succeeded(python("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, "-k", chosen, cwd=ROOT))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -60,8 +60,10 @@ def space() -> Space:
     return library.load("quick", {"cores": 4, "gpus": 0})
 
 
-def searched(space: Space, former: PipelineConfig, **changes: object) -> conclusion.Searched:
-    surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1)
+def searched(
+    space: Space, former: PipelineConfig, fails: Callable[[PipelineConfig], bool] = lambda _: False, **changes: object
+) -> conclusion.Searched:
+    surface = Rivalled(former=former, cores=4, model_rate=60_000.0, noise=0.01, seed=1, fails=fails)
     settings = dataclasses.replace(Settings(clock=surface.clock, trials=12), **changes)  # type: ignore[arg-type]
     return study.run(space, surface, surface.facts(), settings)
 
@@ -93,12 +95,7 @@ def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatc
 
 
 def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
-    broken = GOOD.key()
-    surface = Rivalled(
-        former=GOOD, cores=4, model_rate=60_000.0, noise=0.01, fails=lambda config: config.key() == broken
-    )
-    found = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=12))
-    assert known(found.best_config) != GOOD
+    assert known(searched(space, GOOD, fails=GOOD.__eq__).best_config) != GOOD
 
 
 # ---------------------------------------------------------------- when
@@ -169,8 +166,7 @@ def retuned_at(fleet: Fleet, path: Path, machine: Machine, patch: pytest.MonkeyP
     surface: Any = Played(machine)
     fleet.trials = Player(surface, accelerators=1)
     patch.setattr(retuning, "time", SimpleNamespace(monotonic=surface.clock))
-    done = retuning.run(files.stored(path), Settings(), Watcher(), given=[])
-    return done, surface.now
+    return retuning.run(files.stored(path), Settings(), Watcher(), given=[]), surface.now
 
 
 def test_a_retune_of_a_machine_that_is_as_it_was_ends_soon_and_one_whose_order_changed_goes_on(
@@ -268,9 +264,7 @@ def test_a_workload_of_a_notebook_is_retuned(notebooks: tuple[Path, ap.Workload,
         ap.retune(path, workload=3)  # type: ignore[arg-type]  # as a user may
 
 
-def test_a_tune_for_prediction_and_its_retune_leave_the_profile_of_the_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tunes_for_prediction_leave_the_profile_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fleet, path = Fleet(monkeypatch), tmp_path / "autopipe.json"
     (tmp_path / "train.py").write_text(TRAIN)
     fleet.at(imaginary(), Surface())

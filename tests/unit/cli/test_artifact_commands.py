@@ -99,12 +99,8 @@ def test_a_command_takes_an_artifact_or_its_folder_or_finds_it(
         assert autopipe("show", named).refused().startswith("error: There is no artifact in `tuned`")
         return
     line = command.format(named) if "{}" in command else f"{command} {named}"
-    assert (
-        autopipe(*line.split())
-        .refused()
-        .replace(f"{tmp_path}/", "")
-        .startswith(f"error: `{read}` has schema_version=0")
-    )
+    said = autopipe(*line.split()).refused().replace(f"{tmp_path}/", "")
+    assert said.startswith(f"error: `{read}` has schema_version=0")
 
 
 def test_retune_refuses_a_read_only_folder(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,8 +314,7 @@ def test_a_report_is_written_beside_the_artifact(autopipe: Autopipe, tuned: Path
 
 
 def test_its_figures_are_printed_as_json_and_nothing_is_written(autopipe: Autopipe, tuned: Path) -> None:
-    ended = autopipe("report", "--json")
-    assert json.loads(ended.out)["verdict"]
+    assert json.loads(autopipe("report", "--json").out)["verdict"]
     assert not (tuned / "report.html").exists()
 
 

@@ -22,8 +22,6 @@ from autopipe.measure.outcome import Agreement, Verification
 from autopipe.measure.trial import supervise, workload_import
 from autopipe.measure.trial.child import Log
 from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import PipelineConfig
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import searching
 from autopipe.workload.ops.decode import decode
@@ -59,17 +57,14 @@ def test_the_size_of_each_cut_is_shown(home: Path, autopipe: Autopipe) -> None:
 def test_parts_are_written_apart_and_joined_in_a_folder_that_is_named_as_it_is(home: Path, autopipe: Autopipe) -> None:
     named = workload(home)
     for part in ("0/2", "1/2"):
-        ended = autopipe("convert", named, "--out", "set [final]", "--shard", part)
-        assert (
-            f"next      when every part is written: {again.autopipe('convert', named, '--out', 'set [final]')}\n"
-            in ended.err
-        )
+        said = autopipe("convert", named, "--out", "set [final]", "--shard", part).err
+        join = again.autopipe("convert", named, "--out", "set [final]")
+        assert f"next      when every part is written: {join}\n" in said
     assert "wrote     0 samples to set [final] in" in autopipe("convert", named, "--out", "set [final]").err
 
 
 def test_a_folder_of_images_needs_no_code_and_may_be_smaller_than_a_batch(home: Path, autopipe: Autopipe) -> None:
-    ended = autopipe("convert", "--images", "photos", "--image-size", 16)
-    assert "wrote     8 samples" in ended.err
+    assert "wrote     8 samples" in autopipe("convert", "--images", "photos", "--image-size", 16).err
 
 
 @pytest.mark.parametrize(
@@ -96,14 +91,11 @@ def test_wrong_options_are_named(home: Path, autopipe: Autopipe, options: tuple[
 def slow(home: Path) -> Path:
     """The photos, their JPEG files as progressive ones."""
     for path in (home / "photos").rglob("*.jpg"):
-        pixels = decode(path.read_bytes(), 3)
-        cv2.imwrite(str(path), pixels, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
+        cv2.imwrite(str(path), decode(path.read_bytes(), 3), [cv2.IMWRITE_JPEG_PROGRESSIVE, 1])
     return home / "photos"
 
 
-def test_the_doctor_counts_progressive_files_and_prints_the_command_that_rewrites_them(
-    slow: Path, autopipe: Autopipe
-) -> None:
+def test_the_doctor_counts_progressive_files_and_prints_what_rewrites_them(slow: Path, autopipe: Autopipe) -> None:
     slow = slow.rename(slow.with_name("my {} photos"))
     ended = autopipe("doctor", "--data", slow)
     assert "progressive JPEG 4 of 8 images. They take 1.5 to 3 times" in " ".join(ended.out.split())
@@ -182,9 +174,7 @@ def test_a_class_of_one_image_is_warned_of(home: Path, autopipe: Autopipe) -> No
     ],
     ids=str,
 )
-def test_a_workload_that_cannot_be_had_is_named(
-    home: Path, autopipe: Autopipe, arguments: list[str], said: str
-) -> None:
+def test_a_workload_that_is_not_had_is_named(home: Path, autopipe: Autopipe, arguments: list[str], said: str) -> None:
     workload(home)
     (home / "unread.py").write_text(TRAIN.format(data="photos"))
     error = autopipe("convert", *arguments).refused()
@@ -212,7 +202,7 @@ def test_it_writes_where_loaders_look(
     assert f"wrote     8 samples to {home}/converted/{name}" in ended.err
     assert "verified  every file, and 8 samples against the source" in ended.err
     monkeypatch.chdir(home.parent)
-    made, files = workload_import.load_workload(named), PipelineConfig(loader=Threads(workers=1))
+    made, files = workload_import.load_workload(named), ap.PipelineConfig(loader=ap.Threads(workers=1))
     kept = files.model_copy(update={"keep": "array" if cut == "deepest" else f"array:{cut}"})
     with build_loader(made, files) as one, build_loader(made, kept) as other:
         for batch, kept_batch in zip(one.epoch(0), other.epoch(0), strict=True):
@@ -239,16 +229,9 @@ def test_every_damaged_file_is_listed_with_its_reason_and_the_command_fails(home
     ended = autopipe("verify", "--files", "--images", home / "photos", "--batch-size", 2)
     assert ended.status == 1
     *bad, verified, advice = ended.out.splitlines()
-    for line, (name, reason) in zip(
-        bad,
-        [
-            ("cat/0.png", "cannot decode the image"),
-            ("cat/1.jpg", "the JPEG is damaged"),
-            ("dog/2.png", "is empty"),
-            ("dog/3.jpg", "must be a regular file"),
-        ],
-        strict=True,
-    ):
+    reasons = {"cat/0.png": "cannot decode the image", "cat/1.jpg": "the JPEG is damaged"}
+    reasons |= {"dog/2.png": "is empty", "dog/3.jpg": "must be a regular file"}
+    for line, (name, reason) in zip(bad, reasons.items(), strict=True):
         assert line.startswith(f"bad       {home / 'photos' / name}: ")
         assert reason in line
     assert verified == "verified  8 samples: 4 cannot be used"
@@ -297,12 +280,12 @@ def test_what_could_not_run_has_an_exit_code_of_its_own(autopipe: Autopipe, monk
         monkeypatch.setattr(verifying, "verify", lambda runner, **_: found)
         return autopipe("verify", "train.py:workload").status
 
-    config = PipelineConfig(loader=Threads(workers=1))
+    config = ap.PipelineConfig(loader=ap.Threads(workers=1))
     could_not = Agreement(config=config, digest="", samples=0, message="it forks")
     twice = Agreement(config=config, digest="ab", samples=9, repeated=3)
     fine = Agreement(config=config, digest="ab", samples=9)
     assert [status(fine), status(fine, twice), status(fine, could_not), status(twice, could_not)] == [0, 1, 3, 1]
-    forks = could_not.model_copy(update={"config": PipelineConfig(loader=Wrapped(use_multiprocessing=True))})
+    forks = could_not.model_copy(update={"config": ap.PipelineConfig(loader=Wrapped(use_multiprocessing=True))})
     assert [status(fine, forks), status(fine, forks, could_not), status(forks)] == [0, 3, 3]
 
 

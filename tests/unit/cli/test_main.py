@@ -13,6 +13,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from autopipe.artifact import artifact as files
 from autopipe.cli import main
 from autopipe.cli.options import Exit
 from autopipe.errors import AutopipeError, NothingMeasuredError, OpError, SearchInterruptedError, WorkloadError
+from tests.fakes.commands import environment, python, succeeded
 from tests.fakes.profiles import artifact, hardware, profile
 from tests.unit.cli.conftest import Autopipe
 
@@ -56,8 +58,7 @@ for arguments in {commands!r}:
         assert not end.code, end.code
 print("|", *sorted({{name.partition(".")[0] for name in sys.modules}}))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.rpartition("|")[2].split())
+    return set(succeeded(python("-c", code)).stdout.rpartition("|")[2].split())
 
 
 def test_help_imports_nothing_that_takes_time(autopipe: Autopipe) -> None:
@@ -121,8 +122,7 @@ def test_commands_of_other_packages_have_their_headings(
 
 def test_a_retune_takes_the_options_of_a_tune(autopipe: Autopipe) -> None:
     options = [set(re.findall(r"(?<= )--[a-z-]+", autopipe(command, "--help").out)) for command in ("tune", "retune")]
-    of_a_workload = {"--images", "--model", "--image-size", "--batch-size", "--out"}
-    assert options[0] - options[1] == of_a_workload
+    assert options[0] - options[1] == {"--images", "--model", "--image-size", "--batch-size", "--out"}
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,7 @@ def test_what_stands_behind_a_script_is_the_scripts(autopipe: Autopipe, theirs: 
     def watch(script: str, arguments: list[str]) -> None:
         raise WorkloadError(f"{script} failed with {arguments}.")
 
-    command = types.SimpleNamespace(watch=watch, CONTEXT={"allow_interspersed_args": False})
-    theirs(watch=command)
+    theirs(watch=types.SimpleNamespace(watch=watch, CONTEXT={"allow_interspersed_args": False}))
     ended = autopipe("watch", "train.py", "--log-level", "debug", "-v")
     assert ended.err == "error: train.py failed with ['--log-level', 'debug', '-v'].\n"
 
@@ -208,7 +207,7 @@ def test_a_stdout_that_takes_no_more_is_told_in_a_line_or_not_at_all(into: str, 
     with open(pipe, "w") as unread, open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "autopipe", *arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env=environment(),
             stdout=full if into == "/dev/full" else unread,
             stderr=subprocess.PIPE,
             text=True,
@@ -262,15 +261,8 @@ main.main()
 @pytest.mark.parametrize(("how", "ended"), [("plain", "KeyboardInterrupt"), ("nohup", "the terminal's end")])
 def test_a_closed_terminal_ends_a_command_as_ctrl_c_does_but_for_nohup(tmp_path: Path, how: str, ended: str) -> None:
     ours, theirs = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", WORKS, how],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    ends: dict[str, Any] = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    process = subprocess.Popen([sys.executable, "-c", WORKS, how], cwd=tmp_path, env=environment(), **ends)
     os.close(theirs)
     said = b""
     while not said.endswith(b"\n"):  # its end, too: a write that is cut in the middle fails

@@ -45,11 +45,7 @@ IMAGES = schema.ImagesReference(path="/my photos", model="vgg16", image_size=96)
     ids=["files", "array", "images"],
 )
 def test_what_to_do_next_is_said(
-    tmp_path: Path,
-    chosen: Target,
-    storage: dict[str, Any],
-    options: str | None,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, chosen: Target, storage: dict[str, Any], options: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = profile(config=CONFIG.model_copy(update=storage).model_dump(mode="json"))
     named = schema.ModuleReference(module="project.train")
@@ -118,8 +114,7 @@ def test_what_fits_nowhere_is_told_with_the_configuration_itself(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("url", "folders"),
-    [(None, []), ("postgresql://host/studies", []), ("sqlite:////data/study.db", [Path("/data")])],
+    ("url", "folders"), [(None, []), ("postgresql://host/studies", []), ("sqlite:////data/study.db", [Path("/data")])]
 )
 def test_the_folder_of_a_study_is_known_where_it_is_a_file(url: str | None, folders: list[Path]) -> None:
     assert folder_of(url) == folders

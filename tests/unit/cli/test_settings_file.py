@@ -48,9 +48,7 @@ def test_the_nearest_file_counts_and_a_project_without_options_is_passed_over(au
     assert "'near'" in refused(autopipe)
 
 
-def test_more_output_says_where_a_value_came_from(
-    autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_output_tells_of_values_origins(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = home / "pyproject.toml"
     file.write_text('[tool.autopipe.tune]\nmax-memory = "8G"\nonly = "loader=threads"\nbudget = "soon"\n')
     monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "2")

@@ -135,80 +135,60 @@ ANOTHERS = {"proc/vmstat": "oom_kill 7\n"}  # of the whole machine
 MEMINFO = (
     f"MemTotal:       {16 * 2**20} kB\nMemFree:  1 kB\nMemAvailable:   {12 * 2**20} kB\nHugePages_Total:       0\n"
 )
-V2 = {
-    "proc/self/cgroup": "0::/jobs/trial\n",
-    "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
-}
-V1 = {
-    "proc/self/cgroup": "4:memory:/jobs/trial\n",
-    "proc/self/mountinfo": "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
-}
-V2_ROOT, V1_ROOT = "sys/fs/cgroup/", "sys/fs/cgroup/memory/"
+V1_MEMORY = V1_MOUNT.replace("/cpu rw", "/memory rw").replace("rw,cpu,cpuacct", "rw,memory")
 V2_STAT = f"anon 123\ninactive_file {2 * GIB}\nactive_file {2 * GIB}\nfile_mapped {GIB}\n"
 MAPPED = f"inactive_file {GIB}\nactive_file {GIB}\nfile_mapped {2 * GIB}\n"
 V1_STAT = f"inactive_file 1\ntotal_inactive_file {GIB // 4}\ntotal_active_file {GIB // 4}\n"
 
 
-def files(root: str, values: dict[str, object]) -> dict[str, str]:
-    return {f"{root}jobs/{name}": f"{value}\n" for name, value in values.items()}
+def v2(**values: object) -> dict[str, str]:
+    """Return the files of a group of version 2 by their names; `parent_` stands before those of the group above."""
+    return _group("0::/jobs/trial\n", V2_MOUNT, "", values)
+
+
+def v1(**values: object) -> dict[str, str]:
+    return _group("4:memory:/jobs/trial\n", V1_MEMORY, "memory/", values)
+
+
+def _group(name: str, mount: str, root: str, values: dict[str, object]) -> dict[str, str]:
+    found = {"proc/self/cgroup": name, "proc/self/mountinfo": mount}
+    for file, value in values.items():
+        group = "jobs/" if file.startswith("parent_") else "jobs/trial/"
+        found[f"sys/fs/cgroup/{root}{group}memory.{file.removeprefix('parent_')}"] = f"{value}\n"
+    return found
 
 
 @pytest.mark.parametrize(
     ("limits", "usable", "available"),
     [
-        ({}, 16 * GIB, 12 * GIB),
-        (
-            V2
-            | files(V2_ROOT, {"trial/memory.max": 8 * GIB, "trial/memory.high": "max"})
-            | files(V2_ROOT, {"trial/memory.current": 5 * GIB, "trial/memory.stat": V2_STAT}),
-            8 * GIB,
-            6 * GIB,  # pages of files are as good as free, but for mapped ones
-        ),
-        (
-            V2
-            | files(V2_ROOT, {"trial/memory.max": 8 * GIB})
-            | files(V2_ROOT, {"trial/memory.current": 5 * GIB, "trial/memory.stat": MAPPED}),
-            8 * GIB,
-            4 * GIB,  # where all active pages may be mapped, the inactive ones count
-        ),
-        (
-            V2
-            | files(V2_ROOT, {"trial/memory.max": 8 * GIB})
-            | files(V2_ROOT, {"memory.high": 4 * GIB, "memory.current": 5 * GIB}),
-            4 * GIB,
-            0,
-        ),
-        (
-            V1
-            | files(V1_ROOT, {"trial/memory.limit_in_bytes": 2 * GIB})
-            | files(V1_ROOT, {"trial/memory.usage_in_bytes": GIB, "trial/memory.stat": V1_STAT}),
-            2 * GIB,
-            3 * GIB // 2,
-        ),
-        (V1 | files(V1_ROOT, {"trial/memory.limit_in_bytes": 9223372036854771712}), 16 * GIB, 12 * GIB),
+        pytest.param({}, 16, 12, id="no group"),
+        # Pages of files are as good as free, but for mapped ones; where all active ones may be, inactive ones count.
+        pytest.param(v2(max=8 * GIB, high="max", current=5 * GIB, stat=V2_STAT), 8, 6, id="version 2"),
+        pytest.param(v2(max=8 * GIB, current=5 * GIB, stat=MAPPED), 8, 4, id="mapped pages"),
+        pytest.param(v2(max=8 * GIB, parent_high=4 * GIB, parent_current=5 * GIB), 4, 0, id="soft limit of a parent"),
+        pytest.param(v1(limit_in_bytes=2 * GIB, usage_in_bytes=GIB, stat=V1_STAT), 2, 1.5, id="version 1"),
+        pytest.param(v1(limit_in_bytes=9223372036854771712), 16, 12, id="version 1 without a limit"),
     ],
-    ids=["no group", "version 2", "mapped pages", "soft limit of a parent", "version 1", "version 1 without a limit"],
 )
-def test_the_lowest_limit_of_all_groups_counts(play: Play, limits: dict[str, str], usable: int, available: int) -> None:
+def test_the_lowest_limit_of_all_groups_counts(
+    play: Play, limits: dict[str, str], usable: int, available: float
+) -> None:
     found = machine.detect_memory(play({"proc/meminfo": MEMINFO} | limits))
-    assert (found.usable_bytes, found.available_bytes) == (usable, available)
+    assert (found.usable_bytes, found.available_bytes) == (usable * GIB, available * GIB)
+
+
+V1_EVENTS = "oom_kill_disable 0\nunder_oom 0\noom_kill 3"
 
 
 @pytest.mark.parametrize(
     ("group", "kills"),
     [
-        (V2 | files(V2_ROOT, {"trial/memory.events": "low 0\noom 9\noom_kill 2", "memory.events": "oom_kill 5"}), 2),
-        (
-            V1
-            | files(V1_ROOT, {"trial/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 3"})
-            | files(V1_ROOT, {"memory.oom_control": "oom_kill 5"}),
-            3,
-        ),
-        ({}, 0),
-        (V1, 0),
-        (V2, 0),
+        pytest.param(v2(events="low 0\noom 9\noom_kill 2", parent_events="oom_kill 5"), 2, id="version 2"),
+        pytest.param(v1(oom_control=V1_EVENTS, parent_oom_control="oom_kill 5"), 3, id="version 1"),
+        pytest.param({}, 0, id="no group"),
+        pytest.param(v1(), 0, id="version 1 silent"),
+        pytest.param(v2(), 0, id="version 2 silent"),
     ],
-    ids=["version 2", "version 1", "no group", "version 1 silent", "version 2 silent"],
 )
 def test_kills_of_this_group_alone_are_counted(play: Play, group: dict[str, str], kills: int) -> None:
     assert machine.oom_kills(play(ANOTHERS | group)) == kills

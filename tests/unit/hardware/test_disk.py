@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autopipe.hardware import disk
+from tests.fakes.commands import python, succeeded
 
 Play = Callable[[dict[str, str]], Path]
 
@@ -125,8 +124,7 @@ from autopipe.hardware import disk
 with disk.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
     os._exit(0)
 """
-    root = str(Path(__file__).parents[3])
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ, "PYTHONPATH": root})
+    succeeded(python("-c", script))
     (left,) = tmp_path.glob(f"*{disk.PART_SUFFIX}")
     assert left.name.startswith(".a.json.")
 

@@ -22,6 +22,7 @@ from autopipe.errors import ConfigError, MissingExtraError
 from autopipe.hardware import gpu, machine, processes
 from autopipe.hardware.gpu import BACKENDS, Gpu, keras_backend, require_installed, require_known
 from autopipe.hardware.machine import Cpu, Machine, Memory
+from tests.fakes.commands import python, succeeded
 from tests.fakes.nvml import Device, FakeNvml
 
 GIB = 2**30
@@ -80,9 +81,7 @@ def test_two_gpus_with_what_they_are_and_do_now() -> None:
         )
 
 
-def test_without_the_package_there_are_none_and_the_installed_one_raises_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_package_are_none_and_the_installed_one_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(isinstance(found, gpu.Gpu) for found in gpu.detect())
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu.detect() == ()
@@ -233,8 +232,7 @@ def test_libraries_work_in_the_thread_that_calls_them_until_they_have_their_own_
 def test_a_holder_that_the_interpreter_ends_with_is_not_heard_of() -> None:
     enter = "from autopipe.hardware import processes; held = [processes.library_threads()]; held[0].__enter__()"
     cycle = "held.append(held)"  # so it is collected when no module can be imported any more
-    ended = subprocess.run([sys.executable, "-c", f"{enter}; {cycle}"], capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert succeeded(python("-c", f"{enter}; {cycle}")).stderr == ""
 
 
 def blas_threads() -> set[int]:

@@ -275,8 +275,7 @@ def test_memory_and_cpu_time_of_a_real_child_are_found() -> None:
 def test_a_process_that_has_ended_does_not_run_though_its_parent_has_not_taken_notice() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        reader = ProcessTree(os.getpid())
-        assert {os.getpid(), child.pid} & reader.running() == {os.getpid()}
+        assert {os.getpid(), child.pid} & ProcessTree(os.getpid()).running() == {os.getpid()}
         assert child.wait() == 0
 
 
@@ -344,9 +343,7 @@ def test_looking_takes_a_small_part_of_the_time_and_what_was_seen_last_stands_me
 
 
 @pytest.mark.parametrize(("others", "taken"), [(20.0, 0.0), (62.0, 0.0), (63.5, 1.5)])
-def test_others_on_cores_that_a_quota_leaves_idle_take_nothing(
-    others: float, taken: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_others_on_cores_beyond_a_quota_take_none(others: float, taken: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "spare_cores", lambda: 62.0)
     machine = Machine(busy=[0.0, 10 * (others + 2)], own=[0.0, 20.0])  # two of 64 cores
     neighbours = machine.watched()

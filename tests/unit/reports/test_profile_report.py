@@ -102,8 +102,7 @@ def test_the_ladder_says_what_one_process_allows(profile: Profile) -> None:
         shown = ladder.ladder(found)
         return shown.text, any("one process" in row["name"] for row in shown.table.rows)
 
-    best = pick.parse_config(known(profile.result.winner).config)
-    assert told(native=False)[1] == best.loader.shares_lock()
+    assert told(native=False)[1] == pick.parse_config(known(profile.result.winner).config).loader.shares_lock()
     assert "Python" in told(native=False)[0]
     assert told(native=True)[1] is False
     assert "one process may use all cores" in told(native=True)[0]
@@ -134,8 +133,7 @@ def test_the_limit_of_the_ladder_is_the_bottleneck_of_the_winner(profile: Profil
     ceiling, best = known(profile.result.ceiling), profile.winner
     config, rate = pick.config_of(profile), best.images_per_second.value
     for times, loader in itertools.product((1.0, 1.5, 4.0), (None, 1.02 * rate)):
-        alone = Estimate.of_one(times * rate)
-        changed = ceiling.model_copy(update={"model_images_per_second": alone})
+        changed = ceiling.model_copy(update={"model_images_per_second": Estimate.of_one(times * rate)})
         found = bottleneck(bounds(changed, config), rate, 1 / times, loader)
         raced = [Raced(config=best.config, images_per_second=loader)] if loader is not None else []
         told = best.model_copy(update={"share_of_model": 1 / times, "limit_kind": found.kind, "limit": found.sentence})
@@ -267,8 +265,7 @@ def artifact(tmp_path: Path) -> Path:
 def test_a_report_is_made_of_an_artifact_alone_or_of_its_folder(artifact: Path, tmp_path: Path) -> None:
     one, other = ap.report(artifact), ap.report(tmp_path)
     assert one == other
-    written = one.save(tmp_path / "report.html")
-    assert written.read_text() == one.html
+    assert one.save(tmp_path / "report.html").read_text() == one.html
     assert json.loads((tmp_path / "report.json").read_text()) == one.document
 
 

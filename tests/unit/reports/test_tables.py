@@ -10,22 +10,13 @@ import pytest
 
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.measure.facts import Ceiling, OpCost
-from autopipe.measure.outcome import (
-    Agreement,
-    FailureKind,
-    Measurement,
-    Phase,
-    Resources,
-    TrialFailure,
-    Verification,
-)
+from autopipe.measure.outcome import Agreement, FailureKind, Measurement, Phase, Resources, TrialFailure, Verification
 from autopipe.measure.rows import Form, Formats, Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import tables, terminal, wording
-from autopipe.search.result import Contest
 from autopipe.values import Estimate
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from tests.fakes import profiles
@@ -102,8 +93,7 @@ def test_rows(approved: Approved) -> None:
     }
     sizes = [Row.of(f"batch {size}", part, batch_size=size) for size, part in parts.items()]
     on_gpu = Row.of("batch 16", alone(800.0, gpu_memory_bytes=2 << 30), batch_size=16)
-    slow = Estimate(value=60.0, low=55.0, high=65.0)
-    beside_others = Row.of("a.py:w", CEILING, RAN, CONFIG, slow)
+    beside_others = Row.of("a.py:w", CEILING, RAN, CONFIG, Estimate(value=60.0, low=55.0, high=65.0))
     assert beside_others.too_low == ["loader"]
     assert Row.of("a.py:w", CEILING, RAN, CONFIG, Estimate(value=95.0, low=90.0, high=99.0)).doubt is None
     shown = {
@@ -235,9 +225,7 @@ def test_what_was_used_is_said_as_far_as_it_is_known() -> None:
 )
 def test_a_gain_that_no_rounds_decide_is_not_shown_as_proved(low: float | None, pairs: int, doubt: str) -> None:
     rival = profiles.baseline("keras", 400.0)
-    contest = (
-        None if low is None else Contest(key=rival.key, config=rival.config, ratio=2.5, low=low, high=9.0, pairs=pairs)
-    )
-    kept = profiles.profile(baselines=(rival,), contests=() if contest is None else (contest,))
+    contests = () if low is None else (profiles.contest(rival, 2.5, low, pairs, high=9.0),)
+    kept = profiles.profile(baselines=(rival,), contests=contests)
     text = printed(tables.profiles(profiles.artifact(kept), kept, None, here=kept.hardware, now=profiles.NOON))
     assert f"2.5x keras{doubt}\n" in re.sub(" +\n", "\n", text)

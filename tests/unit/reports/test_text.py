@@ -17,28 +17,25 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import ladder, text
 from autopipe.reports.terminal import Console, Count
 from autopipe.search import library, study
-from autopipe.search.result import Baseline, Contest, DeviceCount, Reason, Result, Stop
+from autopipe.search.result import DeviceCount, Reason, Result, Stop
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
 from autopipe.workload.mode import Mode
 from tests.fakes import ceilings, profiles
 from tests.fakes.facts import known
 from tests.fakes.findings import payback
+from tests.fakes.profiles import contest
 from tests.fakes.reports import Approved, printed
 from tests.fakes.surface import Surface
 
 KERAS, TF_DATA = profiles.baseline("keras", 74.0), profiles.baseline("tfdata", 500.0, keep="memory")
 
 
-def contest(of: Baseline, ratio: float, low: float, high: float, pairs: int = 3) -> Contest:
-    return Contest(key=of.key, config=of.config, baseline=of.name, ratio=ratio, low=low, high=high, pairs=pairs)
-
-
 def found(**changes: Any) -> Result:
     """Return what a search found that proved a winner; `changes` of it, or of its winner."""
     plain: dict[str, Any] = {
         "baselines": (KERAS, TF_DATA),
-        "contests": (contest(KERAS, 13.5, 12.0, 15.2), contest(TF_DATA, 2.0, 1.9, 2.1)),
+        "contests": (contest(KERAS, 13.5, 12.0, high=15.2), contest(TF_DATA, 2.0, 1.9)),
         "trials": (profiles.trial(profiles.config(), 900.0), profiles.trial(KERAS.config, 74.0)),
         "ceiling": ceilings.ceiling(model=1250.0),
         "limit": "the model takes the most time.",
@@ -48,13 +45,13 @@ def found(**changes: Any) -> Result:
 
 
 def keras_alone(ratio: float, low: float, high: float, pairs: int, **changes: Any) -> Result:
-    return found(baselines=(KERAS,), contests=(contest(KERAS, ratio, low, high, pairs),), **changes)
+    return found(baselines=(KERAS,), contests=(contest(KERAS, ratio, low, pairs, high),), **changes)
 
 
 def without_rate(message: str | None, kind: FailureKind = FailureKind.CRASHED) -> Result:
     failure = None if message is None else TrialFailure(kind=kind, phase=Phase.OPEN, message=message)
     keras = KERAS.model_copy(update={"images_per_second": None, "failure": failure})
-    return found(baselines=(keras, TF_DATA), contests=(contest(TF_DATA, 2.0, 1.9, 2.1),))
+    return found(baselines=(keras, TF_DATA), contests=(contest(TF_DATA, 2.0, 1.9),))
 
 
 MINE = EpochTime(training_seconds=0.4, validation_seconds=0.05, pause_seconds=0.02, share=0.5)

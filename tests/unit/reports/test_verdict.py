@@ -15,7 +15,7 @@ from autopipe.search.result import Baseline, Contest, Effect, Reason, Result, St
 from autopipe.values import Estimate
 from tests.fakes import ceilings, findings, profiles
 from tests.fakes.findings import payback
-from tests.fakes.profiles import baseline
+from tests.fakes.profiles import baseline, contest
 from tests.fakes.reports import Approved
 
 
@@ -31,19 +31,6 @@ OVER_KERAS = effect("loader", "keras", 1.5, 1.4, "threads")
 CASTS = effect("finish", "host", 1.1, 1.06, "device")
 MINE, THEIRS = baseline("mine", 74.0), baseline("theirs", 60.0, keep="memory")
 OWN = "make_dataset (yours)"
-
-
-def contest(of: Baseline, ratio: float, low: float, pairs: int = 3) -> Contest:
-    return Contest(
-        key=of.key,
-        config=of.config,
-        baseline=of.name,
-        ratio=ratio,
-        low=low,
-        high=2 * ratio - low,
-        pairs=pairs,
-        blocks=(ratio,) * pairs,
-    )
 
 
 def result(*contests: Contest, **changes: Any) -> Result:
@@ -189,9 +176,7 @@ TRIED = (profiles.trial(profiles.config(), 900.0), profiles.trial(MINE.config, 7
 ALONE = profiles.ceiling(1250.0)
 MINE_ONLY = profiles.trial(MINE.config, 74.0).model_copy(update={"key": MINE.key, "seconds": 2.8})
 PLAIN = TrialFailure(
-    kind=FailureKind.NOT_PLAIN,
-    phase=Phase.BUILD,
-    message="its samples are behind a URL (s3://); those on a disk can",
+    kind=FailureKind.NOT_PLAIN, phase=Phase.BUILD, message="its samples are behind a URL (s3://); those on a disk can"
 )
 
 

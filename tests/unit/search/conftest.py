@@ -123,11 +123,16 @@ def run(
     *,
     told: list[Event] | None = None,
     facts: Facts | None = None,
+    accelerator: bool = True,
     **chosen: Any,
 ) -> Searched:
-    """Search a space over a surface; `told` gets the events, and `chosen` are settings."""
+    """Search a space over a surface; `told` gets the events, and `chosen` are settings.
+
+    Without an accelerator, trainings race, and not loaders without the model.
+    """
     hears = (lambda event: None) if told is None else told.append
-    return study.run(space, surface, facts or surface.facts(), settings(surface, storage=url, **chosen), hears)
+    known = dataclasses.replace(facts or surface.facts(), accelerator=accelerator)
+    return study.run(space, surface, known, settings(surface, storage=url, **chosen), hears)
 
 
 def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> Session:

@@ -67,30 +67,22 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before(before: Estim
     assert (None if stop is None else stop.reason) == (Reason.NO_GAIN if ends else None)
 
 
+NOTHING_NEW = {"sampler": Sampler("random", RandomSampler), "trials": 40, "reached_share": 2.0}
+SLOW_TO_BEGIN = Surface(model_rate=900.0, sample_count=2000, noise=0.001)
+
+
 @pytest.mark.parametrize(
     ("surface", "only", "chosen", "reason"),
     [
-        (loader_bound(quirks=1, compared=()), {}, {"trials": 1}, Reason.TRIALS),
-        (loader_bound(quirks=1), {}, {}, Reason.NO_GAIN),
-        pytest.param(  # finds nothing new
-            Surface(),
-            {"loader": ["keras"], "devices": [2, 1]},
-            {
-                "sampler": Sampler("random", RandomSampler),
-                "trials": 40,
-                "reached_share": 2.0,
-            },
-            Reason.EXHAUSTED,
+        pytest.param(loader_bound(quirks=1, compared=()), {}, {"trials": 1}, Reason.TRIALS, id="trials"),
+        pytest.param(loader_bound(quirks=1), {}, {}, Reason.NO_GAIN, id="no gain"),
+        pytest.param(
+            *(Surface(), {"loader": ["keras"], "devices": [2, 1]}, NOTHING_NEW, Reason.EXHAUSTED),
             marks=pytest.mark.slow,
+            id="an Optuna sampler",
         ),
-        (  # though the first batch is slow
-            Surface(model_rate=900.0, sample_count=2000, noise=0.001),
-            {},
-            {"budget_seconds": 120.0, "trials": 30},
-            Reason.CEILING,
-        ),
+        pytest.param(SLOW_TO_BEGIN, {}, {"budget_seconds": 120.0, "trials": 30}, Reason.CEILING, id="the ceiling"),
     ],
-    ids=["trials", "no gain", "an Optuna sampler", "the ceiling"],
 )
 def test_a_search_ends(
     space: Space, surface: Surface, only: dict[str, list[Value]], chosen: dict[str, Any], reason: Reason
@@ -130,8 +122,7 @@ def test_what_is_not_allowed_or_was_cut_off_is_no_gain_to_be_exceeded(space: Spa
 
 
 def test_a_model_that_is_the_limit_ends_the_search_before_it_begins(space: Space) -> None:
-    surface = Surface(model_rate=30.0)
-    ended = run(space, surface)
+    ended = run(space, Surface(model_rate=30.0))
     assert ended.result.stop.reason is Reason.CEILING
     assert len([row for row in ended.rows if row.block is None]) <= 3
     assert some(ended.best_config).loader.worker_count() == 1  # the simplest that does
@@ -154,9 +145,7 @@ def test_a_model_that_makes_more_in_the_proof_was_not_the_limit(space: Space, mo
 
 
 @pytest.mark.parametrize(("share", "disturbed", "noise"), [(0.025, 2, 0.02), (0.5, 99, 0.25)])
-def test_a_model_alone_that_was_read_too_low_ends_no_search(
-    space: Space, share: float, disturbed: int, noise: float
-) -> None:
+def test_a_model_that_was_read_too_low_ends_no_search(space: Space, share: float, disturbed: int, noise: float) -> None:
     """Far below all trials; and below those of an unsteady training, whose intervals hold the reading."""
     shares = iter([share] * (disturbed + 2))  # one for each finish
     surface = loader_bound(quirks=1, noise=noise, alone_share=lambda setup: next(shares, 1.0))
@@ -175,15 +164,13 @@ def test_the_ceiling_of_another_setup_leaves_something_to_gain(space: Space) -> 
 
 def test_over_epochs_the_ceiling_does_not_end_a_search_for_what_pays_too_much_once(space: Space) -> None:
     surface = Surface(model_rate=900.0, decode_seconds=0.003, sample_count=20_000, noise=0.001)
-    ended = run(space, surface, epochs=2, budget_seconds=None, patience=99)
-    assert some(ended.best_config).keep == "none"
+    assert some(run(space, surface, epochs=2, budget_seconds=None, patience=99).best_config).keep == "none"
 
 
 def test_at_the_ceiling_what_takes_less_is_tried_before_the_end(space: Space) -> None:
     surface = Surface(model_rate=1500.0)
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
     known = [to_config({"loader": "threads", "threads.workers": 8, "threads.queue_size": 8, "keep": "memory"})]
-    ended = run(space, surface, facts=by_trials, known=known, budget_seconds=300.0)
+    ended = run(space, surface, accelerator=False, known=known, budget_seconds=300.0)
     assert ended.result.stop.reason is Reason.CEILING
     cheaper = [row.config.loader.worker_count() or 99 for row in ended.rows if row.origin.detail == "cheaper"]
     assert min(cheaper) < 8
@@ -212,8 +199,7 @@ def test_other_peoples_code_that_only_seemed_to_be_at_the_ceiling_leaves_a_gain_
     surface.alone_share = lambda setup: 1.0 if surface.measured else 0.4
     ended = run(space, surface)
     assert ended.result.proved
-    theirs = next(each for each in ended.result.baselines if each.name == "theirs")
-    gain = some(ended.result.contest(theirs))
+    gain = some(ended.result.contest(next(each for each in ended.result.baselines if each.name == "theirs")))
     assert gain.ratio < 0.5 or gain.ratio > 2
 
 
@@ -246,9 +232,8 @@ def test_two_blocks_prove_nothing_and_say_so(space: Space) -> None:
     ended = run(space, loader_bound(quirks=1), budget_seconds=None, trials=9, blocks=(2, 2))
     assert not ended.result.proved
     assert {each.pairs for each in ended.result.contests} <= {1, 2}
-    assert verdict.trust_text(ended.result).startswith(
-        "low: a proof needs 3 rounds side by side, and there was time for 2"
-    )
+    said = "low: a proof needs 3 rounds side by side, and there was time for 2"
+    assert verdict.trust_text(ended.result).startswith(said)
 
 
 @pytest.mark.parametrize("seed", [4, 25, 26, 30])
@@ -275,18 +260,18 @@ class Lasting(Surface):
     takes: Callable[[Lasting, PipelineConfig, bool], float | None]
     """Returns the seconds of a trial that takes long, of a proof or not."""
     allowed: float = math.inf
+    began: float = 0.0
 
     def allow(self, seconds: float | None) -> None:
         self.allowed = math.inf if seconds is None else seconds
 
-    def measure(
-        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
-        began = self.now
-        found = super().measure(config, proof=proof, must_reach=must_reach)
+    def before(self, config: PipelineConfig, proof: bool) -> None:
+        self.began = self.now
+
+    def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement | TrialFailure:
         if (seconds := self.takes(self, config, proof)) is None:
             return found
-        self.now = began + min(seconds, self.allowed)
+        self.now = self.began + min(seconds, self.allowed)
         if self.allowed >= seconds:
             return found
         message = "The budget has no more time for this trial."
@@ -300,8 +285,7 @@ def lasting(takes: Callable[[Lasting, PipelineConfig, bool], float | None]) -> L
 def test_a_trial_that_the_budget_cuts_says_nothing_and_the_budget_holds(space: Space) -> None:
     """All but the first three, the baselines and one other, take long."""
     surface = lasting(lambda surface, config, proof: 30.0 if len(surface.measured) > 3 else None)
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
-    ended = run(space, surface, facts=by_trials, budget_seconds=80.0, end_seconds=8.0, blocks=(0, 0))
+    ended = run(space, surface, accelerator=False, budget_seconds=80.0, end_seconds=8.0, blocks=(0, 0))
     assert ended.result.seconds <= 1.05 * 72.0
     (cut,) = [row for row in ended.rows if row.outcome is None]
     assert cut.value is None
@@ -323,25 +307,21 @@ def test_one_other_than_the_baselines_is_not_cut_if_these_have_used_up_the_time(
 
 def test_where_no_trial_trains_within_its_time_one_minute_is_spent_and_the_time_is_named(space: Space) -> None:
     surface = lasting(lambda surface, config, proof: 600.0)  # so loaded that nothing begins to train
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
-    ended = run(space, surface, facts=by_trials, budget_seconds=20.0)
+    ended = run(space, surface, accelerator=False, budget_seconds=20.0)
     assert ended.result.winner is None
     assert ended.result.seconds <= 20.0 + 60.0
     assert "within 20 s: 1 trial had no time" in nothing_measured(ended.result).message
 
 
 @pytest.mark.parametrize(("made", "says"), [(50_000.0, True), (9_000.0, False)])
-def test_without_a_trial_it_is_told_that_the_model_is_the_limit_if_a_loader_alone_shows_it(
-    space: Space, made: float, says: bool
-) -> None:
+def test_a_loader_alone_may_show_that_the_model_is_the_limit(space: Space, made: float, says: bool) -> None:
     class Heavy(Lasting):
         def ceiling(self, setup: ModelSetup) -> Ceiling:
             rate = {"loader_images_per_second": Estimate(value=made, low=made, high=made)}
             return super().ceiling(setup).model_copy(update=rate)
 
     surface = Heavy(model_rate=4_000.0, takes=lambda surface, config, proof: 600.0)
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
-    message = nothing_measured(run(space, surface, facts=by_trials, budget_seconds=20.0).result).message
+    message = nothing_measured(run(space, surface, accelerator=False, budget_seconds=20.0).result).message
     assert ("the model is the limit" in message) == says
 
 
@@ -355,28 +335,18 @@ def test_a_training_that_waits_on_idle_cores_is_sped_up_by_loaders_that_run_alon
         def true_rate(self, config: PipelineConfig) -> float:
             return min(self.model_rate, 40.0 * (config.loader.worker_count() or self.cores))
 
-        def measure(
-            self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
-        ) -> Measurement | TrialFailure:
+        def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement:
             self.now += 9.0
-            found = super().measure(config, proof=proof, must_reach=must_reach)
-            assert isinstance(found, Measurement)
-            waits = Resources(cpu_percent=10.0)
-            return found.model_copy(update={"data_wait_share": 0.9, "resources": waits})
+            return found.model_copy(update={"data_wait_share": 0.9, "resources": Resources(cpu_percent=10.0)})
 
-    surface = Remote(model_rate=2000.0)
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
     wide = space_of({"loader": ["threads"], "threads.workers": [1, 2, 4, 8, 16, 32, 64]})
-    ended = run(wide, surface, facts=by_trials, budget_seconds=90.0)
-    winner = some(ended.result.winner)
-    assert winner.images_per_second.value > 1200.0
+    ended = run(wide, Remote(model_rate=2000.0), accelerator=False, budget_seconds=90.0)
+    assert some(ended.result.winner).images_per_second.value > 1200.0
     assert len([row for row in ended.rows if row.origin.asker is Asker.RACE]) <= 4
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_a_slow_second_baseline_leaves_half_of_the_time_unless_it_has_to_be_beaten(
-    space: Space, *, required: bool
-) -> None:
+def test_a_slow_second_baseline_leaves_half_of_the_time_unless_required(space: Space, *, required: bool) -> None:
     def takes(surface: Lasting, config: PipelineConfig, proof: bool) -> float | None:
         return 60.0 if config == surface.baselines()[1].config and not proof else None  # as from a network
 
@@ -409,9 +379,7 @@ def test_what_comes_after_the_search_is_kept_of_the_budget_and_what_was_spent_be
 
 
 @pytest.mark.parametrize("budget_seconds", [1.0, 12.0, 30.0])
-def test_a_baseline_that_is_required_is_measured_and_proved_however_short_the_time_is(
-    space: Space, budget_seconds: float
-) -> None:
+def test_a_required_baseline_is_measured_and_proved_however_short_the_time(space: Space, budget_seconds: float) -> None:
     former = to_config({"loader": "threads", "threads.workers": 3, "threads.queue_size": 8})
     compared = (*Surface().baselines(), Baseline(name="former", config=former, required=True))
     ended = run(space, loader_bound(quirks=1, compared=compared), budget_seconds=budget_seconds, patience=99)
@@ -438,13 +406,7 @@ def test_a_model_that_takes_long_is_run_alone_in_its_usual_setup_only(space: Spa
 
 
 @pytest.mark.parametrize(
-    "useless",
-    [
-        {"threads.workers": [16]},
-        {"threads.read_ahead": [16]},
-        {"steps_per_execution": [8]},
-    ],
-    ids=str,
+    "useless", [{"threads.workers": [16]}, {"threads.read_ahead": [16]}, {"steps_per_execution": [8]}], ids=str
 )
 def test_a_space_of_nothing_but_what_brings_nothing_is_searched_all_the_same(useless: dict[str, object]) -> None:
     """Nothing waits that many workers or reads could make use of, and a model of eight steps a call is slower."""
@@ -491,9 +453,7 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -
     [({"keep": ("none", "array")}, {"convert": False}), ({}, {})],  # a cache holds all
     ids=["the user refuses it", "it should bring little"],
 )
-def test_no_converted_form_is_measured_without_permission_or_for_little(
-    only: dict[str, tuple[Value, ...]], chosen: dict[str, Any]
-) -> None:
+def test_no_form_is_measured_unasked_or_for_little(only: dict[str, tuple[Value, ...]], chosen: dict[str, Any]) -> None:
     converting = space_of({**PARAMETERS, "keep": ["none", "memory", "array", "array+memory"]})
     ended = run(converting, loader_bound(), limits=Limits(convert=False, only=only), budget_seconds=300.0, **chosen)
     assert {row.config.kept.form for row in ended.rows} == {"files"}

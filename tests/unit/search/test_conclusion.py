@@ -33,12 +33,9 @@ class Converting(Surface):
 
     convert_seconds: float = 0.001
 
-    def measure(
-        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
-        outcome = super().measure(config, proof=proof, must_reach=must_reach)
-        if config.keep == "none" or not isinstance(outcome, Measurement):
-            return outcome
+    def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement:
+        if config.keep == "none":
+            return found
         shard = 10 * 2 * self.convert_seconds
         cost = ConversionCost(
             cut=2,
@@ -49,7 +46,7 @@ class Converting(Surface):
             shard_samples=(10,) * 4,
             shard_seconds=(shard,) * 4,
         )
-        return outcome.model_copy(update={"conversion": cost})
+        return found.model_copy(update={"conversion": cost})
 
 
 def searched(epochs: int | None, convert_seconds: float) -> Searched:
@@ -62,9 +59,7 @@ def searched(epochs: int | None, convert_seconds: float) -> Searched:
     ("epochs", "convert_seconds", "storage"),
     [(50, 0.001, "array"), (2, 0.01, "files"), (None, 1.0, "array")],  # without known epochs whatever it costs
 )
-def test_a_conversion_wins_if_it_pays_in_time_and_else_is_shown(
-    epochs: int | None, convert_seconds: float, storage: str
-) -> None:
+def test_a_conversion_wins_if_it_pays_or_is_shown(epochs: int | None, convert_seconds: float, storage: str) -> None:
     ended = searched(epochs, convert_seconds)
     assert some(ended.best_config).kept.form == storage
     (row,) = ended.result.paybacks
@@ -95,8 +90,7 @@ SURFACE = Surface(model_rate=60_000.0, noise=0.01, seed=5)
 
 @pytest.fixture(scope="module")
 def ended(space: Space) -> Searched:
-    by_trials = dataclasses.replace(SURFACE.facts(), accelerator=False)
-    return run(space, dataclasses.replace(SURFACE), facts=by_trials, trials=40, budget_seconds=None)
+    return run(space, dataclasses.replace(SURFACE), accelerator=False, trials=40, budget_seconds=None)
 
 
 def test_measured_effects_hold_the_true_ratio_nearly_always(ended: Searched) -> None:
@@ -134,9 +128,7 @@ def test_the_largest_effect_comes_first_and_each_is_of_one_setting(ended: Search
         ({"loader": "a", "a.workers": 2, "keep": "none"}, None),
     ],
 )
-def test_what_depends_on_another_setting_is_no_difference_of_its_own(
-    other: dict[str, object], change: tuple[str, object] | None
-) -> None:
+def test_what_depends_on_a_setting_is_no_change(other: dict[str, object], change: tuple[str, object] | None) -> None:
     assert only_change({"loader": "a", "a.workers": 2, "keep": "none"}, other) == change  # type: ignore[arg-type]
 
 
@@ -168,9 +160,7 @@ class Wrapping(Surface):
 
 @pytest.mark.parametrize("blocks", [(3, 6), (0, 0)])
 @pytest.mark.parametrize(("gain", "seed"), [(1.0, 0), (1.0, 1), (1.0, 2), (1.02, 3), (1.5, 4)])
-def test_a_dataset_stays_as_it_is_unless_settings_around_it_gain_something(
-    gain: float, seed: int, blocks: tuple[int, int]
-) -> None:
+def test_a_dataset_stays_as_it_is_unless_settings_gain_time(gain: float, seed: int, blocks: tuple[int, int]) -> None:
     space = of_wrapped({"freed_memory": ("returned", "kept")}).only("device_prefetch", [AS_IT_IS.device_prefetch])
     surface = Wrapping(gain=gain, seed=seed, model_rate=60_000.0, noise=0.01)
     ended = run(space, surface, budget_seconds=None, blocks=blocks)
@@ -204,10 +194,8 @@ class Partly(Surface):
     def resources(self, config: PipelineConfig) -> Resources:
         return Resources(peak_rss_bytes=2**30)
 
-    def measure(
-        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
-        return super().measure(config, proof=proof).model_copy(update={"data_share": 0.25})
+    def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement:
+        return found.model_copy(update={"data_share": 0.25})
 
 
 @pytest.fixture(scope="module")

@@ -180,9 +180,7 @@ STEADIER = {key: [at, 1.001 * at, 0.999 * at, at, at] for key, at in {"c": 91.0,
         ({"a": EQUAL, "b": EQUAL}, "", ""),  # that they are equal is proved as well
     ],
 )
-def test_the_time_goes_to_the_winner_and_what_it_is_not_proved_against(
-    ran: dict[str, list[float]], baselines: str, left: str
-) -> None:
+def test_the_time_goes_to_the_winner_and_open_rivals(ran: dict[str, list[float]], baselines: str, left: str) -> None:
     entered = [finalist(key, baseline=key if key in baselines else None) for key in ran]
     there = blocks(**ran)
     believed = belief(there, {key: rates[:1] for key, rates in ran.items()})
@@ -210,8 +208,7 @@ def test_fewer_than_three_pairs_are_said_to_be_few_and_lend_their_noise_from_the
     assert comparison.pairs == 1
     assert 1.0 < comparison.low < comparison.ratio < some(comparison.high) < 4.0
     three = blocks(a=[100, 101, 99], b=[50, 51, 50])
-    enough = some(confirmation.pairs(three, belief(three), "a", "b"))
-    assert not enough.few
+    assert not some(confirmation.pairs(three, belief(three), "a", "b")).few
 
 
 def test_the_estimate_is_the_proofs_with_its_interval() -> None:

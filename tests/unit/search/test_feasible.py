@@ -45,6 +45,7 @@ def facts(**known: Any) -> Facts:
 
 
 FACTS = facts()
+MANY: Params = {"threads.workers": 512, "finish": "device"}
 WHOLE: Params = {"keep": "memory"}
 ARRAY: Params = {"keep": "array"}
 TFRECORD: Params = {"keep": "tfrecord"}
@@ -57,11 +58,7 @@ NO_TFDATA = Impossible(parameter="loader", value="tfdata", reason="no TensorFlow
         ({}, {}, None),
         ({"devices": 2}, {}, "devices > 1: Keras can train on 1 here"),
         ({"devices": 3}, {"gpus": 4}, "devices 3: a batch of 32 cannot be shared out evenly"),
-        (
-            {"threads.workers": 512, "finish": "device"},
-            {"compact_bytes": 0.0006},
-            "queue: its batches take more than the 8 GiB of memory that are free",
-        ),
+        (MANY, {"compact_bytes": 0.0006}, "queue: its batches take more than the 8 GiB of memory that are free"),
         (WHOLE, {"fixed_bytes": 12.3}, "keep memory: needs 12.3 GiB, 8 GiB free"),
         (WHOLE, {"fixed_bytes": 7.5}, "keep memory: needs 7.5 GiB, 8 GiB free, of which it may t"),
         (ARRAY, {"disk_bytes": 1}, "keep array: needs 3 GiB on disk, 1 GiB"),
@@ -117,9 +114,7 @@ def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Li
         ({"device_bytes": 2 * GIB}, False),
     ],
 )
-def test_samples_are_kept_on_an_accelerator_that_has_room_or_where_the_user_asks_for_it(
-    known: dict[str, Any], listed: bool
-) -> None:
+def test_samples_are_kept_on_an_accelerator_with_room_or_where_asked_for(known: dict[str, Any], listed: bool) -> None:
     space = library.load("exhaustive", {"cores": 4, "gpus": 1}).only("loader", ["threads", "resident"])
     small = space.only("steps_per_execution", [1]).only("channels", ["last"]).only("device_prefetch", [2])
     small = small.only("threads.queue_size", [8]).only("threads.read_ahead", [0])
@@ -193,9 +188,8 @@ def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_wh
 
 
 def test_nothing_left_is_an_error_with_the_reasons(space: Space) -> None:
-    with pytest.raises(
-        SpaceError, match=r"can run here: more than 0 workers: `--max-workers`; tfdata with auto workers: [^;]*\.$"
-    ):
+    said = r"can run here: more than 0 workers: `--max-workers`; tfdata with auto workers: [^;]*\.$"
+    with pytest.raises(SpaceError, match=said):
         trim(space, dataclasses.replace(FACTS, limits=Limits(workers=0)))
 
 

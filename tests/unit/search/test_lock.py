@@ -1,4 +1,4 @@
-"""Between processes: tests/integration/test_search_resume.py kills one that holds it."""
+"""Between processes: tests/integration/test_search.py kills one that holds it."""
 
 from __future__ import annotations
 

@@ -65,20 +65,15 @@ def measurer(
     runner: Runner | None = None,
     *foreign: Runner,
     against: Mapping[str, str] = {},
-    wrapped: WrappedDataset | None = None,
-    accelerators: int = 0,
-    elsewhere: PipelineConfig | None = None,
+    described: Mapping[str, Any] = {},
     **chosen: Any,
 ) -> TrialMeasurer:
     """Return the measurer of a workload that cannot have these forms of plain code, for the reasons given."""
     impossible = tuple(Impossible(parameter=CODE, value=form, reason=reason) for form, reason in against.items())
-    described = DESCRIBED.model_copy(
-        update={"impossible": impossible, "wrapped": wrapped, "accelerators": accelerators}
-    )
+    known = DESCRIBED.model_copy(update={"impossible": impossible, **described})
     runners: Any = {each.code: each for each in foreign}
     ours: Any = runner or Runner()
-    made = runners.__getitem__
-    return TrialMeasurer(ours, described, Settings(**chosen), foreign=made, elsewhere=elsewhere)
+    return TrialMeasurer(ours, known, Settings(**chosen), foreign=runners.__getitem__)
 
 
 def without(*forms: str) -> dict[str, str]:
@@ -130,15 +125,14 @@ def test_baselines_are_plain_code_with_the_reason_against_what_cannot_be_written
         ("fit", "memory"), ("tf.data", "none"), ("tf.data-cache", "memory"),
         ("keras", "none"), ("keras-workers", "none"), ("directory", "none"),
     ]  # fmt: skip
-    assert "tf.data AUTOTUNE, cached" not in {
-        each.name for each in measurer(limits=Limits(only={"keep": ("none",)})).baselines()
-    }
+    uncached = measurer(limits=Limits(only={"keep": ("none",)})).baselines()
+    assert "tf.data AUTOTUNE, cached" not in {each.name for each in uncached}
 
 
 def test_a_wrapped_dataset_is_compared_with_itself_and_if_it_keeps_freed_memory_has_another_process() -> None:
     wrapped = WrappedDataset(as_it_is=PipelineConfig(loader=Wrapped()), choices={})
     ours, keeping = Runner(), Runner(code=None)
-    made = measurer(ours, keeping, wrapped=wrapped)
+    made = measurer(ours, keeping, described={"wrapped": wrapped})
     assert [each.name for each in made.baselines()] == ["the dataset as it is"]
     for memory in ("returned", "kept", "returned"):
         made.measure(PipelineConfig(loader=Wrapped.model_validate({"freed_memory": memory})))
@@ -161,16 +155,14 @@ def test_foreign_code_runs_in_a_process_of_its_own_that_ends_with_the_search() -
 
 
 @pytest.mark.parametrize(("accelerators", "kept"), [(1, {"tf.data", "keras", "bench.py:mine"}), (0, None)])
-def test_on_an_accelerator_only_the_processes_of_baselines_that_a_proof_runs_go_on(
-    accelerators: int, kept: set[str] | None
-) -> None:
+def test_on_an_accelerator_processes_of_baselines_beside_a_proof_end(accelerators: int, kept: set[str] | None) -> None:
     rates = {"bench.py:mine": 10.0, "fit": 50.0, "tf.data": 400.0, "keras": 100.0, "directory": 60.0}
     runners = [Runner(code) for code in rates]
     for runner in runners:
         runner.rate = rates[str(runner.code)]
     mine = "bench.py:mine"
     against = without("tf.data-cache", "keras-workers")
-    made = measurer(None, *runners, against=against, accelerators=accelerators, baseline=mine)
+    made = measurer(None, *runners, against=against, described={"accelerators": accelerators}, baseline=mine)
     for baseline in made.baselines():
         made.measure(baseline.config)
     made.measure(THREADS)

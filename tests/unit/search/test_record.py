@@ -1,6 +1,6 @@
 """The study of a search, in memory and in a storage.
 
-That it outlives its process is tested in tests/integration/test_search_resume.py.
+That it outlives its process is tested in tests/integration/test_search.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import optuna
 import pytest
@@ -327,8 +327,7 @@ def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(spac
 
     with pytest.raises(ZeroDivisionError):
         run(space, Broken(), url)
-    ended = run(space, Surface(quirks=1), url)
-    assert ended.rows[0].outcome is None
+    assert run(space, Surface(quirks=1), url).rows[0].outcome is None
 
 
 def test_more_trials_go_on_where_the_study_ended(space: Space, url: str) -> None:
@@ -400,26 +399,14 @@ class Impatient(Surface):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize(
-    ("moment", "said"),
-    [
-        ("baselines", NOTHING),
-        ("ceiling", NOTHING),
-        ("first trial", NOTHING),
-        ("second trial", SO_FAR),
-        ("third trial", SO_FAR),
-        ("proof", SO_FAR),
-        ("late in the proof", SO_FAR),
-    ],
-)
-def test_what_is_said_is_true_at_each_moment(space: Space, moment: Moment, said: str) -> None:
-    told: list[Event] = []
+@pytest.mark.parametrize("moment", get_args(Moment))
+def test_what_is_said_is_true_at_each_moment(space: Space, moment: Moment) -> None:
+    told, said = list[Event](), NOTHING if moment in ("baselines", "ceiling", "first trial") else SO_FAR
     ended = run(space, Impatient(pressed=moment), told=told)
     assert ended.result.stop.reason is Reason.INTERRUPTED
     assert (ended.result.interrupted, ended.result.proved) == (True, False)
     assert (ended.best_config is None) == (said == NOTHING)
-    stops = [event.message for event in told if isinstance(event, Stop)]
-    assert stops[-1] == ended.result.stop.message == said
+    assert [event.message for event in told if isinstance(event, Stop)][-1] == ended.result.stop.message == said
     assert all(trial.state.is_finished() for trial in ended.study.trials)
     assert bool(ended.result.contests) == (moment == "late in the proof")  # by the blocks that are there
 
@@ -438,23 +425,10 @@ def test_what_an_earlier_session_measured_is_the_best_so_far(space: Space, url: 
     assert again.result.stop.message == SO_FAR
 
 
-@dataclass(kw_only=True)
-class Broken(Surface):
-    """A machine on which a baseline cannot run, and says nothing else."""
-
-    def measure(
-        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
-        found = super().measure(config, proof=proof, must_reach=must_reach)
-        baselines = [each.config for each in self.baselines()]
-        return (
-            TrialFailure(kind=FailureKind.CRASHED, phase=Phase.MEASURE, message="no") if config in baselines else found
-        )
-
-
 def test_a_baseline_that_failed_is_measured_again_if_the_study_is_continued(space: Space, url: str) -> None:
     asked: dict[str, Any] = {"budget_seconds": None, "blocks": (0, 0)}
-    first = run(space, Broken(model_rate=60_000.0), url, trials=6, **asked)
+    baselines = [each.config for each in Surface().baselines()]
+    first = run(space, loader_bound(fails=baselines.__contains__), url, trials=6, **asked)
     assert first.result.baselines[0].failure is not None
     told = list[Event]()
     second = run(space, loader_bound(), url, told=told, trials=9, **asked)

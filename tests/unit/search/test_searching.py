@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.api import tuning
 from autopipe.api.tuning import tune
 from autopipe.artifact import codegen, pick
@@ -28,18 +29,9 @@ from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, Tria
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
-from autopipe.measure.outcome import (
-    Agreement,
-    EpochTime,
-    FailureKind,
-    Measurement,
-    Phase,
-    TrialFailure,
-    Verification,
-)
+from autopipe.measure.outcome import Agreement, EpochTime, FailureKind, Measurement, Phase, TrialFailure, Verification
 from autopipe.measure.trial.child import Log
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.search import library, lock, record, searching
 from autopipe.search.conclusion import Searched
@@ -47,9 +39,7 @@ from autopipe.search.result import Asker, Event, OnEvent, SpaceTrimmed, StudyOpe
 from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
-from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.mode import Mode
-from autopipe.workload.workload import Workload
 from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
@@ -81,12 +71,14 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     """Search on an imaginary machine of its own: two trials and no proof, if nothing else is chosen."""
 
     def searched(
-        runner: Trials, listen: OnEvent = lambda event: None, *, lock_name: str = "", site: Any = None, **chosen: Any
-    ) -> tuple[Searched, Settings]:
+        runner: Trials, listen: OnEvent = lambda event: None, *, lock_name: str = "", described: Any = None,
+        folder: Path | None = None, written: str | None = None, **chosen: Any,
+    ) -> tuple[Searched, Settings]:  # fmt: skip
         monkeypatch.setattr(searching, "MEASURING", lock_name or f"autopipe-test-{uuid.uuid4()}")
         monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-        usual = {"described": DESCRIBED, "space": library.read("quick"), "folder": Path.cwd()}
-        here = Site(machine=imaginary(), **{**usual, **(site or {})})
+        space = library.read("quick") if written is None else functools.partial(library.parse, written)
+        known = DESCRIBED.model_copy(update=described)
+        here = Site(machine=imaginary(), described=known, space=space, folder=folder or Path.cwd())
         asked: dict[str, Any] = {"space": "quick", "trials": 2, "blocks": (0, 0), "budget_seconds": None, **chosen}
         return searching.search(runner, here, Settings(**asked), listen)  # type: ignore[arg-type]  # plays it
 
@@ -107,8 +99,7 @@ def test_what_is_free_is_looked_at_after_another_tune_was_waited_for_and_nothing
                 free[0] = 1 << 20  # the other has left that
                 another_tune.close()
 
-        site = {"described": DESCRIBED.model_copy(update={"fixed_bytes": 1 << 30})}
-        _, asked = search(runner, listen, lock_name=name, site=site, began=5.0)
+        _, asked = search(runner, listen, lock_name=name, described={"fixed_bytes": 1 << 30}, began=5.0)
     kinds = [each if isinstance(each, str) else type(each) for each in runner.told]
     assert kinds[0] is Waiting
     assert "started" in kinds[1 : kinds.index(StudyOpened)]
@@ -137,17 +128,14 @@ parameters:
 
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(("limits", "asked"), [(Limits(), True), (Limits(only={"loader": ("threads",)}), False)])
-def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search_uses_them(
-    search: Search, limits: Limits, asked: bool
-) -> None:
+def test_trials_count_the_cores_elsewhere_if_a_loader_uses_them(search: Search, limits: Limits, asked: bool) -> None:
     class Asked(Started):
         def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
             self.told.append((options or {}).get("elsewhere"))
             return super().ceiling(setup, options)
 
     runner = Asked()
-    site = {"space": functools.partial(library.parse, HERE_OR_ELSEWHERE)}
-    search(runner, site=site, space="mine.yaml", trials=1, budget_seconds=1.0, limits=limits)
+    search(runner, written=HERE_OR_ELSEWHERE, space="mine.yaml", trials=1, budget_seconds=1.0, limits=limits)
     (first, *others) = runner.told
     assert (isinstance(first, dict) and first["loader"]["kind"] == "elsewhere") is asked
     assert not any(others)
@@ -156,9 +144,7 @@ def test_the_trials_process_counts_the_cores_elsewhere_if_a_loader_of_the_search
 @pytest.mark.parametrize(
     ("fastest", "took"), [(True, 0.0), (False, 0.0), (True, 30.0)], ids=["cached", "as it is", "too late"]
 )
-def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change_what_is_trained(
-    search: Search, fastest: bool, took: float
-) -> None:
+def test_fastest_arguments_that_change_the_training_are_told_once(search: Search, fastest: bool, took: float) -> None:
     now = [1000.0]
 
     class Wrapping(Started):
@@ -181,8 +167,8 @@ def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change
     runner = Wrapping()
     as_it_is = PipelineConfig(loader=Wrapped.model_validate({"cache": False}), finish="host", device_prefetch=0)
     wrapped = WrappedDataset(as_it_is=as_it_is, choices={"cache": (False, True)})
-    site = {"described": DESCRIBED.model_copy(update={"wrapped": wrapped})}
-    search(runner, site=site, space="default", trials=30, budget_seconds=50.0, clock=lambda: now[0])
+    told = {"described": {"wrapped": wrapped}, "clock": lambda: now[0]}
+    search(runner, space="default", trials=30, budget_seconds=50.0, **told)
     if not fastest:
         assert runner.told == []
         return
@@ -203,7 +189,7 @@ def test_a_tune_says_once_that_the_fastest_arguments_of_a_wrapped_dataset_change
         (1, {}, 6.0),
         (1, {"budget_seconds": 60.0}, 3.0),
         (1, {"budget_seconds": 20.0}, None),  # which trials need more
-        (1, {"simulate": SimulatedAccelerator(0.005)}, None),
+        (1, {"simulate": ap.SimulatedAccelerator(0.005)}, None),
         (0, {}, None),
     ],
 )
@@ -226,8 +212,7 @@ def test_on_an_accelerator_the_last_that_is_measured_is_the_model_alone_with_twi
             return super().measure(config, options)
 
     runner = Asked()
-    site = {"described": DESCRIBED.model_copy(update={"accelerators": accelerators})}
-    found, _ = search(runner, site=site, **{"budget_seconds": 120.0, **chosen})
+    found, _ = search(runner, described={"accelerators": accelerators}, **{"budget_seconds": 120.0, **chosen})
     assert found.result.doubled_images_per_second == (None if seconds is None else 9000.0)
     assert runner.told == ([] if seconds is None else [seconds])
 
@@ -241,7 +226,7 @@ def test_twice_the_batch_may_fail(search: Search) -> None:
                 kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message="there is no room"
             )
 
-    found, _ = search(Full(), site={"described": DESCRIBED.model_copy(update={"accelerators": 1})})
+    found, _ = search(Full(), described={"accelerators": 1})
     assert found.result.winner is not None
     assert found.result.doubled_images_per_second is None
 
@@ -265,8 +250,8 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
             return EpochTime(training_seconds=1.0, validation_seconds=0.25, pause_seconds=0.5)
 
     runner = Timing()
-    site = {"described": DESCRIBED.model_copy(update={"validation": validation})}
-    result = search(runner, site=site, **{"budget_seconds": 120.0, "trials": 8, **chosen})[0].result
+    asked = {"budget_seconds": 120.0, "trials": 8, **chosen}
+    result = search(runner, described={"validation": validation}, **asked)[0].result
     timed = some(result.winner).epoch
     if seconds is None:
         assert (timed, runner.told) == (None, [])
@@ -276,21 +261,17 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
     assert [each.epoch for each in result.baselines] == [None] * len(result.baselines)
 
 
+OF_A_BATCH = {"simulate": ap.SimulatedAccelerator(0.015, 400)}
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"mode": Mode.PREDICT}, "mode: nothing there, 'predict' here."),
-        ({"simulate": SimulatedAccelerator(0.005)}, "simulated step: '15ms' there, '5ms' here."),
-        pytest.param(
-            {"simulate": SimulatedAccelerator(0.015, 400)},
-            "simulated step: '15ms' there, '15ms/400' here",
-            marks=pytest.mark.slow,
-        ),
+        ({"simulate": ap.SimulatedAccelerator(0.005)}, "simulated step: '15ms' there, '5ms' here."),
+        pytest.param(OF_A_BATCH, "simulated step: '15ms' there, '15ms/400' here", marks=pytest.mark.slow),
         pytest.param({"page_cache": "cold"}, "page cache: nothing there, 'cold' here.", marks=pytest.mark.slow),
-        (
-            {"site": {"described": DESCRIBED.model_copy(update={"model": "n"})}},
-            "workload: another model.",
-        ),
+        ({"described": {"model": "n"}}, "workload: another model."),
         ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
     ],
     ids=["mode", "step", "step of a batch", "page cache", "model", "what measures nothing else"],
@@ -298,15 +279,16 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
 def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     url: str, search: Search, change: dict[str, Any], said: str | None
 ) -> None:
-    first: dict[str, Any] = {"storage": url, "simulate": SimulatedAccelerator(0.015)}
+    first: dict[str, Any] = {"storage": url, "simulate": ap.SimulatedAccelerator(0.015)}
     search(Started(), **first)
-    refusal = (
-        pytest.raises(TrialError, match=f"recorded for something else: {re.escape(said)}")
-        if said
-        else contextlib.nullcontext()
-    )
-    with refusal:
+    with refusal(said):
         search(Started(), **(first | change))
+
+
+def refusal(said: str | None) -> contextlib.AbstractContextManager[object]:
+    """Expect that a study was recorded for something else, of which this is said; None: that it was not."""
+    words = f"recorded for something else: {re.escape(said or '')}"
+    return pytest.raises(TrialError, match=words) if said else contextlib.nullcontext()
 
 
 @pytest.mark.parametrize(
@@ -320,12 +302,9 @@ def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     ],
 )
 def test_a_study_of_other_files_is_refused_in_words(url: str, search: Search, now: str, said: str) -> None:
-    for digest, expected in (
-        ("files=3 names=a sizes=b times=c", contextlib.nullcontext()),
-        (now, pytest.raises(TrialError, match=f"recorded for something else: {re.escape(said)}")),
-    ):
-        with expected:
-            search(Started(), storage=url, site={"described": DESCRIBED.model_copy(update={"data_digest": digest})})
+    for digest, refused in (("files=3 names=a sizes=b times=c", None), (now, said)):
+        with refusal(refused):
+            search(Started(), storage=url, described={"data_digest": digest})
 
 
 def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
@@ -345,7 +324,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
                 opened.append((name, event.resumed))
 
         runner = Started(on_measure=measures)
-        found[name], _ = search(runner, listen, site={"folder": tmp_path / name}, trials=trials, storage=url)
+        found[name], _ = search(runner, listen, folder=tmp_path / name, trials=trials, storage=url)
 
     tune("one", 12, lambda: None if "other" in ran else tune("other", 13))
     assert {name: len(result.study.trials) for name, result in found.items()} == ran
@@ -354,9 +333,7 @@ def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_ea
     assert opened == [("one", 0), ("other", 0), ("one", before)]
 
 
-def test_a_tune_looks_at_the_machine_once_and_reads_its_space_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machine_and_space_are_looked_at_once_before_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, fleet, looks = tmp_path / "mine.yaml", Fleet(monkeypatch), list[Machine]()
     file.write_text("{schema_version: 1, parameters: {loader: [threads], threads.workers: [1, cores]}}")
     fleet.at(imaginary(), Surface())
@@ -417,8 +394,7 @@ def test_a_search_counts_the_cores_that_the_workload_leaves_to_its_trials(search
     assert searching.hardware_of(found, bound).cores == 1
     for left in (None, found.cpu.cores, found.cpu.cores + 1):
         assert searching.bound(found, DESCRIBED.model_copy(update={"cores_left": left})) is found
-    site = {"described": bound, "space": functools.partial(library.parse, WORKERS)}
-    result = search(Started(), site=site, space="mine.yaml", trials=4)[0].result
+    result = search(Started(), described={"cores_left": 1}, written=WORKERS, space="mine.yaml", trials=4)[0].result
     ours = [pick.parse_config(each.config) for each in result.trials if each.origin is not Asker.BASELINE]
     assert {each.loader.worker_count() for each in ours} == {1}
 
@@ -483,7 +459,7 @@ def test_trials_build_a_model_under_the_dtype_policy_of_the_process_that_tunes(p
     before = keras.config.dtype_policy()
     try:
         keras.config.set_dtype_policy(policy)
-        workload = Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2, model=build)
+        workload = ap.Workload(data=ap.Arrays(np.zeros((4, 2))), ops=[], batch_size=2, model=build)
         sent = cloudpickle.dumps(searching.runner_for(workload).launch.workload)
         keras.config.set_dtype_policy("float32")  # as a new process has it
         assert cloudpickle.loads(sent).model().dtype_policy.name == policy

@@ -96,11 +96,8 @@ def test_a_machine_that_became_slower_shows_in_the_baselines_and_mere_noise_does
 class Pausing(Surface):
     """A machine on which tf.data pauses at the end of some epochs, which no trial of the search has seen."""
 
-    def measure(
-        self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
-    ) -> Measurement | TrialFailure:
-        found = super().measure(config, proof=proof, must_reach=must_reach)
-        if not proof or config.loader.kind != "tfdata" or isinstance(found, TrialFailure):
+    def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement:
+        if not proof or config.loader.kind != "tfdata":
             return found
         first, *others = found.windows
         windows = (first.model_copy(update={"seconds": 10 * first.seconds}), *others)
@@ -123,8 +120,7 @@ class Swaying(Surface):
 
 @pytest.mark.parametrize("seed", [4, 6, 20])  # of 24 the ones that showed a drift by the windows of single trials
 def test_a_machine_that_sways_from_trial_to_trial_did_not_become_slower(space: Space, seed: int) -> None:
-    swaying = Swaying(model_rate=60_000.0, random=np.random.default_rng(seed))
-    assert run(space, swaying).result.drift == 0.0
+    assert run(space, Swaying(model_rate=60_000.0, random=np.random.default_rng(seed))).result.drift == 0.0
 
 
 def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
@@ -138,8 +134,7 @@ def test_the_share_of_the_ceiling_is_read_side_by_side(space: Space) -> None:
 
 def test_what_was_measured_highest_is_in_the_proof_however_unlike_its_like(space: Space) -> None:
     told: list[Event] = []
-    ended = run(space, loader_bound(quirks=3, seed=3, noise=0.12), told=told, budget_seconds=None)
-    rates = measured(ended)
+    rates = measured(run(space, loader_bound(quirks=3, seed=3, noise=0.12), told=told, budget_seconds=None))
     proved = next(event for event in told if isinstance(event, ConfirmationStarted))
     assert set(sorted(rates, key=lambda key: rates[key])[-2:]) <= {config.key() for config in proved.configs}
 
@@ -193,9 +188,7 @@ class Near(Surface):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("budget_seconds", [60.0, 240.0])
-def test_the_rival_runs_until_the_winner_is_proved_while_others_are_told_apart(
-    space: Space, seed: int, budget_seconds: float
-) -> None:
+def test_the_rival_runs_until_the_winner_is_proved_against_it(space: Space, seed: int, budget_seconds: float) -> None:
     result = run(space, Near(theirs=2000.0, noise=0.06, seed=seed), budget_seconds=budget_seconds, trials=8).result
     gain = some(result.contest(result.baselines[0]))
     assert gain.pairs >= 3
@@ -260,10 +253,8 @@ def test_a_wrapped_dataset_without_a_model_is_raced_by_its_loaders_alone(space: 
 
 
 def test_a_race_that_the_time_has_cut_says_so(space: Space) -> None:
-    surface = loader_bound(quirks=1)
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
     stops = [
-        run(space, dataclasses.replace(surface), facts=by_trials, budget_seconds=seconds).result.stop.message
+        run(space, loader_bound(quirks=1), accelerator=False, budget_seconds=seconds).result.stop.message
         for seconds in (20.0, 600.0)
     ]
     assert ["no other value was faster" in each for each in stops] == [False, True]
@@ -292,8 +283,7 @@ def test_limits_hold_for_the_winner_and_not_for_baselines(space: Space) -> None:
 def test_few_epochs_do_not_pay_for_a_cache_that_many_do(space: Space) -> None:
     surface = loader_bound(decode_seconds=0.004, sample_count=50_000, noise=0.002)
     once = run(space, surface, epochs=1, budget_seconds=None)
-    often = run(space, surface, epochs=100, budget_seconds=None)
-    assert some(often.best_config).kept.in_memory
+    assert some(run(space, surface, epochs=100, budget_seconds=None).best_config).kept.in_memory
     scored = {row.key: row.value for row in once.rows if row.block is None and row.value is not None}
     steady = measured(once)
     cached = [row.key for row in once.rows if row.config.kept.in_memory and row.key in scored]
@@ -335,9 +325,7 @@ def test_a_baseline_has_as_many_workers_as_the_measured_waits_make_useful(space:
     assert theirs.images_per_second is not None
 
 
-def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_the_others_are_known_by_a_trial(
-    space: Space,
-) -> None:
+def test_of_other_peoples_code_the_two_fastest_are_proved_against_and_others_have_a_trial(space: Space) -> None:
     rates = {"slow": 100.0, "best": 400.0, "next": 300.0, "last": 50.0}
 
     class Many(Surface):
@@ -361,9 +349,7 @@ class Unlasting(Theirs):
 
 
 def test_where_all_fail_in_the_proof_another_is_the_best_and_baselines_do_not_run_on_alone(space: Space) -> None:
-    surface = Unlasting(share=0.1)
-    by_trials = dataclasses.replace(surface.facts(), accelerator=False)
-    ended = run(space, surface, facts=by_trials, trials=12, budget_seconds=None)
+    ended = run(space, Unlasting(share=0.1), accelerator=False, trials=12, budget_seconds=None)
     blocks = [row for row in ended.rows if row.block is not None]
     assert {row.block for row in blocks} == {0}
     failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
@@ -395,12 +381,11 @@ def test_who_has_to_be_beaten_may_win_with_more_workers_than_are_of_use(space: S
     assert run(space, surface, limits=Limits(workers=8)).best_config not in (None, former)
 
 
-@pytest.mark.parametrize("alone", [True, False])
-def test_what_an_artifact_holds_runs_before_a_race_which_still_tries_its_best(space: Space, alone: bool) -> None:
+@pytest.mark.parametrize("accelerator", [True, False])
+def test_what_an_artifact_holds_runs_before_a_race_which_still_tries_its_best(space: Space, accelerator: bool) -> None:
     former = to_config({"loader": "threads", "threads.workers": 1, "threads.queue_size": 2})
     surface = loader_bound(compared=[Baseline(name="former", config=former, required=True, incumbent=True)])
-    facts = dataclasses.replace(surface.facts(), accelerator=alone)  # with one, loaders race without the model
-    ended = run(space, surface, facts=facts, budget_seconds=60.0)
+    ended = run(space, surface, accelerator=accelerator, budget_seconds=60.0)
     assert ended.rows[0].config == former
     assert [each.images_per_second is not None for each in ended.result.baselines] == [True]
     assert ended.best_config != former
@@ -421,9 +406,7 @@ class Far(Surface):
 
 
 @pytest.mark.parametrize("machine", [Surface, Far])
-def test_more_devices_are_measured_as_long_as_they_pay_and_the_winners_count_has_baselines_of_its_own(
-    machine: Callable[..., Surface],
-) -> None:
+def test_more_devices_are_measured_while_they_pay_and_winners_have_baselines(machine: Callable[..., Surface]) -> None:
     scarce = {"model_rate": 900.0, "read_seconds": 1e-5, "decode_seconds": 1e-4}
     surface = machine(**scarce, scaling=lambda devices: min(devices, 2))
     usual = surface.facts()
