@@ -10,42 +10,37 @@ import cv2
 import numpy as np
 import pytest
 
+import autopipe as ap
 from autopipe.errors import ConfigError, LoaderError, MissingExtraError
 from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Impossible
 from autopipe.pipeline.assembly import build_loader
-from autopipe.pipeline.config import PipelineConfig
 from autopipe.search import feasible, library
 from autopipe.workload.data import arrays, table
 from autopipe.workload.op import Op
-from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.ops.sizes import RandomCrop, Resize
-from autopipe.workload.workload import Workload
 from tests.fakes.facts import facts
 
-DALI = PipelineConfig(loader=Dali(num_threads=2))
-ANY_JPEG = Decode(strict=False)
+DALI = ap.PipelineConfig(loader=Dali(num_threads=2))
+ANY_JPEG = ap.Decode(strict=False)
 
 
-def workload(photos: Path, *ops: Op, **changes: Any) -> Workload:
-    return Workload(data=table.Table(photos / "labels.csv"), ops=[*ops, Resize(8, 8)], batch_size=4, **changes)
+def workload(photos: Path, *ops: Op, **changes: Any) -> ap.Workload:
+    return ap.Workload(data=table.Table(photos / "labels.csv"), ops=[*ops, ap.Resize(8, 8)], batch_size=4, **changes)
 
 
 @pytest.mark.parametrize(
     ("decode", "why"),
     [
-        (Decode(), r"damage inside a JPEG file.*Decode\(strict=False\)"),
-        (Decode(1, strict=False), r"Decode\(channels=1\) asks for grey"),
-        (Decode(strict=False, orientation="exif"), r'Decode\(orientation="exif"\)'),
-        (Decode(strict=False, reduce=True), r"Decode\(reduce=\.\.\.\)"),
-        (Decode(strict=False, dtype="uint16"), r"to 8 bits, and Decode\(dtype='uint16'\)"),
+        (ap.Decode(), r"damage inside a JPEG file.*Decode\(strict=False\)"),
+        (ap.Decode(1, strict=False), r"Decode\(channels=1\) asks for grey"),
+        (ap.Decode(strict=False, orientation="exif"), r'Decode\(orientation="exif"\)'),
+        (ap.Decode(strict=False, reduce=True), r"Decode\(reduce=\.\.\.\)"),
+        (ap.Decode(strict=False, dtype="uint16"), r"to 8 bits, and Decode\(dtype='uint16'\)"),
     ],
 )
-def test_what_dali_decodes_otherwise_is_left_out_with_a_reason(
-    photos: Path, tmp_path: Path, decode: Decode, why: str
-) -> None:
+def test_what_dali_decodes_otherwise_is_left_out(photos: Path, tmp_path: Path, decode: ap.Decode, why: str) -> None:
     if decode.is_deep:
         photos = tmp_path
         for number in range(4):
@@ -73,14 +68,14 @@ class Two:
     [(arrays.Arrays(np.zeros((8, 9, 9, 3), np.uint8)), "decodes image files"), (Two(), "samples have several parts")],
 )
 def test_samples_that_are_no_image_file_are_left_out_with_a_reason(data: Any, why: str) -> None:
-    work = Workload(data=data, ops=[Resize(8, 8)], batch_size=4)
+    work = ap.Workload(data=data, ops=[ap.Resize(8, 8)], batch_size=4)
     assert why in Dali.impossible(make_plan(work))["loader", "dali"]
     with pytest.raises(ConfigError, match=why):
         build_loader(work, DALI)
 
 
 def test_ops_that_follow_do_not_matter(photos: Path) -> None:
-    for ops in ([ANY_JPEG], [ANY_JPEG, RandomCrop(20, 20)]):
+    for ops in ([ANY_JPEG], [ANY_JPEG, ap.RandomCrop(20, 20)]):
         assert ("loader", "dali") not in Dali.impossible(make_plan(workload(photos, *ops)))
 
 
@@ -89,9 +84,7 @@ def test_it_cannot_skip_bad_samples_since_dali_does_not_tell_of_all(photos: Path
         build_loader(workload(photos, ANY_JPEG, on_bad_sample="skip"), DALI)
 
 
-def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "detect", lambda: ())
     monkeypatch.setattr(Dali, "missing", classmethod(lambda cls: None))
     work = workload(photos, ANY_JPEG)
@@ -101,7 +94,7 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_are_left_out(
     assert trimmed.space["dali.device"].values == ("cpu",)
     assert "dali.device gpu: no NVIDIA card is seen here" in trimmed.left_out
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):
-        build_loader(work, PipelineConfig(loader=Dali(num_threads=2, device="gpu")))
+        build_loader(work, ap.PipelineConfig(loader=Dali(num_threads=2, device="gpu")))
 
 
 def test_its_package_is_named_by_the_extra_where_it_is_missing(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

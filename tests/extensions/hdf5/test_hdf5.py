@@ -114,9 +114,7 @@ def test_a_damaged_chunk_spoils_its_own_rows_alone_which_do_not_count_in_the_mea
 
 
 @pytest.mark.parametrize(("rows", "codec", "is_told"), [(64, "gzip", True), (1, "gzip", False), (64, None, False)])
-def test_chunks_of_many_rows_are_told_of_with_the_shape_that_reads_one(
-    rows: int, codec: str | None, is_told: bool, tmp_path: Path
-) -> None:
+def test_chunks_of_many_rows_are_told_with_a_shape(rows: int, codec: str | None, is_told: bool, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "set.h5", "w") as file:
         x = np.zeros((512, 64, 64, 2), np.uint16)
         file.create_dataset("x", data=x, chunks=(rows, 32, 64, 2), compression=codec)

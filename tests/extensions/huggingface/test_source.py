@@ -38,16 +38,14 @@ def test_a_missing_library_is_named_with_its_extra(make: Any, monkeypatch: pytes
 
 
 def test_labels_are_what_their_column_says() -> None:
-    named = made([1, 0]).cast_column("label", datasets.ClassLabel(names=["cat", "dog"]))
-    data = HuggingFace(named)
+    data = HuggingFace(made([1, 0]).cast_column("label", datasets.ClassLabel(names=["cat", "dog"])))
     assert (data.classes, data.y_kind, data.read(0)) == (("cat", "dog"), FieldKind.LABEL, (b"one", 1))
     other = HuggingFace(made([1, 0]).cast_column("label", datasets.ClassLabel(names=["ant", "cat"])))
     with pytest.raises(DataError, match=r"`ant` is missing in .*, and 0 in "):
         Workload(data=data, ops=[], batch_size=1, validation=other)
     ages = HuggingFace(made([7.5, 8.0]))
     assert (ages.classes, ages.y_kind, ages.read(0)[1].dtype) == (None, FieldKind.ARRAY, np.float32)
-    places = HuggingFace(made([[1.0, 2.0], [3.0, 4.0]]))
-    np.testing.assert_array_equal(places.read(1)[1], [3, 4])
+    np.testing.assert_array_equal(HuggingFace(made([[1.0, 2.0], [3.0, 4.0]])).read(1)[1], [3, 4])
 
 
 @pytest.mark.parametrize(
@@ -72,14 +70,6 @@ def test_a_null_is_a_bad_sample_and_spoils_no_other(rows: dict[str, Any], bad: i
         data.read(bad)
 
 
-def test_parquet_files_are_found_in_folders_below(tmp_path: Path) -> None:
-    for number, name in enumerate(("a.parquet", "b/c/d.parquet")):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
-    data = Parquet(tmp_path / "**" / "*.parquet")
-    assert [data.read(number) for number in range(len(data))] == [(b"one", 0), (b"one", 1)]
-
-
 def test_a_column_that_parquet_files_lack_is_told_with_the_file_and_the_call(tmp_path: Path) -> None:
     pq.write_table(pa.table({"image": [b"one"], "labels": [1]}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match=r"a\.parquet` has no column `label`.*Did you mean `labels`") as caught:
@@ -93,11 +83,20 @@ def test_the_extra_of_hugging_face_brings_what_its_images_need() -> None:
     assert any(each.startswith("pillow") for each in project["optional-dependencies"]["hf"])
 
 
-def test_a_parquet_files_name_is_no_pattern(tmp_path: Path) -> None:
-    for number, name in enumerate(("a1.parquet", "a[1].parquet", "a*.parquet")):
+@pytest.mark.parametrize(
+    ("names", "asked", "found"),
+    [
+        (["a.parquet", "b/c/d.parquet"], "**/*.parquet", [0, 1]),
+        (["a1.parquet", "a[1].parquet", "a*.parquet"], ["a[1].parquet", "a*.parquet"], [1, 2]),
+    ],
+    ids=["in folders below", "a name is no pattern"],
+)
+def test_parquet_files_are_found(names: list[str], asked: Any, found: list[int], tmp_path: Path) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"image": [b"one"], "label": [number]}), tmp_path / name)
-    data = Parquet([tmp_path / "a[1].parquet", tmp_path / "a*.parquet"])
-    assert [data.read(number)[1] for number in range(len(data))] == [1, 2]
+    data = Parquet(tmp_path / asked if isinstance(asked, str) else [tmp_path / name for name in asked])
+    assert [data.read(number) for number in range(len(data))] == [(b"one", number) for number in found]
 
 
 def test_images_may_be_arrays() -> None:

@@ -97,10 +97,9 @@ def mask_of(number: int) -> NDArray[Any]:
 
 
 def several_of(number: int) -> Parts:
-    return {
-        "image": image_of(number)[:, :, ::-1],
-        "height": mask_of(number).astype(np.float32)[:, :, None],
-    }, {"kind": mask_of(number)}
+    return {"image": image_of(number)[:, :, ::-1], "height": mask_of(number).astype(np.float32)[:, :, None]}, {
+        "kind": mask_of(number)
+    }
 
 
 def one(number: int) -> Parts:

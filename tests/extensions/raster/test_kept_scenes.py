@@ -29,6 +29,8 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.storage.array import Array
 from autopipe.workload.data import source
 from autopipe.workload.ops import planner
+from tests.extensions.raster.test_windows import pieces
+from tests.fakes import damage
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.reports import Told
 
@@ -137,8 +139,7 @@ def test_how_far_the_scenes_are_unpacked_is_said_before_the_first_batch(
     batches(workload, "memory")
     assert not caplog.messages
     monkeypatch.setattr(cache, "_SAID_EVERY_SECONDS", 0.0)
-    opened = assembly.opener(workload)
-    batches_of(opened, "memory")
+    batches_of(assembly.opener(workload), "memory")
     pieces = source.pieces(workload.data)
     assert pieces is not None
     assert [f"{done} of {len(pieces)} pieces" in said for done, said in enumerate(caplog.messages, 1)] == [True] * (
@@ -166,11 +167,7 @@ def test_a_damaged_tile_spoils_the_windows_that_need_it_and_no_others(
 ) -> None:
     monkeypatch.setattr(kernel, "_TOLERATED_SHARE", 1.0)
     write(tmp_path)
-    with tifffile.TiffFile(tmp_path / "images" / "a.tif") as file:
-        place = file.pages.first.dataoffsets[8]
-    content = bytearray((tmp_path / "images" / "a.tif").read_bytes())
-    content[place : place + 20] = bytes(20)
-    (tmp_path / "images" / "a.tif").write_bytes(content)
+    damage.blank(tmp_path / "images" / "a.tif", pieces(tmp_path / "images" / "a.tif")[8])
     workload = workload_of(tmp_path, size=size, random=60, on_bad_sample="skip", bad_sample_log=os.devnull)
     wanted, bad = skipping(workload, "none")
     assert bad
@@ -197,8 +194,7 @@ def test_a_scene_that_changed_since_is_noticed(tmp_path: Path) -> None:
     workload = scenes(tmp_path)
     ap.convert(workload, to="array")
     batches(workload, "array")
-    changed = tiff(tmp_path / "images" / "a.tif", SCENE + 1)
-    os.utime(changed, ns=(1, 1))
+    os.utime(tiff(tmp_path / "images" / "a.tif", SCENE + 1), ns=(1, 1))
     with pytest.raises(StorageError, match="times"):
         batches(workload_of(tmp_path), "array")
 
@@ -242,8 +238,7 @@ def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, mon
 def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str, tmp_path: Path) -> None:
     tiff(tmp_path / "a.tif", np.tile(SCENE, (4, 1, 1)))
     data = Windows(tmp_path / "a.tif", size=16, random=64)
-    workload = ap.Workload(data=data, ops=[], batch_size=2)
-    session = Session(workload)
+    session = Session(ap.Workload(data=data, ops=[], batch_size=2))
     config = ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)
     try:
         part = session.part(config, PageCache(data, "warm"), Told(), makes=6.0, trains=1e9, folder=str(tmp_path))
@@ -256,14 +251,9 @@ def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str
         assert some.digest() != whole.digest()  # type: ignore[attr-defined]
         if part.conversion is not None:
             assert (part.conversion.samples, part.conversion.whole) == (len(some), len(whole))
-        assert_same(batches_x(part.workload, "none"), batches_x(part.workload, keep))
+        assert_same(batches(part.workload), batches(part.workload, keep))
     finally:
         session.close()
-
-
-def batches_x(workload: ap.Workload, keep: str) -> list[NDArray[Any]]:
-    with ap.build_loader(workload, ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)) as made:
-        return [np.array(batch[0]) for batch in made.epoch(0)]
 
 
 def test_a_set_beside_an_artifact_is_known_as_that_of_the_scenes(tmp_path: Path) -> None:

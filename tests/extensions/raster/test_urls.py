@@ -103,11 +103,8 @@ def test_every_kind_of_file_is_read_as_from_a_disk(web: Server, tmp_path: Path) 
     ],
     ids=str,
 )
-def test_batches_are_those_of_the_files_on_a_disk(
-    web: Server, scene: str, loader: Any, keep: str, tmp_path: Path
-) -> None:
-    mask = (SCENE[..., 0] % 5).astype(np.uint8)
-    np.save(tmp_path / "mask.npy", mask)
+def test_batches_are_those_of_files_on_a_disk(web: Server, scene: str, loader: Any, keep: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "mask.npy", (SCENE[..., 0] % 5).astype(np.uint8))
     found = []
     for place in (scene, tmp_path / "a.tif"):
         data = Windows(place, tmp_path / "mask.npy", size=96, random=8)

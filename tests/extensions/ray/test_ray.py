@@ -51,9 +51,7 @@ def test_the_address_is_the_users_or_that_of_the_environment(
     assert ray_cluster.address_of(address) == meant
 
 
-def test_a_cluster_of_this_machine_has_its_cores_and_nobody_starts_it_to_count_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cluster_here_has_this_machines_cores_and_is_not_started_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert Ray(workers=64).cores_elsewhere() == machine.core_time()
@@ -166,9 +164,7 @@ def test_knobs_say_what_would_run() -> None:
     assert (ray.worker_count(), ray.buffered_batches()) == (3, 11)
 
 
-def test_a_knob_of_ray_is_named_with_the_space_that_has_it(
-    autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_knob_of_ray_names_its_space(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     error = autopipe("tune", "train.py:workload", "--only", "ray.workers=4").refused()  # before a child is started
     assert "`ray.workers` is no parameter of this space" in error
@@ -285,11 +281,7 @@ def test_the_one_that_is_made_up_for_is_started_on_another_node(played: Played) 
 @pytest.mark.parametrize(
     ("error", "workers", "said"),
     [
-        (
-            RayActorError("It died.\nIt was out of memory."),
-            6,
-            r"died 3 times while 2 .* out of memory.*ray status",
-        ),
+        (RayActorError("It died.\nIt was out of memory."), 6, r"died 3 times while 2 .* out of memory.*ray status"),
         (RayActorError("ModuleNotFoundError: No module named 'autopipe'", actor_init_failed=True), 2, "lacks autopipe"),
         (RayError("the store is full"), 2, "A worker could not start on a node of the Ray cluster: the store is full"),
     ],

@@ -1,4 +1,4 @@
-"""URLs on fsspec's own memory file system. What only a server can do is in test_s3.py."""
+"""URLs on fsspec's own memory file system and on a web server on loopback. What only a bucket can do: test_s3.py."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ from autopipe.pipeline.storage.form import Conversion, Folder
 from autopipe.pipeline.storage.layout import find, open_set, verify
 from autopipe.pipeline.storage.tfrecord import IMAGE_KEY, LABEL_KEY
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.paths import Found
 from autopipe.workload.data.records import frame, serialise
 from autopipe.workload.data.remote import ObjectList
-from autopipe.workload.ops.decode import Decode
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
-from autopipe.workload.workload import Workload
+from tests.fakes.web import CUT, Server, serving
 from tests.unit.pipeline.storage import test_convert
 from tests.unit.pipeline.storage.test_convert import COUNT, fail_at
 
@@ -154,11 +152,6 @@ def test_bytes_that_a_server_does_not_have_are_a_bad_sample(
     assert type(caught.value) is DataError
 
 
-def test_images_without_folders_behind_a_url_are_refused_as_on_a_disk(put: Put) -> None:
-    with pytest.raises(DataError, match="needs a folder for each class, but the 2 images lie in"):
-        ap.ImageFolder(put("1.jpg", "2.jpg"))
-
-
 def test_pairs_are_matched_behind_urls(put: Put) -> None:
     url = put("images/b.jpg", "images/s/a.jpg", "masks/b_L.png", "masks/s/a_L.png")
     data = ap.ImagePairs(f"{url}/images/", f"{url}/masks", mask_suffix="_L")
@@ -169,16 +162,9 @@ def test_pairs_are_matched_behind_urls(put: Put) -> None:
     assert data.remote == "memory"
 
 
-def test_an_image_without_mask_is_named_behind_a_url(put: Put) -> None:
-    url = put("images/a.jpg", "images/b.jpg", "masks/a.png")
-    with pytest.raises(DataError, match=r"1 files of `memory://\w+/images` have no partner: b\.jpg"):
-        ap.ImagePairs(f"{url}/images", f"{url}/masks")
-
-
 def test_images_may_be_behind_a_url_and_masks_on_a_disk(put: Put, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"mask")
-    data = ap.ImagePairs(put("a.jpg"), tmp_path)
-    assert data.read(0) == (b"a.jpg", b"mask")
+    assert ap.ImagePairs(put("a.jpg"), tmp_path).read(0) == (b"a.jpg", b"mask")
 
 
 def test_a_table_behind_a_url_names_images_beside_it(put: Put) -> None:
@@ -263,13 +249,6 @@ def test_a_scan_over_several_requests_finds_every_record(put: Put, monkeypatch: 
     assert [data.read(index) for index in range(20)] == [(b"image %d" % label, label) for label in range(20)]
 
 
-@pytest.mark.usefixtures("cache")
-def test_records_whose_url_does_not_exist_are_named(put: Put) -> None:
-    url = put("data.tfrecord", content=records(1))
-    with pytest.raises(DataError, match=r"1 of 2 files do not exist, the first is `memory://\w+/gone`"):
-        ap.TFRecords([f"{url}/data.tfrecord", f"{url}/gone"])
-
-
 @pytest.mark.parametrize(
     "url", ["s3://user:hunter2@bucket/x", "https://user:hunter2@host/x.csv", "https://hunter2@host/x.csv"]
 )
@@ -345,6 +324,26 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 def test_a_url_that_cannot_be_read_is_refused_by_name(make: Callable[[], object], said: str) -> None:
     with pytest.raises(DataError, match=said):
         make()
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda url: ap.ImageFolder(f"{url}/images"), "needs a folder for each class, but the 2 images lie in"),
+        (
+            lambda url: ap.ImagePairs(f"{url}/images", f"{url}/masks"),
+            r"1 files of `memory://\w+/images` have no partner: b\.jpg",
+        ),
+        (
+            lambda url: ap.TFRecords([f"{url}/masks/a.png", f"{url}/gone"]),
+            r"1 of 2 files do not exist, the first is `memory://\w+/gone`",
+        ),
+    ],
+)
+def test_what_is_missing_behind_a_url_is_named_as_on_a_disk(make: Any, said: str, put: Put) -> None:
+    with pytest.raises(DataError, match=said):
+        make(put("images/a.jpg", "images/b.jpg", "masks/a.png"))
 
 
 @pytest.fixture
@@ -478,6 +477,81 @@ def test_samples_behind_a_url_are_not_listed_in_plain_code(form: str) -> None:
         fsspec.filesystem("memory").pipe_file(
             f"memory://ejected/{name}", bytes(cv2.imencode(".jpg", np.ones((4, 4)))[1])
         )
-    workload = Workload(data=ImageFolder("memory://ejected"), ops=[Decode()], batch_size=2)
+    workload = ap.Workload(data=ap.ImageFolder("memory://ejected"), ops=[ap.Decode()], batch_size=2)
     with pytest.raises(ConfigError, match=r"behind a URL \(memory://\)"):
         eject(workload, form)
+
+
+# ---------------------------------------------------------------- a web server, which lists no files
+
+FILES = {f"/photos/{number}.jpg": b"image %d" % number for number in range(4)}
+RECORDS = b"".join(
+    frame(serialise({"image/encoded": b"image %d" % number, "image/class/label": number})) for number in range(4)
+)
+
+
+@pytest.fixture
+def web() -> Iterator[Server]:
+    with serving() as server:
+        server.files.update(FILES)
+        yield server
+
+
+@pytest.fixture
+def table(web: Server, tmp_path: Path) -> Path:
+    """A table of four images, whose URLs are signed."""
+    rows = [f"{web.url}{path}?signature=hunter2,{number}" for number, path in enumerate(FILES)]
+    (tmp_path / "labels.csv").write_text("\n".join(["path,label", *rows, ""]))
+    return tmp_path / "labels.csv"
+
+
+def test_a_table_of_urls_is_read(table: Path) -> None:
+    data = ap.Table(table)
+    assert [data.read(number) for number in range(4)] == [(b"image %d" % number, number) for number in range(4)]
+    assert data.mean_bytes() == 7
+    assert storage_of(data) == "http"
+
+
+def test_a_file_that_is_gone_is_named_with_its_row_and_without_its_signature(web: Server, table: Path) -> None:
+    del web.files["/photos/2.jpg"]
+    with pytest.raises(DataError, match=r"1 of 4 are missing: row 4: http://127\.0\.0\.1:\d+/photos/2\.jpg") as caught:
+        ap.Table(table)
+    assert "hunter2" not in str(caught.value)
+
+    web.files["/photos/2.jpg"] = b"image 2"
+    data = ap.Table(table)
+    del web.files["/photos/2.jpg"]  # later, it is a bad sample
+    with pytest.raises(BadSampleError, match=r"photos/2\.jpg\?…` does not exist") as caught:
+        data.read(2)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(403, "is denied"), (401, "is denied"), (500, "cannot be read"), (CUT, "cannot be read: ServerDisconnectedError")],
+)
+def test_what_a_server_refuses_is_no_samples_fault(web: Server, table: Path, status: int, message: str) -> None:
+    data = ap.Table(table)
+    web.status["/photos/1.jpg"] = status
+    with pytest.raises(DataError, match=message) as caught:
+        data.read(1)
+    assert not isinstance(caught.value, BadSampleError)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("status", "message"), [(500, "cannot be read"), (403, "is denied"), (404, "are missing")])
+def test_what_a_server_answers_about_files_is_told(web: Server, table: Path, status: int, message: str) -> None:
+    web.status["/photos/1.jpg"] = status
+    with pytest.raises(DataError, match=message) as caught:
+        ap.Table(table)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_records_are_read_by_their_bytes(web: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    web.files["/all.tfrecord"] = RECORDS
+    data = ap.TFRecords([f"{web.url}/all.tfrecord"])
+    assert data.read(2) == (b"image 2", 2)
+    web.ranges = False
+    with pytest.raises(DataError, match="cannot send a part of a file"):
+        data.read(2)

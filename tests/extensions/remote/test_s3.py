@@ -184,9 +184,7 @@ def refuse(part: str, status: int, code: str, *commands: str) -> Fault:
     return fault
 
 
-def test_an_object_that_vanishes_or_is_empty_is_replaced_where_bad_samples_are_skipped(
-    photos: str, proxy: Proxy, tmp_path: Path
-) -> None:
+def test_an_object_that_is_gone_or_empty_may_be_skipped_and_replaced(photos: str, proxy: Proxy, tmp_path: Path) -> None:
     system, url = fsspec.filesystem("s3"), f"{photos.rpartition('/')[0]}/with-an-empty-one"
     system.pipe({f"{url}/{name}": content for name, content in photographs().items()})
     system.pipe_file(f"{url}/cat/007.jpg", b"")
@@ -199,9 +197,7 @@ def test_an_object_that_vanishes_or_is_empty_is_replaced_where_bad_samples_are_s
         assert f"`{data}/{said}" in log.read_text()
 
 
-def test_denied_access_is_named_and_no_credential_is(
-    photos: str, proxy: Proxy, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_denied_access_is_named_no_credential_is(photos: str, proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:
     proxy.fault = refuse("photos", 403, "AccessDenied")
     caplog.set_level("DEBUG", "autopipe")
     with pytest.raises(DataError, match="Access to `s3://photos/train` is denied") as caught:
@@ -209,9 +205,7 @@ def test_denied_access_is_named_and_no_credential_is(
     assert SECRET not in f"{caught.value!r}{caught.value.__cause__!r}{caplog.text}"
 
 
-def test_denied_access_in_an_epoch_stops_it_even_where_bad_samples_are_skipped(
-    photos: str, proxy: Proxy, tmp_path: Path
-) -> None:
+def test_denied_access_stops_an_epoch_though_bad_samples_are_skipped(photos: str, proxy: Proxy, tmp_path: Path) -> None:
     data = ap.ImageFolder(photos)
     skipping = workload(data, on_bad_sample="skip", bad_sample_log=str(tmp_path / "bad.jsonl"))
     with ap.build_loader(skipping, ap.PipelineConfig(loader=ap.Threads(workers=2))) as loader:
@@ -220,9 +214,7 @@ def test_denied_access_in_an_epoch_stops_it_even_where_bad_samples_are_skipped(
             list(loader.batches(0))
 
 
-def test_a_connection_that_is_cut_once_is_tried_again_and_one_that_is_always_cut_is_an_error_that_names_the_object(
-    photos: str, proxy: Proxy
-) -> None:
+def test_a_connection_that_is_cut_is_tried_once_more_and_then_names_the_object(photos: str, proxy: Proxy) -> None:
     data = ap.ImageFolder(photos)
     cuts = iter([True, False, *[True] * 99])
 
@@ -254,9 +246,7 @@ def test_a_bucket_that_does_not_exist_is_named(photos: str) -> None:
         ap.ImageFolder("s3://no-such-bucket/train")
 
 
-def test_a_bucket_is_converted_into_another_and_trained_from_there(
-    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bucket_is_converted_and_trained_from(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     target = "s3://photos/kept/tfrecord"
     convert = ("convert", "--images", photos, "--image-size", "16", "--to", "tfrecord", "--out", target)
@@ -310,9 +300,7 @@ def test_the_python_of_the_documentation_runs(
 
 
 @pytest.mark.timeout(300)
-def test_a_bucket_is_tuned_and_trained_from_without_code_and_no_credential_is_written(
-    photos: str, tmp_path: Path, proxy: Proxy
-) -> None:
+def test_a_bucket_is_tuned_without_code_and_no_credential_is_written(photos: str, tmp_path: Path, proxy: Proxy) -> None:
     proxy.latency_seconds = 0.005
     tune = ("tune", "--images", photos, "--image-size", "16", "--batch-size", "8", "--simulate-step", "5ms")
     said = run(tmp_path, *tune, "--space", "quick", "--trials", "1", "--budget", "15s")

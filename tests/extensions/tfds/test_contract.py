@@ -34,9 +34,6 @@ def tfds(root: Path, count: int) -> Source:
 
 CASES = {
     "TFDS": Case(
-        tfds,
-        lambda number: (image(number), number % 3),
-        "toy/1.0.0/toy-train.array_record-00000-of-00001",
-        None,
-    ),
+        tfds, lambda number: (image(number), number % 3), "toy/1.0.0/toy-train.array_record-00000-of-00001", None
+    )
 }

@@ -89,9 +89,7 @@ def test_the_lock_is_shared_by_threads_and_not_by_processes() -> None:
     assert 1.5 * predict(config(workers=2), held) < predict(processes, held)
 
 
-def test_workers_elsewhere_are_promised_no_more_than_the_cores_there_can_do(
-    elsewhere: Callable[[int], PipelineConfig],
-) -> None:
+def test_workers_elsewhere_are_promised_what_the_cores_there_can(elsewhere: Callable[[int], PipelineConfig]) -> None:
     two, sixteen = elsewhere(2), elsewhere(16)
     some = known(model=1e6, cores_elsewhere=2.0)
     assert predict(sixteen, some) < 1.2 * predict(two, some)

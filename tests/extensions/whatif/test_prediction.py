@@ -1,19 +1,32 @@
-"""Predictions for another machine. What was measured is made up, so that relations between predictions are known."""
+"""Predictions for another machine. What was measured is made up, so that relations between predictions are known. And
+`autopipe whatif` on an artifact.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autopipe import again
+from autopipe.artifact import artifact as files
+from autopipe.errors import ConfigError
+from autopipe.extensions.whatif import command, prediction
 from autopipe.extensions.whatif.prediction import INTERCONNECTS, Machine, Measured, WhatIf, correction, predict, what_if
+from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
+from autopipe.search.result import DeviceCount
 from autopipe.values import Estimate
 from tests.fakes.ceilings import reads
+from tests.fakes.profiles import about, artifact, baseline, config, profile, trial
+from tests.unit.cli.conftest import Autopipe
 
 OPS = (
     OpCost(name="read", part="fixed", seconds_per_image=0.0001),
@@ -114,9 +127,7 @@ def test_horovods_efficiencies_on_512_gpus_are_met_within_four_points(
 @pytest.mark.parametrize(
     ("step_seconds", "parameters"), [(63 / 46_900, 0.41e6), (27 / 1563, 0.27e6)], ids=["mnist_mlp", "cifar10_resnet"]
 )
-def test_small_models_that_users_found_slower_on_two_gpus_are_not_worth_it(
-    step_seconds: float, parameters: float
-) -> None:
+def test_small_models_that_were_slower_on_two_gpus_are_not_worth_it(step_seconds: float, parameters: float) -> None:
     alone = 32 / step_seconds
     study = measured(ceiling(model=alone, gradient_bytes=int(4 * parameters)))
     study = dataclasses.replace(study, doubled_images_per_second=2 * alone / 1.06)
@@ -148,8 +159,7 @@ def test_more_reads_at_a_time_make_up_for_a_longer_latency() -> None:
     read_ahead = PipelineConfig(loader=Threads(workers=2, read_ahead=20))
     study = measured(ceiling(model=1000.0, op_costs=WAITING, reads=READS), config=read_ahead)
     longer = asked(study, read_latency_seconds=0.02)
-    loader = longer.config.loader
-    assert (loader.reads_at_once() or 0) > 20
+    assert (longer.config.loader.reads_at_once() or 0) > 20
     assert longer.images_per_second.value == pytest.approx(rate(study), rel=0.1)
     assert rate(study, read_latency_seconds=2.0) < 0.5 * rate(study)
 
@@ -203,8 +213,7 @@ def cache_there(study: Measured, **machine: Any) -> str:
 
 def test_all_samples_are_held_in_a_memory_that_has_room_for_their_sizes() -> None:
     study = with_sizes(10 * GIB, 4 * GIB)
-    caches = [cache_there(study, memory_bytes=gib * GIB) for gib in (8, 12, 13)]
-    assert caches == ["none", "none", "memory"]
+    assert [cache_there(study, memory_bytes=gib * GIB) for gib in (8, 12, 13)] == ["none", "none", "memory"]
 
 
 def test_a_cache_that_was_measured_is_left_out_where_there_is_no_room_for_it() -> None:
@@ -234,9 +243,7 @@ def test_memory_is_offered_by_its_size_and_a_cache_where_there_is_room() -> None
 
 
 @pytest.mark.parametrize(("busy", "cores", "is_said"), [(1e-4, 4.0, True), (1e-4, 1.0, False), (1e-5, 4.0, False)])
-def test_a_model_on_some_of_the_cores_is_said_to_be_no_faster_with_more(
-    busy: float, cores: float, is_said: bool
-) -> None:
+def test_a_model_on_some_of_the_cores_is_no_faster_with_more(busy: float, cores: float, is_said: bool) -> None:
     notes = asked(measured(ceiling(model_core_seconds_per_image=busy)), cores=cores).notes
     assert any("is taken to be no faster with more" in note for note in notes) == is_said
 
@@ -259,3 +266,92 @@ def test_beyond_twice_what_was_measured_it_says_so(machine: dict[str, Any], said
     notes = asked(measured(ceiling()), **machine).notes
     assert (said is None) == (notes == ())
     assert said is None or any(said in note for note in notes)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    here = profile(
+        hardware=fingerprint.detect(),
+        config=config(),
+        images_per_second=about(1500.0),
+        trials=(trial(config(keep="memory"), 1400.0),),
+        ceiling=ceiling(),
+        cache_bytes=300 * 2**30,
+    )
+    return files.write(artifact(here), tmp_path / "autopipe.json")
+
+
+def test_another_machine_is_told_with_what_to_buy(autopipe: Autopipe, tuned: Path) -> None:
+    done = autopipe("whatif", str(tuned), "--cores", "16", "--step", "5ms", "--devices", "4", "--batch", "256")
+    assert done.status == 0, done.err
+    for said in ("predicted", "would bring", "32 cores instead of 16", "by a factor of 8", "samples (300 GiB)"):
+        assert said in done.out
+
+
+def test_it_is_told_as_json(autopipe: Autopipe, tuned: Path) -> None:
+    found = json.loads(autopipe("whatif", str(tuned), "--json").out)
+    assert Estimate.model_validate(found["images_per_second"]).value == pytest.approx(1500, rel=0.1)
+    assert found["pairs"] == 2
+
+
+def test_a_configuration_whose_loader_is_not_installed_is_left_out(autopipe: Autopipe, tuned: Path) -> None:
+    (here,) = files.read(tuned).profiles
+    theirs = trial({**config(), "loader": {"kind": "theirs"}}, 1200.0)
+    result = here.result.model_copy(update={"trials": (*here.result.trials, theirs)})
+    files.write(artifact(here.model_copy(update={"result": result})), tuned)
+    ended = autopipe("whatif", tuned, "--json")
+    assert ended.status == 0, ended.err
+    assert json.loads(ended.out)["pairs"] == 2
+
+
+def test_a_profile_without_costs_is_refused_with_what_to_do(autopipe: Autopipe, tmp_path: Path) -> None:
+    old = files.write(artifact(profile(hardware=fingerprint.detect())), tmp_path / "my model.json")
+    error = autopipe("whatif", str(old)).refused()
+    assert "does not keep" in error
+    assert again.autopipe("retune", old) in error
+    as_it_is = baseline("the dataset as it is", 500.0, loader={"kind": "wrapped"})
+    wrapped = files.write(artifact(profile(hardware=fingerprint.detect(), baselines=(as_it_is,))), tmp_path / "w.json")
+    error = autopipe("whatif", str(wrapped)).refused()
+    assert "ops of a wrapped dataset cannot be told apart" in error
+    assert "retune" not in error  # which would not help
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_second"),
+    [("12GB/s", 12e9), ("25Gbit/s", 3.125e9), ("800 MB/s", 8e8), ("1.5gb/s", 1.5e9), ("25gbe", 3.125e9)],
+)
+def test_an_interconnect_is_a_rate_in_bytes_or_bits_or_a_name(text: str, bytes_per_second: float) -> None:
+    assert command.rate_of(text, "--interconnect").bytes_per_second == bytes_per_second
+
+
+@pytest.mark.parametrize("text", ["12", "12GB", "0GB/s", "pcie5x", "-1GB/s"])
+def test_what_is_no_interconnect_is_refused_with_the_names_that_are(text: str) -> None:
+    with pytest.raises(ConfigError, match="`--interconnect` must be a rate such as 12GB/s"):
+        command.rate_of(text, "--interconnect")
+
+
+def test_the_exchange_that_a_tune_has_measured_is_taken(autopipe: Autopipe, tmp_path: Path) -> None:
+    two = DeviceCount(devices=2, model_images_per_second=15_000.0, exchange_seconds=0.01)
+    costs = ceiling(gradient_bytes=10**8)
+    here = profile(hardware=fingerprint.detect(), ceiling=costs, devices=(DeviceCount(devices=1), two))
+    path = files.write(artifact(here), tmp_path / "a.json")
+    assert "at 10 GB/s (measured between 2 devices)" in " ".join(autopipe("whatif", path, "--devices", "4").out.split())
+
+
+@pytest.mark.parametrize("cores", ["inf", "1e300", "0"])
+def test_a_machine_that_nobody_has_is_wrong_use(autopipe: Autopipe, tuned: Path, cores: str) -> None:
+    assert "--cores" in autopipe("whatif", str(tuned), "--cores", cores).refused()
+
+
+PAGE = (Path(prediction.__file__).with_name("README.md")).read_text()
+COMMANDS = re.findall(r"^autopipe (whatif .*)$", PAGE, re.M)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_the_docs_commands_run(autopipe: Autopipe, tuned: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    monkeypatch.chdir(tuned.parent)
+    done = autopipe(*line.split())
+    assert done.status == 0, done.err

@@ -1,4 +1,6 @@
-"""What goes wrong on the way to workers on other machines: dead nodes and workers, files and versions that differ."""
+"""What goes wrong on the way to workers on other machines: dead nodes and workers, files and versions that differ. And
+a conversion by a Ray cluster gives the files of a conversion on this machine, and refuses what would not.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,14 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe import _version
-from autopipe.errors import DataError, LoaderError, WorkerDiedError
+from autopipe.artifact import converting
+from autopipe.errors import DataError, LoaderError, StorageError, WorkerDiedError
+from autopipe.extensions.ray import writer
 from autopipe.extensions.ray.loader import Ray
 from tests.contract.test_loaders import digest, exact_workload, expected_batches, finished
 from tests.extensions.ray.nodes.conftest import NODE, two_nodes
 from tests.fakes import consumers
-from tests.fakes.commands import environment, python
+from tests.fakes.commands import autopipe, content, environment, python, succeeded
 
 pytestmark = [
     pytest.mark.timeout(200),
@@ -137,9 +141,7 @@ def held(tmp_path: Path) -> Iterator[Callable[..., OnlyHere]]:
         os.close(each._file)
 
 
-def test_a_file_that_a_node_lacks_is_named_before_anything_is_read(
-    held: Callable[..., OnlyHere], ray_nodes: Any
-) -> None:
+def test_a_file_that_a_node_lacks_is_named_before_any_is_read(held: Callable[..., OnlyHere], ray_nodes: Any) -> None:
     source = held(tells=True)
     with pytest.raises(DataError, match=r"is on this machine, but not on the node `.*` of the Ray cluster") as caught:
         opened(ap.Workload(data=source, ops=[], batch_size=2), ray_nodes)
@@ -147,9 +149,7 @@ def test_a_file_that_a_node_lacks_is_named_before_anything_is_read(
     assert "every node can read" in str(caught.value.hint)
 
 
-def test_a_file_that_a_node_turns_out_to_lack_is_named_with_the_node(
-    held: Callable[..., OnlyHere], ray_nodes: Any
-) -> None:
+def test_a_file_that_a_node_lacks_later_is_named_with_it(held: Callable[..., OnlyHere], ray_nodes: Any) -> None:
     with (
         opened(ap.Workload(data=held(tells=False), ops=[], batch_size=2), ray_nodes) as loader,
         pytest.raises(DataError, match="On the node `") as caught,
@@ -158,9 +158,7 @@ def test_a_file_that_a_node_turns_out_to_lack_is_named_with_the_node(
     assert "every node can read" in str(caught.value.hint)
 
 
-def test_another_version_of_autopipe_on_a_node_is_refused(
-    photos: Path, ray_nodes: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_on_a_node_is_refused(photos: Path, ray_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     here = _version.__version__
     monkeypatch.setattr(_version, "__version__", "9.9")
     with pytest.raises(LoaderError, match=rf"has {here} and the training has 9\.9") as caught:
@@ -265,9 +263,7 @@ ENDS = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", ENDS)
-def test_a_cluster_that_was_started_on_demand_ends_however_the_process_does(
-    photos: Path, tmp_path: Path, end: str
-) -> None:
+def test_a_cluster_that_it_started_ends_however_the_process_does(photos: Path, tmp_path: Path, end: str) -> None:
     script = tmp_path / "consumer.py"
     script.write_text(consumers.script(photos, Ray(workers=1), ENDS[end]))
     variables = environment()
@@ -290,3 +286,45 @@ def test_a_cluster_that_was_started_on_demand_ends_however_the_process_does(
     assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
     if end in ("close", "never closed"):
         assert (process.returncode, "Traceback" in errors.read_text()) == (0, False), errors.read_text()
+
+
+# ---------------------------------------------------------------- a conversion
+
+TRAIN = """
+import autopipe as ap
+workload = ap.Workload(data=ap.Table({table!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
+"""
+
+
+@pytest.mark.parametrize("form", ["array", "tfrecord"])
+def test_a_cluster_writes_the_same_files(photos: Path, tmp_path: Path, ray_nodes: Any, form: str) -> None:
+    (tmp_path / "train.py").write_text(TRAIN.format(table=str(photos / "labels.csv")))
+    named = f"{tmp_path / 'train.py'}:workload"
+    converting.job(named, form, tmp_path / "whole").run(workers=1)
+    line = ("convert", named, "--to", form, "--out", "set", "--by", f"ray={ray_nodes.address}", "--verify")
+    done = succeeded(autopipe(*line, cwd=tmp_path))
+    assert "wrote     23 samples" in done.stderr
+    assert "verified" in done.stderr
+    assert content(tmp_path / "set") == content(tmp_path / "whole")
+
+
+def test_what_is_there_already_is_kept(photos: Path, tmp_path: Path, ray_nodes: Any) -> None:
+    job = converting.job(exact_workload(photos), "array", tmp_path / "set")
+    first = job.run(by=writer(ray_nodes.address), workers=2)
+    again = job.run(by=writer(ray_nodes.address), workers=3)
+    assert (first.samples, first.kept, again.samples, again.kept) == (23, 0, 0, 23)
+
+
+def test_a_folder_that_nodes_do_not_share_is_named(photos: Path, tmp_path: Path, ray_nodes: Any) -> None:
+    job = converting.job(exact_workload(photos), "array", tmp_path / "set")
+    folder = os.open(tmp_path, os.O_RDONLY)
+    high = 777  # a number that no worker has open
+    os.dup2(folder, high)
+    os.close(folder)
+    try:
+        elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{high}/other")
+        with pytest.raises(StorageError, match=r"cannot be written to|is not complete"):
+            elsewhere.run(by=writer(ray_nodes.address))
+    finally:
+        os.close(high)
+    assert job.run(by=writer(ray_nodes.address)).samples == 23
