@@ -145,7 +145,7 @@ test-core: $(VENV)/dev.stamp $(DEMO)
 	rm -rf $(CORE)
 
 test-beam: $(VENV)/beam.stamp
-	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert_parts.py -k beam
+	PYTHONPATH=$(VENV)/beam $(BIN)/python -m pytest tests/integration/test_convert.py -k beam
 
 # Taking note of each line costs more than half as much again (Python 3.11: 313 s, not 201 s, of processor time for 2,972
 # tests).

@@ -239,8 +239,7 @@ def test_a_tune_for_serving_writes_a_pipeline_that_serves(mode: str, home: Path)
     assert any(f"Keras's `{mode}`" in said for said in found["warnings"])
     assert found["images_per_second"]["value"] > 0
     assert files.read(out / "autopipe.json").profiles[0].request.mode == mode
-    done = succeeded(python("-c", SERVED, cwd=out))
-    assert done.stdout.split() == ["None", "60"]
+    assert succeeded(python("-c", SERVED, cwd=out)).stdout.split() == ["None", "60"]
 
 
 def test_workloads_stand_side_by_side_with_what_limits_each(home: Path) -> None:
@@ -259,6 +258,5 @@ def test_workloads_stand_side_by_side_with_what_limits_each(home: Path) -> None:
 
 def test_an_artifact_is_compared_by_its_own_configuration(tmp_path: Path) -> None:
     path = of_this_machine(tmp_path)
-    done = succeeded(autopipe("compare", path, "--time", "0.5s", "--json", cwd=tmp_path))
-    (row,) = json.loads(done.stdout)
+    (row,) = json.loads(succeeded(autopipe("compare", path, "--time", "0.5s", "--json", cwd=tmp_path)).stdout)
     assert row["config"] == files.read(path).profiles[0].winner.config

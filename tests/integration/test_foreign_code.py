@@ -46,9 +46,7 @@ def measured(session: Session, code: str, log: Told | None = None, options: Json
 
 
 @pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
-def test_plain_code_is_timed_epoch_after_epoch_without_autopipes_own_settings(
-    code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_code_is_timed_epoch_after_epoch_without_our_settings(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(processes, "keep_freed_memory")
     threads, log = cv2.getNumThreads(), Told()
     session = Session(workload(), code, code)
@@ -159,10 +157,7 @@ def test_a_cache_within_it_is_complete_after_an_epoch(*, whole: bool, behind: bo
     [
         (lambda: None, r"`mine` returned None. It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair"),
         (lambda: dataset(4), r"batches whose x is \(8, 8, 8, 3\) float32, but it gives \(4, 8, 8, 3\)."),
-        (
-            lambda: dataset().map(lambda x, y: (x[:, :4], y)),
-            r"gives \(8, 4, 8, 3\). Give it the workload's batch",
-        ),
+        (lambda: dataset().map(lambda x, y: (x[:, :4], y)), r"gives \(8, 4, 8, 3\). Give it the workload's batch"),
         (lambda: dataset().map(lambda x, y: (x, tf.one_hot(y, 3))), r"whose y is \(8,\) int64, but it gives \(8, 3\)"),
         (lambda: dataset().map(lambda x, y: x), "its batches have no y. Return batches"),
         (lambda: dataset().take(0), "must return a dataset of batches, but it holds none"),

@@ -79,9 +79,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("workload", HOSTILE, ids=lambda each: f"{each['kind']}-{each.get('attribute')}")
 @pytest.mark.parametrize("use", [use_module, use_load, stored])
-def test_an_artifact_cannot_choose_what_the_generated_module_or_a_command_runs(
-    project: Path, workload: dict[str, Any], use: Any
-) -> None:
+def test_no_artifact_chooses_what_a_module_or_command_runs(project: Path, workload: dict[str, Any], use: Any) -> None:
     path = _edit(project, workload)
     with pytest.raises(ArtifactError, match="One of the two was changed") as caught:
         use(path)
@@ -106,9 +104,7 @@ def test_where_the_workload_once_lay_is_the_codes_matter_too(project: Path) -> N
         (HOSTILE[5], "must stay inside its folder"),
     ],
 )
-def test_without_a_module_an_artifact_names_files_of_its_own_folder_only(
-    project: Path, workload: dict[str, Any], said: str
-) -> None:
+def test_without_a_module_files_of_the_own_folder_are_named(project: Path, workload: dict[str, Any], said: str) -> None:
     path = _edit(project, workload)
     path.with_name("tuned_pipeline.py").unlink()
     with pytest.raises(ArtifactError, match=said):

@@ -252,9 +252,7 @@ class Reordered(Rows):
 
 
 @pytest.mark.parametrize(("dataset", "may_change"), [(Rows(), True), (Reordered(), False)])
-def test_the_loader_of_a_dataset_with_an_index_may_change_unless_its_epochs_change_it(
-    dataset: Any, may_change: bool
-) -> None:
+def test_the_loader_of_a_dataset_with_an_index_may_change_unless_it_changes(dataset: Any, may_change: bool) -> None:
     config = ap.PipelineConfig(loader=ap.Threads(workers=1), finish="host", device_prefetch=0)
     with ap.build_trainer(ap.wrap(dataset, model=model), config, tune="live") as trainer:
         trainer.fit(epochs=2, verbose=0)

@@ -42,10 +42,7 @@ OWN = [
     ap.Threads(workers=2, queue_size=2, read_ahead=8),
     ap.Processes(workers=2, queue_size=2, read_ahead=8),
 ]
-TF_DATA = [
-    ap.TfData(num_parallel_calls=2, prefetch=2),
-    ap.TfData(num_parallel_calls=2, prefetch=2, read_ahead=8),
-]
+TF_DATA = [ap.TfData(num_parallel_calls=2, prefetch=2), ap.TfData(num_parallel_calls=2, prefetch=2, read_ahead=8)]
 PROCESSES = ap.Processes(workers=2, queue_size=2)
 GONE_SECONDS = 30
 
@@ -123,9 +120,7 @@ def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watche
     ],
     ids=["killed", "exits"],
 )
-def test_three_deaths_on_one_batch_fail_and_name_their_cause(
-    photos: Path, end: Callable[[], object], said: str
-) -> None:
+def test_three_deaths_on_a_batch_fail_and_name_their_cause(photos: Path, end: Callable[[], object], said: str) -> None:
     here = os.getpid()
 
     def dies(image: NDArray[Any]) -> NDArray[Any]:
@@ -277,9 +272,7 @@ def test_a_worker_that_cannot_begin_says_why(photos: Path) -> None:
         next(loader.batches(0))
 
 
-def test_worker_processes_that_cannot_all_be_started_are_told_and_none_stays(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_cannot_all_be_started_are_told_and_end(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
     fork = Nursery.fork
 
@@ -356,9 +349,7 @@ def test_workers_do_not_share_the_random_numbers_of_numpy() -> None:
     assert len(set(images)) == 40
 
 
-def test_threads_that_cannot_all_be_started_are_told_and_none_stays(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_that_cannot_all_be_started_are_told_of_and_end(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(threading.enumerate())
     begin = threading.Thread.start
 
@@ -401,9 +392,7 @@ class Ends:
     [(SystemExit, "read"), (KeyboardInterrupt, "op"), (GeneratorExit, "read"), (StopIteration, "op")],
 )
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
-def test_whatever_ends_a_worker_reaches_the_consumer(
-    loader: LoaderConfig, error: type[BaseException], place: str
-) -> None:
+def test_whatever_ends_a_worker_is_raised(loader: LoaderConfig, error: type[BaseException], place: str) -> None:
     data = Ends(error, place)
     work = ap.Workload(data=data, ops=[ap.Map(data.function), ap.RandomCrop(8, 8)], batch_size=4)
     with (
@@ -414,9 +403,7 @@ def test_whatever_ends_a_worker_reaches_the_consumer(
 
 
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
-def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
-    photos: Path, tmp_path: Path, loader: LoaderConfig
-) -> None:
+def test_a_forked_child_cannot_read_and_leaves_it_as_it_is(photos: Path, tmp_path: Path, loader: LoaderConfig) -> None:
     end = """
         child = os.fork()
         if child == 0:
@@ -433,8 +420,7 @@ def test_a_forked_child_cannot_read_the_loader_and_leaves_it_as_it_is(
     # TensorFlow itself hangs where a forked child ends by itself and not as those of multiprocessing do.
     end = end.replace("{bye}", "sys.exit" if loader in OWN else "os._exit")
     (tmp_path / "consumer.py").write_text(consumers.script(photos, loader, end))
-    done = succeeded(python("-W", "ignore", tmp_path / "consumer.py"))
-    *_, one, other, end = done.stdout.splitlines()
+    *_, one, other, end = succeeded(python("-W", "ignore", tmp_path / "consumer.py")).stdout.splitlines()
     parent, status, samples = end.split()
     for line in (one, other):
         child = line.split()[-1]
@@ -458,9 +444,7 @@ def damaged(photos: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("keep", ["none", "memory"])
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
-def test_an_op_that_raises_is_named_with_its_sample_and_traceback(
-    damaged: Path, loader: LoaderConfig, keep: str
-) -> None:
+def test_an_op_that_raises_is_named_with_sample_and_traceback(damaged: Path, loader: LoaderConfig, keep: str) -> None:
     cv2.imwrite(str(damaged / "9.jpg"), np.full((40, 60, 3), 255, np.uint8))
     with opened(workload(damaged, boom), loader, keep=keep) as made, pytest.raises(OpError) as caught:
         labels(made.batches(0))
@@ -478,14 +462,12 @@ def _claim_much(path: Path) -> None:
     path.write_bytes(data)
 
 
-def _put_a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
+def _put(make: Callable[[Path], None]) -> Callable[[Path], None]:
+    def instead(path: Path) -> None:
+        path.unlink()
+        make(path)
 
-
-def _put_a_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
+    return instead
 
 
 def _clear(path: Path) -> None:
@@ -495,11 +477,11 @@ def _clear(path: Path) -> None:
 
 
 # Damage within an image is tests/contract/test_loaders.py's.
-DAMAGE = [Path.unlink, _claim_much, _put_a_pipe, _put_a_folder]
+DAMAGE = {"gone": Path.unlink, "claims much": _claim_much, "a pipe": _put(os.mkfifo), "a folder": _put(Path.mkdir)}
 
 
 # How each damage is found is the kernel's, which is the same for all loaders.
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_any_bad_image_is_named_or_may_be_skipped_and_is_then_replaced_alike_everywhere(
     damaged: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -649,9 +631,7 @@ def test_ctrl_c_in_a_fit_is_ctrl_c(tmp_path: Path, loader: LoaderConfig) -> None
 
 
 @pytest.mark.parametrize("loader", [*OWN, *TF_DATA])
-def test_too_little_memory_is_refused_with_the_bytes(
-    photos: Path, loader: LoaderConfig, this_machine: Callable[..., None]
-) -> None:
+def test_too_little_memory_is_refused(photos: Path, loader: LoaderConfig, this_machine: Callable[..., None]) -> None:
     this_machine(free_bytes=1000)
     before = children()
     with pytest.raises(LoaderError, match=r"needs [\d.]+ [KM]iB of memory .* 1000 B are free"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -14,15 +15,14 @@ import numpy as np
 import pytest
 
 import autopipe as ap
+from autopipe import native
 from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import disk
 from autopipe.measure.meter import overall
 from autopipe.measure.outcome import Phase
 from autopipe.measure.session import Session
+from autopipe.pipeline.batching import trace
 from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
-from autopipe.pipeline.loaders.processes import Processes
-from autopipe.pipeline.loaders.tfdata import TfData
-from autopipe.pipeline.loaders.threads import Threads
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
@@ -159,8 +159,7 @@ def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -
     session.measure(THREADS, QUICK, Told())  # the model alone trains first
     Epochs.begun = 0
     found = session.measure(THREADS, QUICK, Told())
-    trained = sum(window.images for window in found.windows)
-    assert Epochs.begun > trained // 64  # 8 batches of 8
+    assert Epochs.begun > sum(window.images for window in found.windows) // 64  # 8 batches of 8
     assert found.images_per_second == overall(found.windows, 64)
 
 
@@ -224,9 +223,7 @@ def test_a_cold_trial_reads_each_file_once_and_says_so_unless_a_cache_goes_on_fr
     assert any("ended with the data" in warning for warning in found.warnings)
 
 
-def test_a_cold_trial_of_a_cache_of_a_part_reads_the_rest_once_more_from_the_disk(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cold_trial_of_a_part_cached_reads_the_rest_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[Path] = []
     monkeypatch.setattr(disk, "drop", dropped.extend)
     half = THREADS.model_copy(update={"keep": "memory:50%"})
@@ -245,31 +242,31 @@ def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
         Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Told())
 
 
-def test_a_cache_that_would_take_all_that_is_free_is_refused(this_machine: Callable[..., None], folder: Path) -> None:
-    session = Session(photos(folder))
-    this_machine(free_bytes=40 * 8 * 8 * 3 + 1)
-    with pytest.raises(LoaderError, match="A cache of 100% of the samples needs"):
-        session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
-
-
-def test_a_cache_is_refused_if_validations_samples_have_no_room_beside_it(
-    this_machine: Callable[..., None], folder: Path
+@pytest.mark.parametrize(
+    ("validates", "free", "said"),
+    [
+        (False, 40 * 8 * 8 * 3 + 1, "A cache of 100% of the samples needs"),
+        (True, 40 * 8 * 8 * 3 * 2, r"needs 7\.\d KiB for training's and 7\.\d KiB for validation's, but 15"),
+    ],
+)
+def test_a_cache_is_refused_if_it_has_no_room_beside_validations_samples(
+    validates: bool, free: int, said: str, this_machine: Callable[..., None], folder: Path
 ) -> None:
     asked = photos(folder)
-    session = Session(dataclasses.replace(asked, validation=asked.data))
-    this_machine(free_bytes=40 * 8 * 8 * 3 * 2)
-    with pytest.raises(LoaderError, match=r"needs 7\.\d KiB for training's and 7\.\d KiB for validation's, but 15"):
+    session = Session(dataclasses.replace(asked, validation=asked.data if validates else None))
+    this_machine(free_bytes=free)
+    with pytest.raises(LoaderError, match=said):
         session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
 
 
 @pytest.mark.parametrize(
     "config",
     [
-        PipelineConfig(loader=Threads(workers=2)),
-        PipelineConfig(loader=Threads(workers=1), keep="memory"),
-        PipelineConfig(loader=Threads(workers=1), keep="array"),
-        PipelineConfig(loader=Processes(workers=1)),
-        PipelineConfig(loader=TfData(), finish="host"),
+        PipelineConfig(loader=ap.Threads(workers=2)),
+        PipelineConfig(loader=ap.Threads(workers=1), keep="memory"),
+        PipelineConfig(loader=ap.Threads(workers=1), keep="array"),
+        PipelineConfig(loader=ap.Processes(workers=1)),
+        PipelineConfig(loader=ap.TfData(), finish="host"),
     ],
     ids=PipelineConfig.short,
 )
@@ -354,8 +351,7 @@ def test_batches_are_served_once_and_without_chance(mode: Mode) -> None:
     described = session.describe(Told())
     for config in (THREADS, ap.PipelineConfig(loader=ap.TfData())):
         log = Told()
-        found = session.measure(config, QUICK, log)
-        assert found.images_per_second.value > 0
+        assert session.measure(config, QUICK, log).images_per_second.value > 0
         assert log.phases == PHASES
     session.close()
     training = Session(asked)
@@ -364,3 +360,35 @@ def test_batches_are_served_once_and_without_chance(mode: Mode) -> None:
     assert (described.ops, described.model) == (same.ops, same.model)
     assert described.against("keep", "memory") == described.against("loader", "resident") == "samples are read once"
     assert same.against("keep", "memory") is None
+
+
+# ---------------------------------------------------------------- `--trace`: what trials note of their reads and ops
+
+
+def slow(image: Any) -> Any:
+    return np.sort(np.repeat(image, 40, axis=0), axis=0)[: len(image)]  # takes longer than spans that are left out
+
+
+@pytest.mark.parametrize(
+    "loader", [ap.Threads(workers=2), ap.Threads(workers=2, read_ahead=4), ap.Processes(workers=1), ap.TfData()]
+)
+def test_a_trial_and_ops_and_batches_of_workers_are_spans(loader: LoaderConfig, tmp_path: Path, photos: Path) -> None:
+    workload = ap.Workload(
+        data=ap.Table(photos / "labels.csv", path="path", label="label"),
+        ops=[ap.Decode(), ap.Resize(256, 256), ap.Map(slow)],
+        model=ap.SimulatedAccelerator(step_seconds=0.002),
+        batch_size=4,
+    )
+    config = ap.PipelineConfig(loader=loader)
+    session = Session(workload)
+    with trace.begun(tmp_path / "trace.json") as file:
+        session.measure(config, {**QUICK, "trace": file}, Told())
+    session.close()
+    spans = [event for event in json.loads((tmp_path / "trace.json").read_text()) if event["ph"] == "X"]
+    named = {event["name"] for event in spans}
+    mapped = workload.ops[-1].name
+    assert named >= {config.short(), mapped}
+    assert named >= ({"native batch"} if native.why_not() is None else {"Decode", "Resize"})
+    of_ops = {event["pid"] for event in spans if event["name"] == mapped}
+    of_trial = {event["pid"] for event in spans if event["name"] == config.short()}
+    assert (of_ops == of_trial) == (loader.kind != "processes")

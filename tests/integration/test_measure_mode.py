@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from autopipe.measure.outcome import Measurement
 from autopipe.reports import tables
 from tests.fakes.commands import autopipe, python, succeeded
+from tests.fakes.reports import printed
 from tests.fakes.workload_script import TRAIN
 
 
@@ -45,8 +44,7 @@ def test_a_batch_size_that_the_model_does_not_take_is_a_row_with_its_reason(tmp_
     assert own.startswith("batch 4 (own)")
     assert other.strip() == "batch 8"
     assert why.startswith("batch 8: build in warm up")
-    none = autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=tmp_path)
-    assert none.returncode == 3
+    assert autopipe("measure", "train.py:workload", "--batch-sizes", "8", cwd=tmp_path).returncode == 3
 
 
 EXCHANGE = """
@@ -110,9 +108,7 @@ def test_a_wrapped_dataset_is_read_without_its_model_and_its_slow_line_is_named(
     assert [each["config"]["loader"].get("times") for each in row["without_model"]] == [2, None, 1, 4, 2]
     assert found[-1].config == row["both"]["config"]
     assert [each.lines is None for each in found] == [True, True, True, True, False]
-    console = Console(width=300, record=True, file=io.StringIO())
-    console.print(tables.without_model(found))
-    shown = console.export_text()
+    shown = printed(tables.without_model(found), 300)
     assert re.search(r"the dataset without the model +images/s", shown)
     assert [re.findall(rf"times={times}\b", shown) != [] for times in (1, 2, 4)] == [True, True, True]
     assert re.search(r"slow lines +of making data *\n +\d+% train\.py:16 ", shown), shown

@@ -1,22 +1,32 @@
 """The README and docs/train.md, as a reader would follow them: the same blocks, in their order, in their folders.
 
-The commands of all pages exist.
+The commands of all pages exist. What a tune prints as the next step is pasted into a shell where the user stands.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
+from autopipe.artifact import factory, reference
 from autopipe.cli import main
+from autopipe.cli.output import say_next, write_outputs
+from autopipe.measure import fingerprint
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator
+from autopipe.search.settings import Request
 from tests.fakes.commands import ROOT, Done, in_shell, python, succeeded
 from tests.fakes.images import in_classes
-from tests.fakes.profiles import of_this_machine
+from tests.fakes.profiles import HALVED, digest, of_this_machine, profile
+from tests.fakes.workload_script import TRAIN
 
 FOLLOWED = [ROOT / "README.md", ROOT / "docs" / "train.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -79,9 +89,7 @@ def test_what_the_tune_printed_as_the_next_step_trains(project: Path, tuned: str
 
 @followed
 @pytest.mark.parametrize("folder", ["project", "elsewhere"])
-def test_training_with_the_result_runs_beside_the_workload_from_every_folder(
-    project: Path, tuned: str, folder: str, tmp_path: Path
-) -> None:
+def test_training_with_the_result_runs_from_any_folder(project: Path, tuned: str, folder: str, tmp_path: Path) -> None:
     blocks = [block for block in PYTHON if "tuned_pipeline" in block]
     assert len(blocks) == 3  # the trainer, a `fit` of one's own, a loop of one's own
     (project / "follow.py").write_text(_script(*blocks))
@@ -125,3 +133,55 @@ def test_every_python_block_is_run_by_one_of_these_tests() -> None:
 def test_the_python_of_retunes_page_runs_beside_an_artifact_that_fits(code: str, tmp_path: Path) -> None:
     of_this_machine(tmp_path)
     _run(tmp_path, "-W", "error::UserWarning:autopipe", "-c", code)
+
+
+# ---------------------------------------------------------------- printed as the next step: no search is run for it
+
+_ASKED = Request()
+SAVE = "import os\nimport autopipe as ap\nnp.save(os.path.dirname(__file__) + '/x.npy', np.zeros((256, 4), 'float32'))"
+RELATIVE = TRAIN.replace("import autopipe as ap", SAVE).replace('np.zeros((256, 4), "float32"), ', '"x.npy", ')
+
+
+def _printed(
+    home: Path, stands: Path, out: Path, monkeypatch: pytest.MonkeyPatch, request: Request = _ASKED
+) -> list[str]:
+    """Return the lines that a tune of `home/train.py` prints at its end, run in folder `stands` with `--out out`."""
+    monkeypatch.chdir(stands)
+    named = reference.parse(os.path.relpath(home / "train.py", stands) + ":workload")
+    here = fingerprint.detect().model_copy(update={"keras_backend": "jax"})
+    known = profile(hardware=here, workload=digest(samples=256, batch_size=4, op_list=HALVED), request=request)
+    out.mkdir(parents=True, exist_ok=True)
+    tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        written, _ = write_outputs(tuned, [out])
+        say_next(written, known, "train.py:workload", [str(written)])
+    lines = shown.getvalue().splitlines()
+    assert (out / "report.html").is_file()
+    assert lines[0] == f"report    {out / 'report.html'}"
+    return [line[10:] for line in lines[1:]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stands", "out"), [("home", "tuned"), ("elsewhere", "tuned"), ("home", "../models of mine"), ("home/tuned", ".")]
+)
+def test_each_command_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stands: str, out: str) -> None:
+    home = tmp_path / "home"
+    (tmp_path / stands).mkdir(parents=True)
+    home.mkdir(exist_ok=True)
+    (home / "train.py").write_text(RELATIVE)
+    lines = _printed(home, tmp_path / stands, Path(out), monkeypatch)
+    assert len(lines) == 2
+    for line in [lines[0], f"{lines[1]} --quick"]:  # without --quick, half a minute of measuring more
+        done = in_shell(line, tmp_path / stands)
+        assert done.returncode in (0, 4), f"{line}\n{done.stderr}"  # 4: the profile is not of this model
+        assert "Traceback" not in done.stderr
+    assert sys.executable in lines[1] or lines[1].startswith("autopipe check")
+
+
+@pytest.mark.slow
+def test_the_line_after_a_simulated_accelerator_needs_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text(TRAIN.replace(", model=build_model", ""))
+    request = Request(simulate=SimulatedAccelerator(step_seconds=0.01, batch_size=4))
+    lines = _printed(tmp_path, tmp_path, Path("tuned"), monkeypatch, request=request)
+    assert succeeded(in_shell(lines[0], tmp_path)).stdout.strip() == "64"  # batches

@@ -92,9 +92,7 @@ def ended(command: str, code: int, project: Path) -> Done:
 
 @pytest.mark.parametrize("recipe", SHELL)
 @pytest.mark.parametrize("code", [CHANGED, KEPT, NOTHING, UNMEASURED, MISUSED])
-def test_a_recipe_publishes_a_change_is_quiet_about_nothing_and_fails_where_the_retune_did(
-    recipe: str, code: int, tmp_path: Path
-) -> None:
+def test_a_recipe_publishes_changes_alone_and_fails_as_the_retune_did(recipe: str, code: int, tmp_path: Path) -> None:
     done = ended(SHELL[recipe](), code, tmp_path)
     assert ("published tuned/autopipe.json\n" in done.stdout) == (code == CHANGED)
     assert (done.stdout + done.stderr == "") == (code == NOTHING)

@@ -247,8 +247,7 @@ def test_what_a_killed_trial_leaves_is_removed_from_the_disk_that_was_named(laun
         assert not Path(note.read_text()).exists()
         assert not Path(note.read_text()).is_relative_to(out)
         out.rmdir()
-        failure = failed(runner.measure(converting), FailureKind.UNSUPPORTED, Phase.OPEN)
-        assert str(out) in failure.message
+        assert str(out) in failed(runner.measure(converting), FailureKind.UNSUPPORTED, Phase.OPEN).message
         assert isinstance(runner.measure(CONFIG), Measurement)
 
 
@@ -345,14 +344,8 @@ def test_each_batch_size_is_measured_or_is_a_row_with_its_reason(launch: Launch)
     [
         (1 << 30, [CONFIG, ap.PipelineConfig(loader=ap.Threads(workers=2)), CONFIG], [0, 0, 0]),
         (-1, [CONFIG, CONFIG], [0, 1]),
-        pytest.param(
-            *(1 << 30, [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1]),  # for all of it
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(1 << 30, [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1]),  # which cannot be undone
-            marks=pytest.mark.slow,
-        ),
+        slow((1 << 30, [CONFIG, *[CONFIG.model_copy(update={"channels": "first"})] * 2], [0, 1, 1])),  # for all of it
+        slow((1 << 30, [AS_IT_IS, CONFIG, CONFIG, AS_IT_IS, AS_IT_IS], [0, 0, 0, 1, 1])),  # which cannot be undone
     ],
     ids=["warm", "each its own", "another setting of the process", "freed memory was kept"],
 )
@@ -397,9 +390,7 @@ def test_an_idle_child_that_was_killed_is_replaced(launch: Launch) -> None:
 
 
 @pytest.mark.slow
-def test_a_child_may_hold_what_is_free_when_it_is_asked_and_not_when_it_started(
-    launch: Launch, this_machine: Callable[..., None]
-) -> None:
+def test_a_child_may_hold_what_is_free_when_it_is_asked(launch: Launch, this_machine: Callable[..., None]) -> None:
     this_machine(free_bytes=1 << 34)
     with TrialRunner(launch) as runner:
         [first] = pids(runner, CONFIG, fault="grow", bytes=100 << 20)
@@ -429,8 +420,7 @@ def test_a_workload_that_is_passed_as_an_object_finds_what_lies_beside_its_scrip
 ) -> None:
     (tmp_path / "beside_the_script.py").write_text((tmp_path / "train.py").read_text())
     monkeypatch.syspath_prepend(tmp_path)  # as `python elsewhere/train.py` does
-    workload = importlib.import_module("beside_the_script").workload
-    found = searching.runner_for(workload).launch
+    found = searching.runner_for(importlib.import_module("beside_the_script").workload).launch
     made = dataclasses.replace(found, session=launch.session, sys_path=(*found.sys_path, *launch.sys_path))
     with TrialRunner(made) as runner:
         assert runner.start() is None
@@ -544,15 +534,9 @@ with TrialRunner(launch, on_event=show) as runner:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "last", "count"),
-    [
-        ("hang", "measure", 1),
-        ("hang_and_ignore_sigterm", "measure", 1),
-        ("grandchild", "grandchild started", 2),
-    ],
+    [("hang", "measure", 1), ("hang_and_ignore_sigterm", "measure", 1), ("grandchild", "grandchild started", 2)],
 )
-def test_when_the_study_is_killed_its_trial_goes_too(
-    launch: Launch, tmp_path: Path, fault: str, last: str, count: int
-) -> None:
+def test_with_the_study_its_trial_is_gone(launch: Launch, tmp_path: Path, fault: str, last: str, count: int) -> None:
     (tmp_path / "study.py").write_text(
         STUDY.format(fault=fault, sys_path=launch.sys_path, forked=launch.server is not None)
     )
@@ -644,9 +628,7 @@ workload = ap.wrap(Rows, model=build_model)
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it looks into glibc's blocks")
-def test_the_trials_of_a_wrapped_dataset_as_it_is_have_the_c_librarys_defaults_before_and_after_others(
-    tmp_path: Path,
-) -> None:
+def test_trials_of_a_dataset_as_it_is_have_the_c_librarys_defaults_before_and_after_others(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(MAPPED)
     keeping = ap.PipelineConfig(loader=Wrapped.model_validate({"freed_memory": "kept"}))
     options: JsonObject = {"min_seconds": 0.05, "max_seconds": 0.05, "page_cache": "warm"}

@@ -1,16 +1,76 @@
-"""A real training under the drift monitor: what is logged, and when it warns."""
+"""`autopipe check` with a real child that trains: what it says of a profile that holds, one that drifted, and one gone
+stale. All three share one child, on the backend that starts soonest. And a real training under the drift monitor.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import itertools
 import os
 from pathlib import Path
 
 import pytest
-from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto import event_pb2
 
+from autopipe.api import retuning
+from autopipe.artifact.schema import Profile
+from autopipe.hardware import machine
+from autopipe.measure import fingerprint
+from autopipe.measure.facts import Description
+from autopipe.search import lock, searching
+from autopipe.search.result import Event, Waiting
+from autopipe.search.searching import hardware_of
 from autopipe.workload.data.records import read_record, scan_records
 from tests.fakes.commands import ROOT, python
+from tests.fakes.profiles import about, profile
+from tests.fakes.workload_script import TRAIN
+
+
+def _profile(described: Description, rate: float) -> Profile:
+    """Return what a tune in this very child would have found, at another rate."""
+    here = fingerprint.of_machine(machine.detect(), described.storage_kind, described.backend)
+    digest, now = described.digest, datetime.datetime.now(datetime.UTC)
+    return profile(hardware=here, workload=digest, images_per_second=about(rate), ceiling=None, measured_at=now)
+
+
+@pytest.mark.slow
+def test_profiles_that_hold_or_drifted_or_went_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(retuning, "PROOF", {"min_seconds": 0.5, "max_seconds": 1.0})
+    (tmp_path / "train.py").write_text(TRAIN)
+
+    with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner, retuning.Processes(runner) as processes:
+        described = searching.description(runner)
+        here = hardware_of(machine.detect(), described)
+        holds = retuning.check_with(processes, described, _profile(described, 1e-3), here)
+        waited = list[Event]()
+        with contextlib.ExitStack() as another_tune:
+            monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
+            another_tune.enter_context(lock.Queue(pytest.fail).held(lock.MEASURING))
+
+            def wait(event: Event) -> None:
+                waited.append(event)
+                another_tune.close()
+
+            fast = _profile(described, 1e12)
+            queue = searching.queue_of(wait)
+            drifted = retuning.check_with(processes, described, fast, here, queue=queue)
+        (event,) = waited
+        assert isinstance(event, Waiting)
+        assert event.why.startswith(f"process {os.getpid()} ")
+        assert queue.seconds > 0
+        another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
+        stale = retuning.check_with(processes, another, _profile(described, 1.0), here, measures=lambda judged: False)
+    assert described.backend == "jax"
+    assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
+    assert holds.rows[0].together is not None
+    assert holds.rows[0].together.value > 1.0
+    assert "images/s, but 1,000,000,000,000 when it was tuned" in drifted.reasons[0]
+    assert "Rescale was removed" in stale.reasons[0]
+
+
+# ---------------------------------------------------------------- a training: what is logged, and when it warns
 
 CODE = """
 import sys, warnings
@@ -48,9 +108,7 @@ print(train(promised=1.0), train(promised=1e9))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_training_that_is_slower_than_promised_is_warned_once_and_tensorboard_has_its_figures(
-    backend: str, tmp_path: Path
-) -> None:
+def test_a_training_that_is_too_slow_is_warned_once_and_tensorboard_has_figures(backend: str, tmp_path: Path) -> None:
     done = python("-c", CODE.format(root=str(ROOT)), tmp_path, backend=backend)
     assert (done.returncode, done.stdout) == (0, "0 1\n"), done.stderr
     files = list((tmp_path / "train").iterdir())
@@ -61,7 +119,7 @@ def test_a_training_that_is_slower_than_promised_is_warned_once_and_tensorboard_
             assert tags.count(f"epoch_{figure}") == 3
 
 
-def _events(file: Path) -> list[Event]:
+def _events(file: Path) -> list[event_pb2.Event]:
     path = os.fsencode(file)
     ends = scan_records(path).tolist()
-    return [Event.FromString(read_record(path, start, end)) for start, end in itertools.pairwise(ends)]
+    return [event_pb2.Event.FromString(read_record(path, start, end)) for start, end in itertools.pairwise(ends)]

@@ -263,8 +263,7 @@ def test_random_ops_give_batches_of_the_right_kind(made: Made, form: str) -> Non
 @pytest.mark.parametrize("form", MADE)
 def test_a_random_function_of_the_users_draws_from_the_generator_it_is_given(made: Made, form: str) -> None:
     case, found = made[f"jitter_{form}"]
-    read = np.stack([case.workload.data.read(index)[0] for index in range(6)])
-    changed = found["x"] ^ read
+    changed = found["x"] ^ np.stack([case.workload.data.read(index)[0] for index in range(6)])
     assert set(np.unique(changed)) == {0, 1}
     assert len(np.unique(changed.reshape(6, -1), axis=0)) == 6
 

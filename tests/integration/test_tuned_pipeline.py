@@ -33,8 +33,7 @@ def project(
 
 
 def _run(code: str, cwd: Path | str = "/", *, warnings: str = "error") -> str:
-    done = succeeded(python("-W", warnings, "-c", code, cwd=cwd, backend=BACKEND))
-    return done.stdout
+    return succeeded(python("-W", warnings, "-c", code, cwd=cwd, backend=BACKEND)).stdout
 
 
 BACKEND = keras_backend() or "tensorflow"  # of this process

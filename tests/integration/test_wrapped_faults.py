@@ -229,9 +229,7 @@ def test_a_batch_that_ends_its_workers_is_named() -> None:
         indices(made)
 
 
-def test_what_a_worker_prints_is_seen_and_what_it_forks_ends_with_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_worker_prints_is_seen_and_its_forks_end(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     note = tmp_path / "pid"
 
     def forks(index: int, batch: Any) -> Any:

@@ -1,9 +1,12 @@
-"""A conversion that is killed with -9 at any moment, and run again, gives the files of an undisturbed one."""
+"""A conversion that is killed with -9 at any moment, and run again, or is done in parts as the example shows, gives the
+files of an undisturbed one in one piece.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.commands import content
+from tests.fakes.commands import content, python, succeeded
+from tests.fakes.images import in_classes
+
+pytestmark = pytest.mark.slow
 
 # Each sample costs about a millisecond, so that 400 of them leave time to be killed in.
 SCRIPT = """
@@ -47,7 +53,6 @@ def killed_at(folder: Path, chance: random.Random) -> bool:
         return process.wait() == 0
 
 
-@pytest.mark.slow
 def test_the_files_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
     chance = random.Random(0)
     times = int(os.environ.get("AUTOPIPE_TEST_KILLS", "4"))
@@ -65,3 +70,43 @@ def test_the_files_are_those_of_an_undisturbed_run(tmp_path: Path) -> None:
         for path in folder.iterdir():
             path.unlink()
     assert ended < times  # some were really killed
+
+
+# ---------------------------------------------------------------- in parts
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "convert_beam" / "convert.py"
+TRAIN = """
+import autopipe as ap
+workload = ap.Workload(data=ap.ImageFolder({folder!r}), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=2)
+"""
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> str:
+    folder = in_classes(tmp_path / "photos", 40, (12, 10))
+    (tmp_path / "train.py").write_text(TRAIN.format(folder=str(folder)))
+    return f"{tmp_path / 'train.py'}:workload"
+
+
+@pytest.fixture
+def whole(named: str, tmp_path: Path) -> dict[str, bytes]:
+    from autopipe.artifact import converting
+
+    converting.job(named, "array", tmp_path / "whole").run(workers=1)
+    return content(tmp_path / "whole")
+
+
+def test_a_pool_of_processes_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+    done = succeeded(python(EXAMPLE, named, "--out", tmp_path / "set", "--parts", "3", "--pool", cwd=tmp_path))
+    assert "joined 40 samples" in done.stdout
+    assert content(tmp_path / "set") == whole
+
+
+def test_beams_local_runner_gives_the_same_files(named: str, whole: dict[str, bytes], tmp_path: Path) -> None:
+    pytest.importorskip("apache_beam", reason="`make test-beam` runs this, with the package versions of Beam")
+    from autopipe.artifact import converting
+
+    with_beam = runpy.run_path(str(EXAMPLE))["with_beam"]
+    with_beam(3, named, "array", str(tmp_path / "set"), ["--direct_num_workers=1"])
+    converting.finish(tmp_path / "set")
+    assert content(tmp_path / "set") == whole
