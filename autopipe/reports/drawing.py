@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-NARROW, WIDE = 336.0, 760.0
-"""The widths of pictures, in pixels: a phone, and everything else."""
+WIDTH = 760.0
+"""The usual width of pictures, in pixels; a phone scrolls."""
 
 LegendItem: TypeAlias = tuple[str, str, str]
 """A shape, its class, and its meaning."""
@@ -43,8 +43,8 @@ def fitted(text: str, width: float, size: float = _SIZE) -> str:
 class Drawing:
     """A picture in units of its own (pixels at its usual size) with a growing height; `label` is for screen readers."""
 
-    width: float
     label: str
+    width: float = WIDTH
     height: float = 0.0
     _parts: list[str] = field(default_factory=list)
     _behind: list[str] = field(default_factory=list)
@@ -110,7 +110,7 @@ class Drawing:
         for tick in up.ticks(5):
             self.behind(across.begin, up(tick), across.end, up(tick), "grid")
             self.text(across.begin - 6.0, up(tick) + 4.0, f"{tick:,.10g}", "small muted", "end")
-        for tick in across.ticks(6 if self.width < 500 else 10):
+        for tick in across.ticks(10):
             if tick == int(tick):
                 self.text(across(tick), up.begin + 17.0, f"{tick:,.0f}", "small muted", "middle")
         self.line(across.begin, up.begin, across.end, up.begin, "axis")
@@ -118,14 +118,14 @@ class Drawing:
         self.text(0.0, up.end - 12.0, names[1], "small muted")
         self.height = up.begin + 38.0
 
-    def render(self, style: str | None = None, css: str = "") -> str:
-        """Return the SVG element, of the classes `css`; with a style sheet if the picture stands alone."""
+    def render(self, style: str | None = None) -> str:
+        """Return the SVG element; with a style sheet if the picture stands alone."""
         width, height = _number(self.width), _number(self.height)
         alone = fixed = whole = ""
         if style is not None:
             alone, fixed = ' xmlns="http://www.w3.org/2000/svg"', f' width="{width}" height="{height}"'
             whole = f'<style>{style}</style><rect class="paper" width="100%" height="100%"/>'
-        head = f'<svg{alone}{fixed} {_css(f"plot {css}".strip())}viewBox="0 0 {width} {height}" role="img" '
+        head = f'<svg{alone}{fixed} class="plot" viewBox="0 0 {width} {height}" role="img" '
         return f'{head}aria-label="{html.escape(self.label)}">{whole}{"".join(self._behind + self._parts)}</svg>'
 
 
@@ -199,31 +199,22 @@ def _log_ticks(first: float, last: float, most: int) -> list[float]:
 
 # -------------------- a picture with one row a line
 
+_ROW = 28.0  # height
 
-class Rows:
-    """The frame of a picture with a label, a plot and a figure in each row; on a phone the label stands above.
+
+class RowChart:
+    """The frame of a picture with a label, a plot and a figure in each row.
 
     `ends` are the first and last value of the axis, and `values` is the longest figure to the right.
     """
 
     def __init__(
-        self,
-        width: float,
-        label: str,
-        ends: tuple[float, float],
-        *,
-        values: str,
-        log: bool = False,
-        labels: float = 214.0,
+        self, label: str, ends: tuple[float, float], *, values: str, log: bool = False, labels: float = 214.0
     ) -> None:
-        self.drawing = Drawing(width, label)
-        self.stacked = width < 500
-        self.height = 46.0 if self.stacked else 28.0  # of a row
-        self._left = 0.0 if self.stacked else labels
-        right = 0.0 if self.stacked else text_width(values) + 10.0
-        self.scale = Scale(*ends, self._left + 2.0, width - right - 2.0, log)
+        self.drawing = Drawing(label)
+        self._left = labels
+        self.scale = Scale(*ends, labels + 2.0, WIDTH - text_width(values) - 12.0, log)
         self._top = self._rows_begin = 6.0
-        self._middles: list[float] = []
 
     def legend(self, items: Sequence[LegendItem]) -> None:
         self._top = self._rows_begin = self.drawing.legend(items, self._top + 8.0) + 18.0
@@ -235,14 +226,10 @@ class Rows:
 
     def row(self, label: str, value: str = "", css: str = "") -> float:
         """Begin a row, and return the height of its middle."""
-        drawing, top = self.drawing, self._top
-        room = drawing.width - text_width(value) - 14.0 if self.stacked else self._left - 12.0
-        middle = top + (30.0 if self.stacked else 14.0)
-        base = top + 15.0 if self.stacked else middle + 4.5
-        drawing.text(0.0, base, fitted(label, room), f"label {css}".strip())
-        drawing.text(drawing.width, base, value, f"value {css}".strip(), "end")
-        self._top = top + self.height
-        self._middles.append(middle)
+        drawing, middle = self.drawing, self._top + _ROW / 2
+        drawing.text(0.0, middle + 4.5, fitted(label, self._left - 12.0), f"label {css}".strip())
+        drawing.text(drawing.width, middle + 4.5, value, f"value {css}".strip(), "end")
+        self._top += _ROW
         return middle
 
     def bar(self, y: float, begin: float, end: float, css: str) -> None:
@@ -250,20 +237,17 @@ class Rows:
 
     def step(self, y: float, value: float) -> None:
         """Connect a row with the next one, at a value."""
-        self.drawing.line(self.scale(value), y + 7.0, self.scale(value), y + self.height - 7.0, "step")
+        self.drawing.line(self.scale(value), y + 7.0, self.scale(value), y + _ROW - 7.0, "step")
 
     def rule(self, value: float, css: str) -> None:
-        """Draw a vertical line through all rows so far; on a phone through their bars, not their words."""
+        """Draw a vertical line through all rows so far."""
         x = self.scale(value)
-        if not self.stacked:
-            self.drawing.behind(x, self._rows_begin, x, self._top, css)
-        for middle in self._middles if self.stacked else ():
-            self.drawing.behind(x, middle - 11.0, x, middle + 11.0, css)
+        self.drawing.behind(x, self._rows_begin, x, self._top, css)
 
     def axis(self, show: Callable[[float], str], unit: str, most: int = 6) -> Drawing:
         """Draw the axis below the rows, and return the finished picture."""
         drawing, y = self.drawing, self._top + 2.0
-        for tick in self.scale.ticks(4 if self.stacked else most):
+        for tick in self.scale.ticks(most):
             x = self.scale(tick)
             self.rule(tick, "grid")
             anchor = "start" if x < 12 else "end" if x > drawing.width - 16 else "middle"

@@ -14,7 +14,7 @@ from autopipe.measure.costs import Bounds, Kind, Limit
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
-from autopipe.reports.drawing import Drawing, LegendItem, Rows
+from autopipe.reports.drawing import Drawing, LegendItem, RowChart
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Result, Winner, raced_rate
 from autopipe.values import Estimate, capital, span_text
@@ -93,7 +93,7 @@ def ladder(result: Result) -> Section:
         text=f"What each part could feed on its own, and what all of them reached together in training.{limit}"
         f"{_one_process(result)}",
         table=Table(columns, rows),
-        draw=lambda width: _draw_ladder(lines, width),
+        picture=_draw_ladder(lines),
         caption="Images a second; whiskers are 95 % intervals. Bars that end ragged go on beyond the picture.",
     )
 
@@ -118,11 +118,11 @@ def _remark(row: Row) -> str:
     return "spared by the winner" if row["spared"] else "in training" if row["in_training"] else "alone"
 
 
-def _draw_ladder(lines: Sequence[Rung], width: float) -> Drawing:
+def _draw_ladder(lines: Sequence[Rung]) -> Drawing:
     shown = (each for each in lines if each.in_training or each.css == "model" or each.limits)
     top = _ROOM * max(each.images_per_second for each in shown)
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
-    rows = Rows(width, f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
+    rows = RowChart(f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
     model = next((each for each in lines if each.css == "model"), None)
     items: list[tuple[bool, LegendItem]] = [
         (any(each.css == "part" for each in lines), ("bar", "part", "a part alone")),
@@ -143,7 +143,7 @@ def _draw_ladder(lines: Sequence[Rung], width: float) -> Drawing:
     return rows.axis(lambda value: f"{value:,.10g}", "images/s")
 
 
-def _draw_rung(rows: Rows, rung: Rung, top: float) -> None:
+def _draw_rung(rows: RowChart, rung: Rung, top: float) -> None:
     drawing, scale = rows.drawing, rows.scale
     bold = "strong" if rung.css == "win" else "faint" if rung.spared else ""
     y = rows.row(rung.name, wording.rate(rung.images_per_second), bold)
@@ -277,16 +277,16 @@ def costs(result: Result) -> Section | None:
         title="What does one image cost?",
         text=f"{text}.",
         table=Table(columns, rows),
-        draw=lambda width: _draw_costs(found, width),
+        picture=_draw_costs(found),
         caption="Milliseconds of one core for one image, each op after the one before; waiting takes no core. "
         "Faded: what the winner does not pay, thanks to a cache, a converted form, or the device.",
     )
 
 
-def _draw_costs(found: Sequence[tuple[OpCost, bool]], width: float) -> Drawing:
+def _draw_costs(found: Sequence[tuple[OpCost, bool]]) -> Drawing:
     total = sum(op.wall_seconds_per_image for op, _ in found) or 1e-9
     said = ", ".join(f"{op.name} {wording.milliseconds(op.wall_seconds_per_image)}" for op, _ in found)
-    rows = Rows(width, f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
+    rows = RowChart(f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
     spared = sum(op.wall_seconds_per_image for op, is_spared in found if is_spared)
     items: list[tuple[bool, LegendItem]] = [
         (True, ("bar", "core", "processor")),
@@ -308,7 +308,7 @@ def _draw_costs(found: Sequence[tuple[OpCost, bool]], width: float) -> Drawing:
     return rows.axis(lambda value: f"{value:.10g}", "ms an image")
 
 
-def _draw_op(rows: Rows, op: OpCost, begin: float, *, spared: bool) -> float:
+def _draw_op(rows: RowChart, op: OpCost, begin: float, *, spared: bool) -> float:
     y = rows.row(op.name, wording.milliseconds(op.wall_seconds_per_image), "faint" if spared else "")
     own, lock = "model" if op.name == _MODEL else "core", op.lock_seconds_per_image
     parts = ((own, op.seconds_per_image - lock), ("lock", lock), ("wait", op.wait_seconds_per_image))

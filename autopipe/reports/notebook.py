@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from autopipe.measure.facts import Ceiling
 from autopipe.reports import page, plots
-from autopipe.reports.drawing import WIDE
 from autopipe.reports.terminal import cell
 from autopipe.search import result as events
 from autopipe.search.conclusion import trial
@@ -77,5 +76,5 @@ class Live:
         best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
         drawn = ""
         if self._trials:
-            drawn = plots.draw_history(self._trials, self._ceiling, WIDE).render()
+            drawn = plots.draw_history(self._trials, self._ceiling).render()
         return page.framed(f"<p>{best}{seconds:.0f} s{self._whole()}. {html.escape(self._doing)}</p>{drawn}")

@@ -1,6 +1,6 @@
 """A report as one HTML file: no script, nothing fetched, and a policy in it that forbids both. Every word is escaped.
 
-A section has a picture in two widths, and a table of the same content, whose rows are the raw figures of `report.json`.
+A section has a picture, and a table of the same content, whose rows are the raw figures of `report.json`.
 The style is `page.css`.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from autopipe.reports.drawing import NARROW, WIDE, Drawing
+from autopipe.reports.drawing import Drawing
 
 Row: TypeAlias = Mapping[str, Any]
 """Raw values by key, as JSON has them."""
@@ -50,7 +50,7 @@ class Section:
     title: str
     text: str  # its message, in a sentence or two
     table: Table  # its figures
-    draw: Callable[[float], Drawing] | None = None  # draws them at a width; None if there is nothing to draw
+    picture: Drawing | None = None  # of them; None if there is nothing to draw
     caption: str = ""  # an explanation of the picture
     more: tuple[str, Sequence[str]] | None = None  # details: a heading and lines, in a fold
 
@@ -102,11 +102,11 @@ def section(part: Section) -> str:
 
 
 def figure(part: Section) -> str:
-    """Return the picture of a section in both widths, of which one is shown; "" if it has none."""
-    if part.draw is None:
+    """Return the picture of a section, in a frame that scrolls if it is too wide; "" if it has none."""
+    if part.picture is None:
         return ""
-    pictures = part.draw(WIDE).render(css="broad") + part.draw(NARROW).render(css="narrow")
-    return f"<figure>{pictures}<figcaption>{words(part.caption)}</figcaption></figure>"
+    caption = f"<figcaption>{words(part.caption)}</figcaption>"
+    return f'<figure><div class="scroll">{part.picture.render()}</div>{caption}</figure>'
 
 
 def table(shown: Table, name: str) -> str:

@@ -13,7 +13,7 @@ from autopipe.artifact import pick
 from autopipe.measure.costs import epochs_to_pay
 from autopipe.measure.facts import Ceiling
 from autopipe.reports import drawing, wording
-from autopipe.reports.drawing import Drawing, Rows, Scale
+from autopipe.reports.drawing import Drawing, RowChart, Scale
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Asker, Contest, Effect, Result, Trial, Way
 from autopipe.values import listed, span_text
@@ -62,26 +62,26 @@ def history(result: Result) -> Section | None:
         title="How did the search go?",
         text=f"{ran} {result.stop.message}",
         table=Table(columns, rows),
-        draw=lambda width: draw_history(trials, result.ceiling, width),
+        picture=draw_history(trials, result.ceiling),
         caption="Each trial by its origin. The stepped line is the best so far, without the confirmation; the "
         "dashed one is the model alone.",
         more=("What was left out, and why", folded) if folded else None,
     )
 
 
-def draw_history(trials: Sequence[Trial], measured: Ceiling | None, width: float) -> Drawing:
+def draw_history(trials: Sequence[Trial], measured: Ceiling | None) -> Drawing:
     """Draw the rate of each trial, and the best so far."""
     ceiling = None if measured is None else measured.model_images_per_second.value
     best = max((each.images_per_second.value for each in trials if each.images_per_second is not None), default=0.0)
-    drawn = Drawing(width, f"Search history: {len(trials)} trials, the best at {wording.rate(best)} images a second.")
+    drawn = Drawing(f"Search history: {len(trials)} trials, the best at {wording.rate(best)} images a second.")
     asked = {each.origin for each in trials}
     items = list(dict.fromkeys(shape for asker, shape in _SHAPES.items() if asker in asked))
     if any(each.images_per_second is None for each in trials):
         items.append(("cross", "fail", "no rate"))
     top = drawn.legend(items, 14.0) + 30.0
-    bottom = top + (200.0 if width < 500 else 250.0)
+    bottom = top + 250.0
     left = drawing.text_width("1,000,000", 12.0) + 4.0
-    across = Scale(0.0, max(len(trials), 1) + 0.5, left, width - 8.0)
+    across = Scale(0.0, max(len(trials), 1) + 0.5, left, drawn.width - 8.0)
     up = Scale(0.0, 1.14 * max(best, ceiling or 0.0, 1e-9), bottom, top)
     drawn.axes(across, up, ("trial", "images/s"))
     if ceiling is not None:
@@ -177,7 +177,7 @@ def confirmation(result: Result) -> Section | None:
         title="Is it proved?",
         text=f"{text}.",
         table=Table(columns, rows),
-        draw=lambda width: _draw_forest(contests, width, "How many times faster the winner ran", "the same"),
+        picture=_draw_forest(contests, "How many times faster the winner ran", "the same"),
         caption="How many times faster the winner is than each. Small dots: single rounds. Diamonds with whiskers: all "
         "rounds, with the 95 % interval. Left of the line the winner would be slower.",
     )
@@ -213,15 +213,13 @@ def settings(result: Result) -> Section | None:
         for each in result.effects
     ]
 
-    def draw(width: float) -> Drawing:
-        return _draw_forest(shown, width, "How many times faster the winner's setting is", "no difference")
-
+    what = "How many times faster the winner's setting is"
     return Section(
         key="settings",
         title="What does each setting bring?",
         text=text,
         table=Table(columns, rows),
-        draw=draw if shown else None,
+        picture=_draw_forest(shown, what, "no difference") if shown else None,
         caption="The winner's rate over that of the same configuration with another value of one setting.",
         more=(f"{len(folded)} without a measurable effect", folded) if folded else None,
     )
@@ -256,9 +254,9 @@ def _paired(row: Row) -> str:
     return f"{wording.times(paired['value'])} ({wording.interval(paired['low'], paired['high'])})"
 
 
-def _draw_forest(lines: Sequence[Line], width: float, what: str, same: str) -> Drawing:
+def _draw_forest(lines: Sequence[Line], what: str, same: str) -> Drawing:
     said = ", ".join(f"{_label(each)} {wording.times(each.ratio)}" for each in lines)
-    rows = Rows(width, f"{what}: {said}.", _ends(lines), log=True, values="1,000x (999 to 9,999)", labels=250.0)
+    rows = RowChart(f"{what}: {said}.", _ends(lines), log=True, values="1,000x (999 to 9,999)", labels=250.0)
     for each in lines:
         interval = f"({wording.interval(each.low, each.high)})"
         _draw_line(rows, each, rows.row(_label(each), f"{wording.times(each.ratio)} {interval}"))
@@ -266,7 +264,7 @@ def _draw_forest(lines: Sequence[Line], width: float, what: str, same: str) -> D
     return rows.axis(lambda value: f"{value:.10g}x", f"times faster (1x: {same})", 5)
 
 
-def _draw_line(rows: Rows, line: Line, y: float) -> None:
+def _draw_line(rows: RowChart, line: Line, y: float) -> None:
     drawn, scale = rows.drawing, rows.scale
     css = "part" if isinstance(line, Contest) and line.baseline is None else "win"
     low, high = line.low, line.high or math.inf
@@ -348,7 +346,7 @@ def payback(result: Result, samples: int) -> Section | None:
         title="When does it pay to keep samples in another form?",
         text=f"Against {wording.way(plain.config)}: {'; '.join(said)}.",
         table=Table(columns, rows),
-        draw=lambda width: _draw_payback(ways, samples, epochs, width),
+        picture=_draw_payback(ways, samples, epochs),
         caption="How long a training takes, by its epochs: what is paid once, for converting samples or filling a "
         "cache, and then each epoch at the steady rate of the fastest configuration of each way.",
     )
@@ -366,18 +364,18 @@ def _after(row: Row) -> str:
     return "never" if epochs is None else f"{wording.epochs_number(epochs)} epochs"
 
 
-def _draw_payback(ways: Sequence[Way], samples: int, epochs: float, width: float) -> Drawing:
+def _draw_payback(ways: Sequence[Way], samples: int, epochs: float) -> Drawing:
     longest = max(each.seconds(epochs, samples) for each in ways)
     _, unit, name = next(each for each in _UNITS if longest >= each[0])
     what = f"{name.capitalize()} of training against epochs, up to {epochs:g} epochs: {len(ways)} ways to keep samples."
-    drawn, top = Drawing(width, what), 28.0
+    drawn, top = Drawing(what), 28.0
     shades = [_SHADES[min(at, len(_SHADES) - 1)] for at in range(len(ways))]
     for way, css in zip(ways, shades, strict=True):
         drawn.line(0.0, top - 14.0, 16.0, top - 14.0, f"{css}-line")
-        drawn.text(24.0, top - 10.0, drawing.fitted(wording.way(way.config), width - 24.0, 12.0), "small muted")
+        drawn.text(24.0, top - 10.0, drawing.fitted(wording.way(way.config), drawn.width - 24.0, 12.0), "small muted")
         top += 18.0
-    left, bottom = drawing.text_width("1,000", 12.0) + 10.0, top + (190.0 if width < 500 else 230.0)
-    across, up = Scale(0.0, epochs, left, width - 10.0), Scale(0.0, 1.05 * longest / unit, bottom, top)
+    left, bottom = drawing.text_width("1,000", 12.0) + 10.0, top + 230.0
+    across, up = Scale(0.0, epochs, left, drawn.width - 10.0), Scale(0.0, 1.05 * longest / unit, bottom, top)
     drawn.axes(across, up, ("epochs", name))
     for way, css in zip(ways, shades, strict=True):
         ends = [(across(at), up(way.seconds(at, samples) / unit)) for at in (0.0, epochs)]

@@ -16,7 +16,7 @@ from typing import Any
 from autopipe.artifact import artifact as files
 from autopipe.artifact.schema import Artifact, FileReference, Profile
 from autopipe.reports import page, profile_report
-from autopipe.reports.drawing import WIDE, Drawing, Scale, text_width
+from autopipe.reports.drawing import WIDTH, Drawing, Scale, text_width
 
 FOLDER = Path(__file__).parent
 RECORDED = FOLDER / "recorded.json"
@@ -38,8 +38,8 @@ def recorded(path: Path) -> Artifact:
 
 def pictures(profile: Profile) -> dict[str, str]:
     """Return each picture of a report as an SVG file, by its name."""
-    drawn = {each.key: each.draw for each in profile_report.sections(profile)}
-    found = {key: draw(WIDE) for key, draw in drawn.items() if draw is not None}
+    drawn = {each.key: each.picture for each in profile_report.sections(profile)}
+    found = {key: picture for key, picture in drawn.items() if picture is not None}
     found["live"] = live(json.loads((FOLDER / "live.json").read_text()))
     return {f"{key}.svg": page.alone(drawing) + "\n" for key, drawing in found.items()}
 
@@ -47,15 +47,15 @@ def pictures(profile: Profile) -> dict[str, str]:
 def live(course: dict[str, Any]) -> Drawing:
     """Draw the images/s of a training that tunes itself, and where its configurations begin."""
     rates, step = course["images_per_second"], course["step_seconds"]
-    drawn = Drawing(WIDE, f"A training that tunes itself: from {rates[1]} to {max(rates)} images a second.")
+    drawn = Drawing(f"A training that tunes itself: from {rates[1]} to {max(rates)} images a second.")
     begins = course["configurations"]
     top, left = 30.0 + 18.0 * len(begins), 64.0
-    across, up = Scale(0.0, step * len(rates), left, WIDE - 8.0), Scale(0.0, 1.1 * max(rates), top + 200.0, top)
+    across, up = Scale(0.0, step * len(rates), left, WIDTH - 8.0), Scale(0.0, 1.1 * max(rates), top + 200.0, top)
     drawn.axes(across, up, ("seconds", "images/s"))
     for number, (at, config) in enumerate(begins):
         y = 16.0 + 18.0 * number
         drawn.behind(across(at), y + 4.0, across(at), up.begin, "ceiling")
-        drawn.text(min(across(at) + 4.0, WIDE - text_width(config, 12.0)), y, config, "small")
+        drawn.text(min(across(at) + 4.0, WIDTH - text_width(config, 12.0)), y, config, "small")
     drawn.path([(across(step * (number + 0.5)), up(rate)) for number, rate in enumerate(rates)], "best")
     return drawn
 

@@ -18,7 +18,7 @@ from tests.fakes.reports import printed
 
 
 def drawing() -> Drawing:
-    drawn = Drawing(100.0, f"a plot of {HOSTILE}", height=20.0)
+    drawn = Drawing(f"a plot of {HOSTILE}", 100.0, height=20.0)
     drawn.rect(0.0, 0.0, 10.25, 5.0, "win")
     drawn.text(0.0, 10.0, HOSTILE, 'x" onload="alert(1)', "end")
     drawn.behind(0.0, 0.0, 1.0, 1.0, "grid")

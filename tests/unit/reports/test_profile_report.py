@@ -21,7 +21,6 @@ from autopipe.measure.costs import bounds
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import ladder, profile_report
-from autopipe.reports.drawing import NARROW, WIDE
 from autopipe.reports.page import Section
 from autopipe.search.result import Raced, Reason, Result, Stop
 from autopipe.values import Estimate
@@ -108,10 +107,10 @@ def test_the_ladder_says_what_one_process_allows(profile: Profile) -> None:
     assert "one process may use all cores" in told(native=True)[0]
 
 
-def test_every_picture_says_what_it_shows_in_both_widths(profile: Profile) -> None:
+def test_every_picture_says_what_it_shows(profile: Profile) -> None:
     for each in profile_report.sections(profile)[:-1]:
-        for width in (NARROW, WIDE) if each.key != "rows" else ():
-            drawn = known(each.draw)(width)
+        if each.key != "rows":
+            drawn = known(each.picture)
             assert len(ET.fromstring(drawn.render()).attrib["aria-label"]) > 30
             shown = words(drawn.render())
             assert shown
@@ -145,7 +144,7 @@ def test_the_limit_of_the_ladder_is_the_bottleneck_of_the_winner(profile: Profil
 def test_the_waterfalls_bars_add_up_to_what_an_image_costs_the_winner(profile: Profile) -> None:
     rows = section(profile, "costs").table.rows
     paid = sum(row["core_seconds"] + row["wait_seconds"] for row in rows if not row["spared"])
-    assert f"{1e3 * paid:.3g} ms" in words(known(section(profile, "costs").draw)(WIDE).render())
+    assert f"{1e3 * paid:.3g} ms" in words(known(section(profile, "costs").picture).render())
 
 
 def test_what_training_has_left_behind_is_not_the_limit(profile: Profile) -> None:
@@ -251,7 +250,7 @@ def _found(**changes: Any) -> Profile:
 def test_an_open_interval_ends_in_an_arrow_and_not_in_an_error() -> None:
     wide = findings.result().contests[0].model_copy(update={"low": 0.0, "high": None, "pairs": 1})
     shown = section(_found(contests=(wide,)), "proof")
-    assert any("or more" in each for each in words(known(shown.draw)(WIDE).render()))
+    assert any("or more" in each for each in words(known(shown.picture).render()))
 
 
 # ---------------------------------------------------------------- what ap.report and ap.load return
@@ -273,7 +272,7 @@ def test_a_report_is_made_of_an_artifact_alone_or_of_its_folder(artifact: Path, 
 def test_a_notebook_shows_a_tuned_pipeline_by_verdict_and_ladder(artifact: Path) -> None:
     tuned = loading.load(artifact)
     shown = known(tuned._repr_html_())
-    assert shown.count("<svg") == 2
+    assert shown.count("<svg") == 1
     assert "body {" not in shown.replace("body.ap {", "")
     assert " -&gt; " in shown
     assert ap.report(tuned).document == ap.report(artifact).document
