@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import json
 import os
@@ -25,7 +24,7 @@ from autopipe.hardware import disk, machine
 from autopipe.hardware.gpu import asked, keras_backend
 from autopipe.measure.facts import OpRecord, WorkloadDigest
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.pipeline.wrap import Step
+from autopipe.pipeline.wrap import OwnStep
 from autopipe.values import Value
 from autopipe.workload import digests
 from autopipe.workload.data import source as data_source
@@ -41,28 +40,22 @@ _MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
 
 
 def of_ops(known: Sequence[OpRecord], here: Sequence[OpRecord]) -> str:
-    """Return the removed, added, moved and changed ops, such as "RandomFlip was removed"; empty if none.
+    """Return the removed, added and changed ops, such as "RandomFlip was removed"; empty if none, in the same order.
 
     The module of a function does not count: a script is `__main__` when it runs, and has a name when imported.
     """
-    removed: list[OpRecord] = []
-    added: list[OpRecord] = []
-    said: list[str] = []
-    matcher = difflib.SequenceMatcher(a=[*map(_key, known)], b=[*map(_key, here)], autojunk=False)
-    for kind, first, last, start, end in matcher.get_opcodes():
-        if kind != "equal":
-            removed += known[first:last]
-            added += here[start:end]
-    for op in list(removed):
-        other = next((each for each in added if _key(each) == _key(op)), None)
-        other = other or next((each for each in added if each.name == op.name), None)
-        if other is None:
-            continue
-        removed.remove(op)
-        added.remove(other)
-        said.append(f"{op.name} was moved" if _key(other) == _key(op) else _changed(op, other))
-    said = [*(f"{op.name} was removed" for op in removed), *(f"{op.name} was added" for op in added), *said]
-    return ", ".join(said)
+    before, now = [*map(_key, known)], [*map(_key, here)]
+    added = [op for op in here if _key(op) not in before]
+    removed, changed = list[str](), list[str]()
+    for op in (each for each in known if _key(each) not in now):
+        if (other := next((each for each in added if each.name == op.name), None)) is None:
+            removed.append(f"{op.name} was removed")
+        else:
+            added.remove(other)
+            changed.append(_changed(op, other))
+    if before != now and not (removed or added or changed):
+        return "the ops are in another order or number"
+    return ", ".join([*removed, *(f"{op.name} was added" for op in added), *changed])
 
 
 def _key(op: OpRecord) -> str:
@@ -341,7 +334,7 @@ def model_digest(model: Any) -> str:
     step = []
     if isinstance(instead, SimulatedAccelerator):
         step = [f"{instead.step_seconds!r} {instead.batch_size!r}"]
-    elif isinstance(instead, Step):
+    elif isinstance(instead, OwnStep):
         step = [repr(instead)]
     return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *map(_layer_text, layers))
 

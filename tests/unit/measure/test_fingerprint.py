@@ -196,7 +196,7 @@ def workload(ops: Sequence[Op] = OPS, batch_size: int = 2) -> Workload:
         ((ap.Resize(4, 4), ap.Rescale(1 / 255)), "RandomFlip was removed"),
         ((*OPS[:2], ap.RandomBrightness(0.1), OPS[2]), "RandomBrightness was added"),
         ((ap.Resize(5, 4), *OPS[1:]), "Resize changed: height was 4 and is 5"),
-        ((ap.RandomFlip(), ap.Resize(4, 4), OPS[2]), "was moved"),
+        ((ap.RandomFlip(), ap.Resize(4, 4), OPS[2]), "in another order"),
         ((ap.Resize(4, 4), ap.RandomCrop(2, 2), OPS[2]), "RandomFlip was removed, RandomCrop was added"),
     ],
 )
