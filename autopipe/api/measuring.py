@@ -26,7 +26,7 @@ from autopipe.measure.rows import Row
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching import trace as traces
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, SettingValue
 from autopipe.pipeline.devices.simulated import NO_MODEL, SimulatedAccelerator
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.threads import Threads
@@ -43,7 +43,7 @@ _LOG = logging.getLogger(__name__)
 
 def measure(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
     *workloads: request.Given,
-    settings: Mapping[str, Value] | Sequence[str] = (),
+    settings: Mapping[str, SettingValue] | Sequence[str] = (),
     batch_sizes: str | Sequence[int] = (),
     mode: Literal["train", "evaluate", "predict"] | None = None,
     simulate_step: str | SimulatedAccelerator | None = None,

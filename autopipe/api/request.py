@@ -25,7 +25,7 @@ from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.measure.facts import Limits, WrappedDataset
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import config as configs
-from autopipe.pipeline.config import PipelineConfig, Value
+from autopipe.pipeline.config import PipelineConfig, SettingValue
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search.settings import Settings
 from autopipe.search.space import from_config, near_parameter, parameter_types, to_config
@@ -41,7 +41,7 @@ class Search(TypedDict, total=False):
     budget: float | str | None  # seconds, or "2m", the confirmation run included; None for no limit
     baseline: str | Callable[[], Any] | None  # the user's own pipeline, or "FILE.py:function"
     epochs: int | None
-    only: Mapping[str, Value | Sequence[Value]] | Sequence[str] | None  # or "key=a,b"
+    only: Mapping[str, SettingValue | Sequence[SettingValue]] | Sequence[str] | None  # or "key=a,b"
     mode: Literal["train", "evaluate", "predict"] | Mode
     space: str
     trials: int
@@ -177,7 +177,7 @@ def _url(value: object, name: str) -> str:
     return value
 
 
-def _only(value: Any, name: str) -> dict[str, tuple[Value, ...]]:
+def _only(value: Any, name: str) -> dict[str, tuple[SettingValue, ...]]:
     """Read `{"loader": ("threads",), "keep": "none"}`, or texts such as `loader=threads,tfdata`."""
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value):
         return allowed(value)
@@ -340,7 +340,7 @@ def accelerator(text: str, option: str) -> SimulatedAccelerator:
     return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
 
 
-def allowed(pairs: Iterable[str]) -> dict[str, tuple[Value, ...]]:
+def allowed(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
     """Return the values that `--only key=a,b` allows for each parameter.
 
     `loader.workers` stands for the workers of any loader and is kept as it is. A setting that is named twice with
@@ -444,17 +444,17 @@ def _names(key: str, loader: str | None = None) -> list[str]:
     )
 
 
-def _value_of_any(names: list[str], text: str) -> Value:
+def _value_of_any(names: list[str], text: str) -> SettingValue:
     for name in names[:-1]:
         with contextlib.suppress(ConfigError):
             return _value(name, text)
     return _value(names[-1], text)
 
 
-def _value(name: str, text: str) -> Value:
+def _value(name: str, text: str) -> SettingValue:
     adapter = parameter_types()[name]
     try:
-        value: Value = adapter.validate_strings(text, strict=True)
+        value: SettingValue = adapter.validate_strings(text, strict=True)
     except ValueError:
         names = map(str, adapter.json_schema().get("enum", ()))
         raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=_hint(name)) from None

@@ -30,7 +30,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
 from autopipe.pipeline.wrap import backend_of
-from autopipe.search.result import Baseline, Learnt, Winner
+from autopipe.search.result import BaselineResult, Learnt, Winner
 from autopipe.values import figure_text, span_text
 from autopipe.workload.mode import Mode
 from autopipe.workload.sample import Source
@@ -87,7 +87,7 @@ class Tuned:
         return self.profile.winner
 
     @property
-    def baselines(self) -> tuple[Baseline, ...]:
+    def baselines(self) -> tuple[BaselineResult, ...]:
         """The configurations that it was compared with."""
         return self.profile.result.baselines
 

@@ -90,9 +90,9 @@ def doctor(
     from autopipe import again, native
     from autopipe.errors import DataWarning
     from autopipe.hardware import machine
-    from autopipe.measure import progressive
     from autopipe.measure.trial import workload_import
     from autopipe.reports import tables, wording
+    from autopipe.workload.ops.headers import Progressive
 
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -100,7 +100,7 @@ def doctor(
             workload_import.import_file(script)
     notes = [str(each.message) for each in told if issubclass(each.category, DataWarning)]
     found = machine.detect()
-    images = None if data is None else progressive.look_in(data)
+    images = None if data is None else Progressive.in_folder(data)
     if as_json:
         more = {"tested": again.tested(), "library": native.facts()}
         more |= {} if images is None else {"data": images.model_dump()}

@@ -41,42 +41,38 @@ class Bottleneck:
 
 def bottleneck(
     bounds: Bounds,
-    rate: float | None = None,
+    rate: float,
     model_share: float | None = None,
     loader_alone: float | None = None,
     used: Resources | None = None,
 ) -> Bottleneck:
-    """Find the bottleneck of a configuration that runs at `rate` images/s (None: the rate that its limits allow).
-    `model_share` is that over the model's own rate if both were measured side by side; None: by these figures.
-    `loader_alone` is what its loader made without the model, in images/s, and `used` what the training took of the
-    machine, if that was measured.
+    """Find the bottleneck of a configuration that runs at `rate` images/s. `model_share` is that over the model's own
+    rate if both were measured side by side; None: by these figures. `loader_alone` is what its loader made without the
+    model, in images/s, and `used` what the training took of the machine, if that was measured.
     """
-    reached = bounds.images_per_second if rate is None else rate
-    share = reached / bounds.model_images_per_second if model_share is None else model_share
+    share = rate / bounds.model_images_per_second if model_share is None else model_share
     others = [each for each in bounds.limits if each.kind is not Kind.MODEL]
-    known = bool(bounds.costs.op_costs) or any(each.images_per_second <= OVERTAKEN * reached for each in others)
+    known = bool(bounds.costs.op_costs) or any(each.images_per_second <= OVERTAKEN * rate for each in others)
     model = bounds.model_images_per_second
-    if (share < MODEL_SHARE and not (known and others)) or (not known and rate is None and model_share is None):
-        if rate is None and model_share is None:
-            return Bottleneck(limit=None, sentence=_UNKNOWN.format(_text(model)))
+    if share < MODEL_SHARE and not (known and others):
         return Bottleneck(
             limit=None, sentence=f"{_making(bounds, used)}; the model alone takes {_text(model)} images/s."
         )
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
-    following = _in_the_way(bounds, others, min(reached, share * model))  # each by figures of one time
+    following = _in_the_way(bounds, others, min(rate, share * model))  # each by figures of one time
     found: Limit | None = following
     dearest = max(bounds.work.paid, key=lambda op: op.wall_seconds_per_image, default=None)
     # Three equal parts that take turns give three times the rate; a limit beyond that explains nothing.
-    unexplained = following is None or following.images_per_second > 3.0 * reached
-    if unexplained and dearest is not None and loader_alone is not None and loader_alone <= OVERTAKEN * reached:
+    unexplained = following is None or following.images_per_second > 3.0 * rate
+    if unexplained and dearest is not None and loader_alone is not None and loader_alone <= OVERTAKEN * rate:
         found = Limit(kind=Kind.OP, images_per_second=loader_alone, op=dearest.name)
         words = (
             f"the loader is the limit: without a model it makes {_text(loader_alone)} images/s, most of it "
             f"in {dearest.name}; the ops by themselves take less, so its workers hold each other up"
         )
     elif following is None:
-        words = f"no limit that was measured explains what is missing: all of them are below {_text(reached)} images/s"
+        words = f"no limit that was measured explains what is missing: all of them are below {_text(rate)} images/s"
     elif unexplained:
         found = None
         words = (
@@ -84,13 +80,10 @@ def bottleneck(
             f"{_name(following)}, is {_text(following.images_per_second)} images/s"
         )
     elif following.images_per_second > model:
-        found, words = _between(bounds, reached, following)
+        found, words = _between(bounds, rate, following)
     else:
         words = _WORDS[following.kind](bounds, following)
     return Bottleneck(limit=found, sentence=f"{words}; the model alone takes {_text(model)}.")
-
-
-_UNKNOWN = "fed from one batch in memory the model takes {} images/s; what making one costs is not known."
 
 
 def leaves_cores_idle(used: Resources | None, cores: float | None) -> bool | None:

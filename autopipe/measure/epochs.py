@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError
-from autopipe.frameworks import tfdata
+from autopipe.frameworks import grain, tfdata
 from autopipe.measure import randomness
 from autopipe.measure.randomness import SHAPE_BYTES
 from autopipe.pipeline.batching import pickling, stream
@@ -251,7 +251,7 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
             f"the samples of each of {len(first):,} batches are the same in both epochs, which have them {order}: "
             "right for a validation; a training is better shuffled"
             + "".join(f". `{name}` has no effect on them" for name in sorted(own) if name)
-            + f". Grain {randomness.OF_GRAIN}" * type(dataset).__module__.startswith("grain")
+            + f". {grain.ORDERS_ANEW}" * grain.is_grain(dataset)
         )
         return
     found.notes += filter(None, [same_targets([first, second])] if found.hidden and not draws_parts(dataset) else [])

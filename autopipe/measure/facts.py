@@ -274,8 +274,6 @@ class Description(WorkloadDigest):
     accelerators: int = pydantic.Field(default=0, ge=0)  # visible to the backend; 0 if it trains on the CPU
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
-    # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
-    resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     # share of some images, as they are read, that are progressive JPEG, 0 to 1; None if they are read as arrays
     progressive_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     counted: str | None = None  # the parts of x that make a sample; None if it is plainly an image
@@ -316,7 +314,7 @@ class Limits:
     workers: int | None = None  # `--max-workers`
     convert: bool = True  # samples may be kept in another form on disk; `--convert` and `--no-convert`
     # `--only`: {"loader": ("threads", "tfdata")}
-    only: Mapping[str, tuple[config.Value, ...]] = field(default_factory=dict)
+    only: Mapping[str, tuple[config.SettingValue, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,7 +336,7 @@ class Facts:
     workers_at_once: int | None = None  # useful workers, by measurement: more than the cores if they wait
     # settings that can run without any gain, with the reason, such as {("channels", "first"): "there is no
     # accelerator"}; tried if the user names them
-    pointless: Mapping[tuple[str, config.Value], str] = field(default_factory=dict)
+    pointless: Mapping[tuple[str, config.SettingValue], str] = field(default_factory=dict)
 
     @property
     def converting(self) -> Facts:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from autopipe import native
 from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import processes
-from autopipe.measure.rows import Form, Formats
+from autopipe.measure.rows import Formats, ImageForm
 from autopipe.measure.stats import median
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
@@ -58,7 +58,7 @@ def formats(workload: Workload) -> Formats:
     processes.keep_freed_memory()
     if data_source.pieces(workload.data) is not None:
         return _of_cuts(workload, plan)
-    parts, found = _parts(plan), list[list[Form]]()
+    parts, found = _parts(plan), list[list[ImageForm]]()
     for index in _looked_at(workload):
         with contextlib.suppress(BadSampleError, cv2.error):
             sample = planner.normalise(planner.read(workload.data, index), plan.source.structure)
@@ -103,7 +103,7 @@ def _of_cuts(workload: Workload, plan: Plan) -> Formats:
     packed = sum(Path(file).stat().st_size for file in data_source.files(workload.data))
     sizes = {AS_THEY_ARE: packed * each / (of_pieces.source.bytes * len(whole.data)), _RAW: each}
     forms = [
-        Form(
+        ImageForm(
             part="window",
             name=name,
             seconds_per_image=max(fmean(took), 1e-9),
@@ -145,7 +145,7 @@ class _Part:
     is_mask: bool
     decoder: Decode
 
-    def forms(self, data: bytes) -> Iterator[Form]:
+    def forms(self, data: bytes) -> Iterator[ImageForm]:
         """Yield the forms of one image; raise BadSampleError or cv2.error if it cannot be decoded or encoded."""
         pixels = self._decoded(data)
         is_deep = self.is_mask or self.decoder.is_deep  # JPEG would change classes, and has 8 bits
@@ -154,7 +154,7 @@ class _Part:
         images = {**{name: self._decoded(file) for name, file in files.items()}, _RAW: pixels}
         calls = {**{name: self._call(file, pixels) for name, file in files.items()}, _RAW: pixels.copy}
         for name, image in images.items():
-            yield Form(
+            yield ImageForm(
                 part=self.label,
                 name=name,
                 seconds_per_image=max(median(timeit.repeat(calls[name], timer=time.thread_time, number=1)[1:]), 1e-9),

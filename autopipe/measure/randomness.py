@@ -31,11 +31,11 @@ import numpy as np
 
 from autopipe import frameworks
 from autopipe.errors import LoaderError
-from autopipe.frameworks import tfdata
+from autopipe.frameworks import grain, tfdata
 from autopipe.frameworks.hooks import standing_in
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.datasets import Feeder, Form, feeder, forks, has_index
+from autopipe.pipeline.batching.datasets import BatchForm, Feeder, feeder, forks, has_index
 from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
@@ -45,13 +45,8 @@ Batches: TypeAlias = Sequence[tuple[bytes, ...]]
 
 SHAPE_BYTES: Final = 4  # of a sample's digest, for its shapes
 _ENOUGH: Final = 24  # batches to compare, at least
-_ENOUGH_OF_GRAIN: Final = 8  # which draws the same whenever it is read: as many as chance does not give
 _UNLIKELY: Final = 1e-4  # probability of a false alarm
 _REMEDY: Final = "seed by epoch and index, as np.random.default_rng((seed, epoch, index)) does"
-OF_GRAIN: Final = (
-    "orders and draws anew only in data that go on: `.repeat()`, or num_epochs= of an IndexSampler, and steps= for the "
-    "batches of an epoch"
-)
 _REMEDY_OF_OPS: Final = (
     "give no seed to the random ops, nor to all by `tf.random.set_seed` or `keras.utils.set_random_seed`; or use "
     "tf.image.stateless_random_... with a seed for each sample that goes on from epoch to epoch"
@@ -101,8 +96,8 @@ class Look:
         with self._reader(self._made()) as dataset:
             remedy = f"{_REMEDY}, or give no seed"
             remedy = _REMEDY_OF_OPS if hasattr(dataset.dataset, "element_spec") else remedy
-            remedy = f"Grain {OF_GRAIN}" if is_of_grain(dataset.dataset) else remedy
-            if is_of_grain(dataset.dataset) and len(self.known) == 2 and len(self.known[1]) >= _ENOUGH_OF_GRAIN:
+            remedy = grain.ORDERS_ANEW if (of_grain := grain.is_grain(dataset.dataset)) else remedy
+            if of_grain and len(self.known) == 2 and len(self.known[1]) >= grain.ENOUGH_BATCHES:
                 first, later = self.known  # each epoch begins worker processes anew, which takes seconds
             else:
                 first = self._read(dataset, self.data.steps, until=time.monotonic() + seconds)
@@ -227,15 +222,10 @@ class Look:
             first, again = self._read(dataset, _ENOUGH), self._read(dataset, _ENOUGH)
             if (repeated := _repeated(again, first)) < len(again):
                 return repeated, len(again)
-        if of_grain := is_of_grain(source):  # which keeps what it drew its numbers with, or draws in workers
+        if of_grain := grain.is_grain(source):  # which keeps what it drew its numbers with, or draws in workers
             dataset = self._made()
-            if (options := getattr(dataset.dataset, "multiprocessing_options", None)) is not None:
-                loader = copy.copy(dataset.dataset)
-                loader._multiprocessing_options = dataclasses.replace(options, num_workers=0)
-                vars(loader).pop("_local_num_workers", None)
-                if hasattr(loader, "_create_dataset"):  # a version that makes it at once
-                    loader._dataset = loader._create_dataset()
-                dataset = feeder(loader, "make_dataset", self.data.wanted_steps, lambda: loader)
+            if (here := grain.in_this_process(dataset.dataset)) is not None:
+                dataset = feeder(here, "make_dataset", self.data.wanted_steps, lambda: here)
         # A generator may make the data themselves by random numbers, before its first batch.
         has_hooks = hasattr(source, "use_multiprocessing")  # a PyDataset, which may be given seeds when an epoch ends
         begins = 0 if of_ops or by_index or has_hooks or of_grain else 1
@@ -257,7 +247,7 @@ class _Loaded(Feeder):
         super().__init__(made.length, goes_on=made.goes_on, is_endless=made.is_endless)
         self.dataset, self._loader, self._number = made.dataset, loader, 0
 
-    def epoch(self, form: Form) -> Generator[Any, None, None]:
+    def epoch(self, form: BatchForm) -> Generator[Any, None, None]:
         self._number += 1
         yield from self._loader.epoch(self._number - 1)
 
@@ -286,11 +276,6 @@ def is_streamed(loader: Any) -> bool:
     """Return True if a torch DataLoader, or its iterator, reads an IterableDataset, whose samples have no index."""
     samples = getattr(loader, "dataset", getattr(loader, "_dataset", None))
     return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
-
-
-def is_of_grain(dataset: Any) -> bool:
-    """Return True for a dataset, a loader or an iterator of Grain."""
-    return type(dataset).__module__.startswith("grain")
 
 
 def _processes(dataset: Any) -> int:

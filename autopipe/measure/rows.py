@@ -18,7 +18,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.values import Estimate, JsonObject, Value
 
 
-class Form(Value):
+class ImageForm(Value):
     """One way to keep the images of a part of the samples, with means over those that were looked at."""
 
     part: str  # its name in the samples
@@ -33,7 +33,7 @@ class Formats(Value):
 
     schema_version: Literal[1] = 1
     samples: int = pydantic.Field(ge=1)  # that were looked at
-    forms: tuple[Form, ...] = pydantic.Field(min_length=1)  # of each part the first one as they are
+    forms: tuple[ImageForm, ...] = pydantic.Field(min_length=1)  # of each part the first one as they are
 
 
 class Row(Value):

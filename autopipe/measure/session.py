@@ -58,7 +58,7 @@ from autopipe.workload.workload import Workload
 _NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
 
 
-class Session:
+class TrialSession:
     """Measures one workload. A request of `autopipe.measure.trial.child` names one of its methods."""
 
     def __init__(

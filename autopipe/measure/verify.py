@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, LoaderError
+from autopipe.frameworks import grain
 from autopipe.measure import epochs, randomness
 from autopipe.measure.outcome import FEWEST_VERIFIED, Agreement, Report, Verification, VerifyOptions
 from autopipe.pipeline import assembly
@@ -33,7 +34,7 @@ from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.pipeline.wrap import Step, WrappedData
+from autopipe.pipeline.wrap import OwnStep, WrappedData
 from autopipe.values import figure_text
 from autopipe.workload.data import source as data_source
 from autopipe.workload.ops import planner
@@ -225,7 +226,7 @@ def repeats(
         with assembly.build_loader(workload, config) as loader:
             until, noted = time.monotonic() + options.seconds, values if config == configs[0] else Values()
             again, is_whole = Values(), config == configs[0] and samples is None
-            if is_whole and "grain" in sys.modules and randomness.is_of_grain(data.make(data.defaults).dataset):
+            if is_whole and grain.is_in_use() and grain.is_grain(data.make(data.defaults).dataset):
                 noted.batches, again.batches = [], []
             seen, ended = _beginning(loader, 0, samples, report, noted, until=until)
             both = [seen, _beginning(loader, 1, samples or _count(seen), report, again)[0]] if ended else []
@@ -264,7 +265,7 @@ def repeats(
                 whole=samples is None,
                 has_y=lambda: getattr(model(), "loss", "") is not None,
             )
-            found.notes += values.notes(None if isinstance(own or workload.model, Step) else model())
+            found.notes += values.notes(None if isinstance(own or workload.model, OwnStep) else model())
     if left := [config.short() for config in configs[len(agreements) :]]:
         found.notes.append(f"not looked at, as reading took more than {_PATIENCE:.0f} s: {'; '.join(left)}")
     return Verification(

@@ -207,7 +207,7 @@ class OfSetup(pydantic.BaseModel):
         return ModelSetup.of(self)
 
 
-Value: TypeAlias = str | int | float | bool  # of a setting
+SettingValue: TypeAlias = str | int | float | bool  # of a setting
 ARGUMENTS: Final = "arguments"  # the field for those of a wrapped dataset's function
 
 FILES = "files"

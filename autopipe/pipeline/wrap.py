@@ -14,10 +14,8 @@ import copy
 import dataclasses
 import inspect
 import itertools
-import multiprocessing
 import sys
 import time
-import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,13 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from autopipe import errors
-from autopipe.errors import ConfigError, DataWarning, LoaderError, WorkloadError, near, shortened
+from autopipe.errors import ConfigError, DataWarning, WorkloadError, near, shortened
+from autopipe.frameworks import grain
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import datasets, likeness, pickling, torch_batches
 from autopipe.pipeline.batching.datasets import Feeder
 from autopipe.pipeline.batching.indexed import Indexed
-from autopipe.pipeline.config import CACHE_SHARE, LOADERS, PipelineConfig, Value
+from autopipe.pipeline.config import CACHE_SHARE, LOADERS, PipelineConfig, SettingValue
 from autopipe.workload.sample import label, leaves, paths_of
 from autopipe.workload.workload import Workload
 
@@ -56,7 +55,7 @@ def wrap(  # noqa: PLR0913  the entry point
     *,
     model: Callable[[], Any] | Any = None,
     step: Callable[[Any], Any] | None = None,
-    parameters: Mapping[str, Sequence[Value]] | None = None,
+    parameters: Mapping[str, Sequence[SettingValue]] | None = None,
     steps: int | None = None,
     epochs: int | None = None,
     shuffle: bool = True,
@@ -129,7 +128,7 @@ def wrap(  # noqa: PLR0913  the entry point
     function = Itself(dataset) if is_itself else dataset
     data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
     if step is not None:
-        model = Step(step, data.outline)
+        model = OwnStep(step, data.outline)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
@@ -153,7 +152,7 @@ def has_hooks(workload: Workload) -> bool:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class OwnStep:
     """A function of a batch in the model's place. Batches look like those of the dataset: its `outline` says how."""
 
     function: Callable[[Any], Any]
@@ -177,14 +176,14 @@ def backend_of(workload: Workload) -> str | None:
     tensors of torch alone.
     """
     packages = set[str]()
-    if isinstance(workload.data, WrappedData) and isinstance(workload.model, Step | None):
+    if isinstance(workload.data, WrappedData) and isinstance(workload.model, OwnStep | None):
         likeness.in_containers(packages.add, workload.data.outline)
     return "torch" if packages == {"torch"} else None
 
 
 def for_loop(loader: Loader, workload: Workload) -> Loader:
     """Have a loader give its reader, who has a step of his own, the batches as the wrapped dataset gave them."""
-    if isinstance(workload.model, Step):
+    if isinstance(workload.model, OwnStep):
         loader.shaped = workload.model.shaped
     return loader
 
@@ -221,7 +220,7 @@ class WrappedData:
     def __init__(
         self,
         function: Callable[..., Any],
-        choices: Mapping[str, Sequence[Value]],
+        choices: Mapping[str, Sequence[SettingValue]],
         steps: int | None = None,
         *,
         shuffle: bool = False,
@@ -254,7 +253,7 @@ class WrappedData:
         self.choices = given
         self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
         dataset = self.make(self.defaults)
-        _refuse_in_a_worker(dataset.dataset)
+        grain.refuse_in_a_worker(dataset.dataset)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
         self.is_pass = not dataset.is_endless and steps in (None, dataset.length)  # an epoch is all of the dataset
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
@@ -291,7 +290,7 @@ class WrappedData:
         """Return those parameters that are no function's, but Keras's own knobs."""
         return {name for name in parameters if name in KNOBS and not _takes(self.function, name)}
 
-    def make(self, parameters: Mapping[str, Value]) -> Feeder:
+    def make(self, parameters: Mapping[str, SettingValue]) -> Feeder:
         """Make the dataset. Raise WorkloadError if the function raises, or returns no dataset."""
         call = f"{_name(self.function)}({', '.join(f'{name}={value!r}' for name, value in parameters.items())})"
         knobs = self._knobs_in(parameters)
@@ -364,14 +363,14 @@ class WrappedData:
             return error.message
         return None
 
-    def tried(self) -> tuple[dict[str, tuple[Value, ...]], list[tuple[str, str | int, str | None]]]:
+    def tried(self) -> tuple[dict[str, tuple[SettingValue, ...]], list[tuple[str, str | int, str | None]]]:
         """Return the values that a search tries of each parameter, and of each setting around the dataset; and the
         reason against one: parameter, value, reason.
 
         A `tf.data.Dataset` is read twice at once, until its batches differ, to see whether they may be kept.
         """
         dataset, cores = self.make(self.defaults), machine.usable_cores()
-        found: dict[str, tuple[Value, ...]] = {"freed_memory": ("returned", "kept")}
+        found: dict[str, tuple[SettingValue, ...]] = {"freed_memory": ("returned", "kept")}
         against: list[tuple[str, str | int, str | None]] = []
         if cores > 1 and (
             _is_opencv_used() or (self.by_index and _others_work(self._aside(dataset).dataset, self.steps))
@@ -410,13 +409,13 @@ class WrappedData:
         return f"function={_name(self.function)} samples={len(self)} shapes={shapes.replace(' ', '')}{order}"
 
 
-def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[Value]]) -> dict[str, Value]:
+def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[SettingValue]]) -> dict[str, SettingValue]:
     """Return the parameters' present values: the function's own defaults, or else the first choice.
 
     A default that cannot be written down (None, say) is left to the function.
     """
     known = inspect.signature(function).parameters
-    found: dict[str, Value] = {}
+    found: dict[str, SettingValue] = {}
     for name, values in choices.items():
         if name in LOADERS["wrapped"].model_fields:
             raise WorkloadError(f"`{name}` is autopipe's own setting. Give the function's parameter another name.")
@@ -464,22 +463,6 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
             hint=None if steps == 0 else f"Say how many batches an epoch has: ap.{call}(..., steps=1000)",
         )
     return steps
-
-
-def _refuse_in_a_worker(dataset: Any) -> None:
-    """Raise LoaderError if a worker process of a Grain DataLoader imports the file that wraps it: to read it here would
-    begin workers of its own, which wait for that import to end.
-    """
-    workers = getattr(getattr(dataset, "multiprocessing_options", None), "num_workers", 0)
-    if workers and multiprocessing.parent_process() is not None:
-        inner = traceback.walk_stack(None)
-        if any(
-            frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__" for frame, _ in inner
-        ):
-            raise LoaderError(
-                "Worker processes of Grain import the file again, and `ap.wrap` at its top would begin others there.",
-                hint="Put it into a function, `def workload(): return ap.wrap(...)`.",
-            )
 
 
 def _counted(dataset: Feeder, name: str) -> int | None:

@@ -26,10 +26,10 @@ from autopipe.reports import verdict, wording
 from autopipe.reports.ladder import FIGURES
 from autopipe.reports.terminal import figures, labelled
 from autopipe.values import count_text
+from autopipe.workload.ops.headers import Progressive
 
-if TYPE_CHECKING:  # which import Optuna, and decoders
+if TYPE_CHECKING:  # which imports Optuna
     from autopipe.artifact.verifying import FileVerification
-    from autopipe.measure.progressive import Progressive
 
 _NOTE = Text("note", style="bold yellow")
 _STYLES = {drift.Verdict.FITS: "bold green", drift.Verdict.STALE: "bold yellow", drift.Verdict.DRIFTED: "bold red"}

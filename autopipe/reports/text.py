@@ -17,7 +17,7 @@ from autopipe.measure.outcome import TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
 from autopipe.reports.terminal import figures, labelled
-from autopipe.search.result import Baseline, Payback, Result, Winner
+from autopipe.search.result import BaselineResult, Payback, Result, Winner
 from autopipe.values import Estimate, capital, span_text
 
 _NAME = 36  # columns of a baseline's name, which is not broken
@@ -62,10 +62,10 @@ def _rates(result: Result, best: Winner) -> Table:
     table = figures("", "images/s", words[1], *([whole] if whole else []), words[2], words=words)
     table.columns[0].no_wrap, table.columns[0].overflow, table.columns[0].max_width = True, "ellipsis", _NAME
 
-    def row(name: str | Text, of: Baseline | Winner | Estimate | None, said: str) -> None:
+    def row(name: str | Text, of: BaselineResult | Winner | Estimate | None, said: str) -> None:
         rate = of if isinstance(of, Estimate) or of is None else of.images_per_second
         cells = ["-", ""] if rate is None else [wording.rate(rate.value), span_text(rate.low, rate.high)]
-        over = of.whole_images_per_second if isinstance(of, Baseline | Winner) else None
+        over = of.whole_images_per_second if isinstance(of, BaselineResult | Winner) else None
         cells += [wording.rate(over) if over else ""] if whole else []
         table.add_row(name, *cells, said)
 
@@ -85,7 +85,7 @@ def _missing(failure: TrialFailure | None) -> str:
     return f"{wording.unmeasured(failure)}: {cut(failure.message.splitlines()[0], _REASON)}"
 
 
-def _against(result: Result, best: Winner, baseline: Baseline) -> str:
+def _against(result: Result, best: Winner, baseline: BaselineResult) -> str:
     if baseline.key == best.key:
         return "this very baseline"
     contest, times = verdict.contest_with(result, baseline), wording.times(result.times_faster(baseline) or 0.0)
@@ -211,7 +211,7 @@ def _epochs(result: Result) -> dict[str, Any]:
     return {name: {"seconds": of.seconds, **of.model_dump(exclude={"status", "schema_version"})} for name, of in times}
 
 
-def _baseline(result: Result, baseline: Baseline) -> dict[str, Any]:
+def _baseline(result: Result, baseline: BaselineResult) -> dict[str, Any]:
     rate, contest = baseline.images_per_second, result.contest(baseline)
     return {
         "code": next((config.loader.whose for config in pick.readable([baseline.config])), None),

@@ -18,14 +18,13 @@ from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, Ratio
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.reports import wording
-from autopipe.search.result import WORTH, Baseline, Contest, Effect, Reason, Result
+from autopipe.search.result import WORTH, BaselineResult, Contest, Effect, Reason, Result
 from autopipe.search.space import Params, from_config
 from autopipe.values import UNSTEADY, capital, listed
 from autopipe.workload.mode import Mode
 
 _SPENT = 0.5  # of a budget: with the rest of it, the same command again may do nothing
 _ADVISED_TRIALS = 20  # with their confirmation run
-_MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
 _LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
@@ -128,7 +127,7 @@ def action(result: Result) -> str:
     return "Train with it. What still limits it is named below."
 
 
-def compared_with(result: Result) -> Baseline | None:
+def compared_with(result: Result) -> BaselineResult | None:
     """Return the baseline to compare with: the user's own, or the fastest, in the confirmation run if there was one."""
     measured = [(each, each.images_per_second.value) for each in result.baselines if each.images_per_second is not None]
     if own := [pair for pair in measured if is_own(pair[0])]:  # several, on several devices
@@ -138,25 +137,25 @@ def compared_with(result: Result) -> Baseline | None:
     return max(measured, key=lambda pair: pair[1])[0] if measured else None
 
 
-def is_own(baseline: Baseline) -> bool:
+def is_own(baseline: BaselineResult) -> bool:
     """Return True if a baseline is the user's own pipeline."""
     return any(getattr(config.loader, "is_own", False) for config in pick.readable([baseline.config]))
 
 
-def is_proved(result: Result, baseline: Baseline) -> bool:
+def is_proved(result: Result, baseline: BaselineResult) -> bool:
     """Return True if three rounds or more show a significant difference between the winner and a baseline."""
     contest = contest_with(result, baseline)
     return contest is not None and contest.decided and not contest.few
 
 
-def doubt(result: Result, baseline: Baseline) -> str:
+def doubt(result: Result, baseline: BaselineResult) -> str:
     """Return the doubt about a ratio to a baseline, or an empty text; that of the winner to itself needs no proof."""
     if is_proved(result, baseline) or (result.winner is not None and baseline.key == result.winner.key):
         return ""
     return "not proved" if contest_with(result, baseline) else "measured once"
 
 
-def contest_with(result: Result, baseline: Baseline) -> Contest | None:
+def contest_with(result: Result, baseline: BaselineResult) -> Contest | None:
     """Return the rounds with a baseline; None without, and of a run that was cut off, which proves nothing."""
     return None if result.interrupted else result.contest(baseline)
 
@@ -167,7 +166,7 @@ def contest_with(result: Result, baseline: Baseline) -> Contest | None:
 _MOST_TOLD = 3  # settings in a headline
 
 
-def _does(result: Result, rival: Baseline | None) -> str:
+def _does(result: Result, rival: BaselineResult | None) -> str:
     """Return what the winner does and the rival does not, as far as it has a measured effect, the largest first."""
     best = result.winner
     assert best is not None  # else there is no such headline
@@ -240,14 +239,14 @@ def _how_to_go_on(result: Result) -> str:
     return "the same command again continues the study"
 
 
-def _ahead(result: Result) -> Baseline | None:
+def _ahead(result: Result) -> BaselineResult | None:
     rival = compared_with(result)
     times = [(result.times_faster(each), each) for each in result.baselines if each is not rival]
     ahead = [(factor, each) for factor, each in times if factor is not None and factor * WORTH < 1]
     return min(ahead, key=lambda pair: pair[0])[1] if ahead else None
 
 
-def _printed(baseline: Baseline) -> str:
+def _printed(baseline: BaselineResult) -> str:
     """Return the command that prints the code of a baseline, if it is plain code."""
     loaders = [config.loader for config in pick.readable([baseline.config]) if config.loader.is_foreign]
     plain = [loader.model_dump()["code"] for loader in loaders if not is_own(baseline)]
@@ -448,12 +447,6 @@ def _of_page_cache(result: Result) -> Iterator[str]:
         yield (
             f"The rate of {listed(names)} may be wrong: there was no time to {done}. Tune on a part of the "
             f"data, or with --page-cache {other}."
-        )
-    share = result.resident_share
-    if result.epochs == 1 and share is not None and share < _MOST_RESIDENT and best.page_cache == "warm":
-        yield (
-            f"A training of one epoch may read files from the disk: {1 - share:.0%} of them were not in memory when "
-            "the tune began, and trials read them first. --page-cache cold measures such a training."
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from typing import TYPE_CHECKING
 
 from autopipe.artifact import pick
 from autopipe.errors import cut
@@ -18,9 +17,7 @@ from autopipe.search.result import Result
 from autopipe.search.settings import Request, step_text
 from autopipe.values import UNSTEADY, Estimate, JsonObject, count_text, figure_text, milliseconds_text, span_text
 from autopipe.workload.mode import Mode
-
-if TYPE_CHECKING:  # which imports decoders
-    from autopipe.measure.progressive import Progressive
+from autopipe.workload.ops.headers import Progressive
 
 _LONGEST_MESSAGE = 160
 _MINUTES = 5  # from which on seconds are too fine

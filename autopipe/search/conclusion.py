@@ -20,12 +20,12 @@ from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t
-from autopipe.pipeline.config import PipelineConfig, Value
+from autopipe.pipeline.config import PipelineConfig, SettingValue
 from autopipe.search import feasible, measurer
 from autopipe.search import result as results
 from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
 from autopipe.search.record import Point, TrialRow, taken, without_password
-from autopipe.search.result import AskedBy, Baseline, Contest, Payback, Reason, Stop, Way, Winner
+from autopipe.search.result import AskedBy, BaselineResult, Contest, Payback, Reason, Stop, Way, Winner
 from autopipe.search.session import Session
 from autopipe.search.space import from_config
 from autopipe.values import Estimate
@@ -88,7 +88,6 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
         ended_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         others_cores=busy,
         drift=None if proved is None else _drift(session, proved),
-        resident_share=workload.resident_share,
         progressive_share=workload.progressive_share,
         unsaved=session.record.lost,
         study=settings.study_name,
@@ -219,7 +218,7 @@ def _baseline(
     proved: Confirmation | None,
     winner: Winner | None,
     contests: Sequence[Contest],
-) -> Baseline:
+) -> BaselineResult:
     """Return a baseline with its rate: in the winner's rounds if it ran in some of them, so that the two rates have
     the ratio of their pairs; else by its trials.
     """
@@ -238,7 +237,7 @@ def _baseline(
             whole = point.value if contest is None else winner.whole_images_per_second / contest.ratio
     outcomes = [row.outcome for row in session.record.rows() if row.key == key]
     last = next((each for each in reversed(outcomes) if isinstance(each, Measurement)), None)
-    return Baseline(
+    return BaselineResult(
         name=baseline.name,
         key=key,
         config=baseline.config.model_dump(mode="json"),
@@ -391,7 +390,7 @@ def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[
     own, pooled = from_config(config), session.pooled()
     if config.key() not in pooled.keys:
         return ()
-    best: dict[tuple[str, Value], tuple[float, str]] = {}
+    best: dict[tuple[str, SettingValue], tuple[float, str]] = {}
     for key, point in session.points().items():
         change = None if point.config.loader.is_foreign else only_change(own, from_config(point.config))
         if change is not None:
@@ -418,7 +417,7 @@ def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[
     return tuple(sorted(found, key=lambda each: -abs(math.log(each.ratio))))
 
 
-def only_change(own: Mapping[str, Value], other: Mapping[str, Value]) -> tuple[str, Value] | None:
+def only_change(own: Mapping[str, SettingValue], other: Mapping[str, SettingValue]) -> tuple[str, SettingValue] | None:
     """Return the only setting in which two configurations differ, with the other's value; else None.
 
     A setting that only one of them has depends on another, as the knobs of a loader do. If another loader has a knob of
@@ -485,7 +484,7 @@ def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | N
     )
 
 
-def _utilisation(session: Session, winner: Winner, baselines: Sequence[Baseline]) -> dict[str, float]:
+def _utilisation(session: Session, winner: Winner, baselines: Sequence[BaselineResult]) -> dict[str, float]:
     simulated, batch_size = session.settings.simulate, session.facts.workload.batch_size
     if simulated is None:
         return {}

@@ -17,7 +17,7 @@ from autopipe.hardware.machine import size_text
 from autopipe.measure import costs
 from autopipe.measure.facts import Facts
 from autopipe.pipeline import config as configs
-from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig, Value
+from autopipe.pipeline.config import CACHE_SHARE, PipelineConfig, SettingValue
 from autopipe.search.space import Parameter, Params, Space, from_config, to_config
 
 Rule: TypeAlias = Callable[[PipelineConfig, Facts], Iterator[str]]
@@ -42,7 +42,7 @@ def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
             yield f"{each.parameter} {each.value}: {each.reason}"
 
 
-def _not_asked_for(name: str, values: Sequence[Value]) -> str:
+def _not_asked_for(name: str, values: Sequence[SettingValue]) -> str:
     return f"{name} {', '.join(map(str, values))}: not in `--only`"
 
 
@@ -51,7 +51,7 @@ def _of_setup(config: PipelineConfig, facts: Facts) -> Iterator[str]:
         yield from useless(name, value, facts)
 
 
-def useless(name: str, value: Value, facts: Facts) -> Iterator[str]:
+def useless(name: str, value: SettingValue, facts: Facts) -> Iterator[str]:
     """Yield why a setting of the model's setup (a number of devices, say) cannot run, or brings nothing."""
     if (reason := facts.workload.against(name, value)) is not None:
         yield f"{name} {value}: {reason}"
@@ -221,7 +221,7 @@ def _worth_trying(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
     return space
 
 
-def _useless_alone(space: Space, parameter: Parameter, value: Value, facts: Facts) -> str | None:
+def _useless_alone(space: Space, parameter: Parameter, value: SettingValue, facts: Facts) -> str | None:
     """Return the reason against a value whatever the other settings are, or None."""
     name = parameter.name
     kind, is_knob, _ = name.partition(".")

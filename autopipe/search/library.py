@@ -19,7 +19,7 @@ import yaml
 from autopipe import registry
 from autopipe.errors import SpaceError, near, shortened
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.config import LOADERS, Value
+from autopipe.pipeline.config import LOADERS, SettingValue
 from autopipe.search.space import KeyPath, ParameterSpec, Space, SpaceSpec, resolve
 
 OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
@@ -44,7 +44,7 @@ def read(name_or_file: str) -> OnMachine:
     return _parsed(text, file, added=name_or_file if name_or_file in _shipped() else None)
 
 
-def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> None:
+def require(space: Space, name: str, values: Sequence[SettingValue], bounds: Mapping[str, int]) -> None:
     """Raise SpaceError unless a parameter can have one of these values; the hint names a shipped space that has one."""
     try:
         space.only(name, values)
@@ -55,7 +55,7 @@ def require(space: Space, name: str, values: Sequence[Value], bounds: Mapping[st
         raise SpaceError(error.message, hint=hint) from None
 
 
-def _having(name: str, values: Sequence[Value], bounds: Mapping[str, int]) -> str | None:
+def _having(name: str, values: Sequence[SettingValue], bounds: Mapping[str, int]) -> str | None:
     for each in names():
         with contextlib.suppress(SpaceError):
             load(each, bounds).only(name, values)

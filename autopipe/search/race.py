@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from autopipe.errors import ConfigError
 from autopipe.measure.stats import EQUAL
-from autopipe.pipeline.config import LOADERS, Kept, ModelSetup, PipelineConfig, Value
+from autopipe.pipeline.config import LOADERS, Kept, ModelSetup, PipelineConfig, SettingValue
 from autopipe.search.space import Parameter, Params, Space, among, from_config, to_config
 
 Measure: TypeAlias = Callable[[PipelineConfig], float | None]
@@ -31,7 +31,7 @@ _READS: Final = "read_ahead"
 _LONG: Final = 4  # workers for each core, of use as their ops wait: a race begins with so many or more
 
 
-def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1, workers: int = 1) -> Params:
+def usual(space: Space, cores: int, chosen: Mapping[str, SettingValue], reads: int = 1, workers: int = 1) -> Params:
     """Return `chosen` values, as far as the space has them, and for all else a worker a core, as many reads ahead and,
     where ops wait, as many threads as were measured to be of use, and the defaults.
     """
@@ -46,14 +46,14 @@ def usual(space: Space, cores: int, chosen: Mapping[str, Value], reads: int = 1,
     return params
 
 
-def _usual(parameter: Parameter, cores: int, reads: int, workers: int) -> Value:
+def _usual(parameter: Parameter, cores: int, reads: int, workers: int) -> SettingValue:
     owner, _, knob = parameter.name.rpartition(".")
     fields = LOADERS[owner].model_fields if owner in LOADERS else PipelineConfig.model_fields
     known = fields.get(knob)
     if knob == _READS and reads > cores:
         counts = [each for each in parameter.values if isinstance(each, int)]
         return min((each for each in counts if each >= reads), default=max(counts))
-    default: Value | None = None if known is None or known.is_required() else known.default
+    default: SettingValue | None = None if known is None or known.is_required() else known.default
     if default is not None and among(default, parameter.values):
         return default
     numbers = [each for each in parameter.values if isinstance(each, int) and not isinstance(each, bool)]
@@ -282,7 +282,7 @@ class Race:
         else:
             self.table[config.key()] = config, rate
 
-    def _climb(self, config: PipelineConfig, name: str, values: Sequence[Value]) -> None:
+    def _climb(self, config: PipelineConfig, name: str, values: Sequence[SettingValue]) -> None:
         """Measure the values in their order, as long as each is faster than all before."""
         for value in values:
             before, entrants = self._top(), self._with(config, name, value)
@@ -314,10 +314,10 @@ class Race:
         knobs = [each for each in from_config(config) if each in known]
         return [each for each in knobs if not names or each.rpartition(".")[2] in names]
 
-    def _with(self, config: PipelineConfig, name: str, value: Value) -> list[PipelineConfig]:
+    def _with(self, config: PipelineConfig, name: str, value: SettingValue) -> list[PipelineConfig]:
         return self._made({**from_config(config), name: value})
 
-    def _made(self, chosen: Mapping[str, Value]) -> list[PipelineConfig]:
+    def _made(self, chosen: Mapping[str, SettingValue]) -> list[PipelineConfig]:
         """Return the configuration of these parameters, if there is one and it is allowed."""
         reads = self.reads or 1
         waiting = 1 if reads > self.cores else self.workers or 1  # reads ahead take less than workers that wait
@@ -338,5 +338,5 @@ def _doubled(numbers: Sequence[int], last: int) -> list[int]:
     return found
 
 
-def _number(value: Value) -> int:
+def _number(value: SettingValue) -> int:
     return value if isinstance(value, int) else 0

@@ -27,7 +27,7 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure, parse_outcome
 from autopipe.measure.stats import estimate, median
-from autopipe.pipeline.config import Kept, PipelineConfig, Value
+from autopipe.pipeline.config import Kept, PipelineConfig, SettingValue
 from autopipe.search.result import AskedBy, Raced
 from autopipe.search.space import Parameter, Params, Space, among, from_config
 from autopipe.values import Estimate
@@ -371,13 +371,13 @@ def suggest(space: Space, trial: optuna.Trial) -> Params:
     return params
 
 
-def note(space: Space, trial: optuna.Trial, params: Mapping[str, Value]) -> None:
+def note(space: Space, trial: optuna.Trial, params: Mapping[str, SettingValue]) -> None:
     """Give an enqueued trial its parameters, as far as they lie in the space."""
     for name in fitting(space, params):
         _ask(trial, space[name])
 
 
-def fitting(space: Space, params: Mapping[str, Value]) -> Params:
+def fitting(space: Space, params: Mapping[str, SettingValue]) -> Params:
     """Return those of `params` that lie in the space; a baseline may lie outside in part."""
     fit: Params = {}
     for parameter in space:
@@ -390,7 +390,7 @@ def fitting(space: Space, params: Mapping[str, Value]) -> Params:
     return fit
 
 
-def _ask(trial: optuna.Trial, parameter: Parameter) -> Value:
+def _ask(trial: optuna.Trial, parameter: Parameter) -> SettingValue:
     value = trial.suggest_categorical(parameter.name, parameter.values)
     assert value is not None  # no parameter has None among its values
     return value

@@ -124,7 +124,7 @@ class Winner(Value):
     epoch: EpochTime | None = None  # with validation; None if the workload names none, or there was no time
 
 
-class Baseline(Value):
+class BaselineResult(Value):
     """A configuration that the winner is compared with."""
 
     name: str
@@ -212,7 +212,7 @@ class Result(Value):
     ceiling: Ceiling | None = None  # the rates of the model, the ops and the storage alone, for the winner's setup
     # the model alone, in the winner's setup, with twice the batch size; None if there was no accelerator or no time
     doubled_images_per_second: Amount | None = None
-    baselines: tuple[Baseline, ...] = ()  # that the winner is compared with
+    baselines: tuple[BaselineResult, ...] = ()  # that the winner is compared with
     contests: tuple[Contest, ...] = ()  # the winner against each other finalist, the largest ratio first
     whole_training: bool = False  # ratios include one-time costs, and that makes a difference
     effects: tuple[Effect, ...] = ()  # of single settings of the winner
@@ -232,7 +232,6 @@ class Result(Value):
     ended_at: pydantic.AwareDatetime
     others_cores: Amount = 0.0  # that other programs kept busy
     drift: float | None = None  # of a baseline from the beginning to the confirmation run: 0.06 is 6 % faster
-    resident_share: Share | None = None  # of the files, in memory when the tune began
     progressive_share: Share | None = None  # of the images that are read, which are progressive JPEG
     unsaved: str | None = None  # why the last trials are in memory only; None if the storage has them all
     study: str | None = None  # its name
@@ -305,11 +304,11 @@ class Result(Value):
         rates = {each.key: (each.config, rate.value) for each, rate in ran}
         return sorted(rates.values(), key=lambda pair: -pair[1])
 
-    def contest(self, baseline: Baseline) -> Contest | None:
+    def contest(self, baseline: BaselineResult) -> Contest | None:
         """Return the confirmation run's comparison with a baseline; None if the baseline was not in it."""
         return next((each for each in self.contests if each.key == baseline.key), None)
 
-    def times_faster(self, baseline: Baseline) -> float | None:
+    def times_faster(self, baseline: BaselineResult) -> float | None:
         """Return the winner's rate over a baseline's: in rounds of both, else by their rates."""
         if (contest := self.contest(baseline)) is not None:
             return contest.ratio

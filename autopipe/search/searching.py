@@ -31,7 +31,7 @@ from autopipe.measure.trial.child import Event as TrialEvent
 from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.measure.trial.workload_import import WorkloadName
-from autopipe.pipeline.config import LOADERS, PipelineConfig, Value
+from autopipe.pipeline.config import LOADERS, PipelineConfig, SettingValue
 from autopipe.search import library, record, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
@@ -65,7 +65,7 @@ def facts_of(machine: Machine, described: Description, folder: Path, *, simulate
     devices, reason = devices_of(described, len(machine.gpus))
     accelerated = described.accelerators > 0
     memory = next((each.memory_bytes for each in machine.gpus), None)  # None if NVML does not tell
-    pointless: dict[tuple[str, Value], str] = {}
+    pointless: dict[tuple[str, SettingValue], str] = {}
     if simulated or not accelerated:
         takes = "a simulated accelerator takes either order alike" if simulated else "there is no accelerator"
         pointless["channels", "first"] = takes
@@ -377,7 +377,7 @@ def workload_key(described: Description) -> str:
     return json.dumps({"ops": described.ops, "batch_size": described.batch_size, "model": described.model})
 
 
-def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Value, ...]]) -> Settings:
+def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[SettingValue, ...]]) -> Settings:
     described, hardware = site.described, site.hardware
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
@@ -417,14 +417,14 @@ ANY_LOADER = "loader."
 """`loader.workers` stands for the workers of every loader that has such a knob."""
 
 
-def held(space: Space, only: Mapping[str, tuple[Value, ...]]) -> dict[str, tuple[Value, ...]]:
+def held(space: Space, only: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
     """Return the allowed values by the parameters of the space, in place of `loader.KNOB`.
 
     A loader that has the knob but none of the values is left out of the search. Raises SpaceError if no loader of the
     space has such a knob with such a value.
     """
-    found: dict[str, tuple[Value, ...]] = {}
-    unfit: set[Value] = set()
+    found: dict[str, tuple[SettingValue, ...]] = {}
+    unfit: set[SettingValue] = set()
     for name, values in only.items():
         if name == "keep":  # all or a part of the samples, where only a place is named; the space refuses unknown ones
             values = tuple(places(values, space["keep"].values)) or values

@@ -20,7 +20,7 @@ from autopipe.measure.bottleneck import leaves_cores_idle
 from autopipe.measure.facts import Ceiling, Facts
 from autopipe.measure.outcome import FailureKind, Measurement, TrialFailure
 from autopipe.measure.stats import EQUAL, Pooled, Reading, log_variance, median
-from autopipe.pipeline.config import ModelSetup, PipelineConfig, Value
+from autopipe.pipeline.config import ModelSetup, PipelineConfig, SettingValue
 from autopipe.search import feasible
 from autopipe.search.measurer import Baseline, Measurer
 from autopipe.search.record import TPE, Point, Record, TrialRow, merged, note, suggest, taken
@@ -100,7 +100,7 @@ class Session:
         return last.data_wait_share >= 0.5 and bool(leaves_cores_idle(last.resources, self.facts.cores))
 
     @property
-    def counts(self) -> list[Value]:
+    def counts(self) -> list[SettingValue]:
         """The numbers of devices that can be tried."""
         return values_of(self, "devices")
 
@@ -507,7 +507,7 @@ def setup_for(session: Session, setup: ModelSetup) -> ModelSetup:
     return setup
 
 
-def values_of(session: Session, name: str) -> list[Value]:
+def values_of(session: Session, name: str) -> list[SettingValue]:
     """Return the values of a setting of the model's setup that can be tried, in the space's order."""
     values = next((each.values for each in session.trimmed.space if each.name == name), ())
     return [each for each in values if next(feasible.useless(name, each, session.facts), None) is None]

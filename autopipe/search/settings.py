@@ -218,5 +218,5 @@ def as_options(settings: Settings) -> str:
     return " ".join(said)
 
 
-def _text(value: config.Value) -> str:
+def _text(value: config.SettingValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -17,11 +17,11 @@ import pydantic
 
 from autopipe.errors import ConfigError, SpaceError, near, shortened
 from autopipe.pipeline import wrap
-from autopipe.pipeline.config import ARGUMENTS, LOADERS, Kept, PipelineConfig, Value
+from autopipe.pipeline.config import ARGUMENTS, LOADERS, Kept, PipelineConfig, SettingValue
 
 # -------------------- flat parameters (`threads.workers=4`), as in search spaces, studies and on the command line
 
-Params: TypeAlias = dict[str, Value]
+Params: TypeAlias = dict[str, SettingValue]
 
 
 def parameter_types() -> dict[str, pydantic.TypeAdapter[Any]]:
@@ -44,13 +44,13 @@ def near_parameter(name: str, known: Iterable[str]) -> str:
     return re.sub(r"`(.+)`", lambda match: f"`{knobs[match[1]]}{match[1]}`", near(name, knobs))
 
 
-def to_config(params: Mapping[str, Value]) -> PipelineConfig:
+def to_config(params: Mapping[str, SettingValue]) -> PipelineConfig:
     """Return the configuration of flat parameters. Raise ConfigError if there is none; the message gives the reason."""
     if "loader" not in params:
         raise ConfigError(f"`loader` is missing among {shortened(dict(params))}.")
     kind = params["loader"]
-    loader: dict[str, Value] = {"kind": kind}
-    arguments: dict[str, Value] = {}
+    loader: dict[str, SettingValue] = {"kind": kind}
+    arguments: dict[str, SettingValue] = {}
     rest: dict[str, Any] = {}
     for name, value in params.items():
         owner, dot, knob = name.partition(".")
@@ -79,11 +79,11 @@ class Parameter:
     """One parameter on one machine."""
 
     name: str  # `loader`, a field of `PipelineConfig`, or a knob as `<loader>.<knob>`
-    values: tuple[Value, ...]  # in order
+    values: tuple[SettingValue, ...]  # in order
     # it counts only if each of these earlier parameters has one of the values
-    when: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    when: tuple[tuple[str, tuple[SettingValue, ...]], ...] = ()
 
-    def counts(self, params: Mapping[str, Value]) -> bool:
+    def counts(self, params: Mapping[str, SettingValue]) -> bool:
         """Return True if it counts, given the earlier parameters."""
         return all(name in params and params[name] in allowed for name, allowed in self.when)
 
@@ -126,7 +126,7 @@ class Space:
         named = [{name for later in self.parameters[at:] for name, _ in later.when} for at in places]
 
         @functools.cache
-        def following(at: int, chosen: tuple[tuple[str, Value], ...]) -> int:
+        def following(at: int, chosen: tuple[tuple[str, SettingValue], ...]) -> int:
             if at == len(self.parameters):
                 return 1
             parameter = self.parameters[at]
@@ -138,7 +138,7 @@ class Space:
 
         return following(0, ())
 
-    def only(self, name: str, values: Iterable[Value]) -> Space:
+    def only(self, name: str, values: Iterable[SettingValue]) -> Space:
         """Return the space with `name` limited to `values`; raise SpaceError if nothing is left."""
         wanted, parameter = tuple(values), self[name]
         left = tuple(value for value in parameter.values if among(value, wanted))
@@ -149,7 +149,7 @@ class Space:
         return Space(tuple(limited if each.name == name else each for each in self.parameters))
 
 
-def among(value: Value, values: Iterable[Value]) -> bool:
+def among(value: SettingValue, values: Iterable[SettingValue]) -> bool:
     """Return True if `values` hold `value`, of the same type."""
     # True == 1 in Python; as settings they differ.
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in values)
@@ -257,13 +257,13 @@ def resolve(
     return Space(tuple(parameters.values()))
 
 
-def places(wanted: Iterable[Value], values: Iterable[Value]) -> tuple[Value, ...]:
+def places(wanted: Iterable[SettingValue], values: Iterable[SettingValue]) -> tuple[SettingValue, ...]:
     """Return those `values` of `keep` that one of the wanted stands for: `memory` stands for `memory:50%` as well."""
     meant = [Kept.of(str(each)) for each in wanted]
     return tuple(value for value in values if any(each.stands_for(Kept.of(str(value))) for each in meant))
 
 
-def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = False) -> tuple[Value, ...]:
+def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = False) -> tuple[SettingValue, ...]:
     if written.choices is not None and words:
         return _unique(written.choices)
     if written.choices is not None:
@@ -283,7 +283,7 @@ def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = F
     return _unique([*range(low, high + 1, written.step)])
 
 
-def _choice(choice: Value, names: Mapping[str, int]) -> Value:
+def _choice(choice: SettingValue, names: Mapping[str, int]) -> SettingValue:
     # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
     return _bound(choice, names) if isinstance(choice, str) and _COMPUTED.search(choice) else choice
 
@@ -299,7 +299,7 @@ def _bound(written: int | str, names: Mapping[str, int]) -> int:
     return names[written]
 
 
-def _ladder(low: int, high: int) -> tuple[Value, ...]:
+def _ladder(low: int, high: int) -> tuple[SettingValue, ...]:
     steps = {low, high}
     power = 1
     while power <= high:
@@ -308,8 +308,8 @@ def _ladder(low: int, high: int) -> tuple[Value, ...]:
     return tuple(sorted(steps))
 
 
-def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
-    kept: list[Value] = []
+def _unique(values: Iterable[SettingValue]) -> tuple[SettingValue, ...]:
+    kept: list[SettingValue] = []
     for value in values:
         if not among(value, kept):
             kept.append(value)
@@ -318,7 +318,7 @@ def _unique(values: Iterable[Value]) -> tuple[Value, ...]:
 
 def _conditions(
     written: ParameterSpec, earlier: Mapping[str, Parameter], where: Callable[[KeyPath], str], path: KeyPath
-) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+) -> tuple[tuple[str, tuple[SettingValue, ...]], ...]:
     conditions = []
     for name, wanted in written.when.items():
         if name not in earlier:
@@ -336,7 +336,9 @@ def _conditions(
     return tuple(conditions)
 
 
-def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], names: Iterable[str], where: str) -> None:
+def _check_value(
+    name: str, value: SettingValue, check: pydantic.TypeAdapter[Any], names: Iterable[str], where: str
+) -> None:
     try:
         check.validate_python(value, strict=True)
     except ConfigError as error:
@@ -351,7 +353,7 @@ def _check_value(name: str, value: Value, check: pydantic.TypeAdapter[Any], name
 # -------------------- the space of a wrapped dataset
 
 
-def of_wrapped(parameters: Mapping[str, Sequence[Value]], bounds: Mapping[str, int] | None = None) -> Space:
+def of_wrapped(parameters: Mapping[str, Sequence[SettingValue]], bounds: Mapping[str, int] | None = None) -> Space:
     """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
 
     With the `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only

@@ -358,7 +358,7 @@ def resnet(folder: Path, scale: Scale) -> None:
     """Tell what ResNet-50 takes by itself, and what it gets from the best loader of crops from files; all by `fit`."""
     import jax
 
-    from autopipe.measure.session import Session
+    from autopipe.measure.session import TrialSession
 
     if jax.default_backend() == "cpu" and scale != SMALL:
         tell({"what": "ResNet-50: skipped", "why": f"there is no card, and batches of {scale.resnet_batch} need 32 GB"})
@@ -368,7 +368,7 @@ def resnet(folder: Path, scale: Scale) -> None:
     best = max(found, key=found.__getitem__, default=("Threads", max(scale.workers)))
     model = functools.partial(_network, 8, scale.size)
     work = dataclasses.replace(crops(folder, scale), batch_size=scale.resnet_batch, model=model)
-    session, report = Session(work), _Silent()
+    session, report = TrialSession(work), _Silent()
     options: dict[str, Any] = {"page_cache": "warm", "max_seconds": 6.0}
     first = _config(*best)
     alone = session.ceiling({"model_only": True, "page_cache": "warm"}, report).model_images_per_second

@@ -15,7 +15,7 @@ from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling, OpRecord, WorkloadDigest
 from autopipe.measure.fingerprint import Gpu, Hardware
 from autopipe.measure.trial.workload_import import load_workload
-from autopipe.search.result import Asker, Baseline, Contest, Reason, Result, Stop, Trial, Winner
+from autopipe.search.result import Asker, BaselineResult, Contest, Reason, Result, Stop, Trial, Winner
 from autopipe.search.settings import Request
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload import digests
@@ -80,12 +80,12 @@ def about(rate: float) -> Estimate:
     return Estimate(value=rate, low=0.98 * rate, high=1.02 * rate)
 
 
-def baseline(name: str, rate: float, **changes: Any) -> Baseline:
+def baseline(name: str, rate: float, **changes: Any) -> BaselineResult:
     ran = ap.PipelineConfig(**{"loader": ap.Threads(workers=1), "finish": "host", **changes})
-    return Baseline(name=name, key=ran.key(), config=ran.model_dump(mode="json"), images_per_second=about(rate))
+    return BaselineResult(name=name, key=ran.key(), config=ran.model_dump(mode="json"), images_per_second=about(rate))
 
 
-def contest(of: Baseline, ratio: float, low: float, pairs: int = 3, high: float | None = None) -> Contest:
+def contest(of: BaselineResult, ratio: float, low: float, pairs: int = 3, high: float | None = None) -> Contest:
     """Return how a winner compared with a baseline, by an interval that is as wide on both sides unless told."""
     plain: dict[str, Any] = {"key": of.key, "config": of.config, "baseline": of.name, "blocks": (ratio,) * pairs}
     return Contest(**plain, ratio=ratio, low=low, high=2 * ratio - low if high is None else high, pairs=pairs)

@@ -17,7 +17,7 @@ import autopipe as ap
 from autopipe.errors import WorkloadError
 from autopipe.hardware import disk, processes
 from autopipe.measure import foreign
-from autopipe.measure.session import Session
+from autopipe.measure.session import TrialSession
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
@@ -41,7 +41,7 @@ def photos(folder: Path, *random: Any, batch_size: int) -> ap.Workload:
     return ap.Workload(data=ap.ImageFolder(folder), ops=ops, model=classifier(), batch_size=batch_size)
 
 
-def measured(session: Session, code: str, log: Told | None = None, options: JsonObject = SURE) -> Any:
+def measured(session: TrialSession, code: str, log: Told | None = None, options: JsonObject = SURE) -> Any:
     return session.measure(ap.PipelineConfig(loader=Foreign(code=code), finish="host"), options, log or Told())
 
 
@@ -49,7 +49,7 @@ def measured(session: Session, code: str, log: Told | None = None, options: Json
 def test_plain_code_is_timed_epoch_after_epoch_without_our_settings(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(processes, "keep_freed_memory")
     threads, log = cv2.getNumThreads(), Told()
-    session = Session(workload(), code, code)
+    session = TrialSession(workload(), code, code)
     found = measured(session, code, log, SURE | {"min_seconds": 2.0, "max_seconds": 4.0})  # time for an epoch
     session.close()
     assert cv2.getNumThreads() == threads
@@ -67,7 +67,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
     """Its order is its own: with a shuffle, the first that it reads may be any."""
     touched: list[Path] = []
     monkeypatch.setattr(disk, done, touched.extend)
-    session = Session(photos(tmp_path, batch_size=1), "keras", "keras")
+    session = TrialSession(photos(tmp_path, batch_size=1), "keras", "keras")
     options = SURE | {"page_cache": page_cache, "model_images_per_second": 1.0}
     found = measured(session, "keras", options=options)
     session.close()
@@ -79,7 +79,7 @@ def test_all_files_that_plain_code_may_read_are_brought_into_the_regimes_state(
 @pytest.mark.parametrize("seconds", [1e-9, 60.0], ids=["a part", "all"])
 def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(foreign, "_FILL_SECONDS", seconds)
-    session = Session(photos(tmp_path, ap.RandomFlip(), batch_size=4), form, form)
+    session = TrialSession(photos(tmp_path, ap.RandomFlip(), batch_size=4), form, form)
     found = measured(session, form)
     session.close()
     assert found.images_per_second.value > 0
@@ -87,7 +87,9 @@ def test_other_forms_of_a_folder_are_timed(form: str, seconds: float, tmp_path: 
 
 
 def test_a_function_of_the_users_that_has_no_name_to_import_is_handed_to_the_code() -> None:
-    session = Session(workload(ap.SimulatedAccelerator(0.002), ap.Map(lambda x: x[::2, ::2])), "tf.data", "tf.data")
+    session = TrialSession(
+        workload(ap.SimulatedAccelerator(0.002), ap.Map(lambda x: x[::2, ::2])), "tf.data", "tf.data"
+    )
     assert measured(session, "tf.data").images_per_second.value > 0
     session.close()
 
@@ -105,12 +107,12 @@ def test_arrays_of_several_parts_are_timed_those_of_the_user_too() -> None:
     parts = ap.Workload(data=ap.Arrays(x, y, weight), ops=[ap.Rescale(1 / 255)], model=by_two_inputs, batch_size=8)
     codes: list[Any] = ["fit", lambda: ({**x, "image": IMAGES.astype("float32")}, y, weight)]
     for code in codes:
-        session = Session(parts, code, "fit")
+        session = TrialSession(parts, code, "fit")
         found = measured(session, "fit")
         assert 8 * found.discarded_batches + sum(window.images for window in found.windows) > 8 * 8  # than an epoch
         session.close()
     with pytest.raises(WorkloadError, match=r"gives other batches: .* `sample_weight` is one part in some, and None"):
-        Session(parts, lambda: (x, y), "mine")
+        TrialSession(parts, lambda: (x, y), "mine")
 
 
 def dataset(batch_size: int = 8) -> Any:
@@ -123,7 +125,7 @@ def dataset(batch_size: int = 8) -> Any:
     ids=["dataset", "one without an end", "arrays"],
 )
 def test_what_the_user_has_is_timed_as_it_is(function: Callable[[], Any]) -> None:
-    assert measured(Session(workload(), function, "mine"), "a.py:mine").images_per_second.value > 0
+    assert measured(TrialSession(workload(), function, "mine"), "a.py:mine").images_per_second.value > 0
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["short-last", "drop_remainder"])
@@ -142,7 +144,7 @@ def test_a_cache_within_it_is_complete_after_an_epoch(*, whole: bool, behind: bo
         made = made.map(lambda x, y: (tf.ensure_shape(x, IMAGES[0].shape), tf.ensure_shape(y, ())))
         return made.batch(8, whole).cache() if behind else made.cache().batch(8, whole)
 
-    session = Session(workload(), cached, "mine")
+    session = TrialSession(workload(), cached, "mine")
     looked = len(decoded)  # at the first batch
     found = measured(session, "mine", options=SURE | {"min_seconds": 1.0, "max_seconds": 2.0})
     session.close()
@@ -167,14 +169,14 @@ def test_a_cache_within_it_is_complete_after_an_epoch(*, whole: bool, behind: bo
 )
 def test_what_is_wrong_with_the_users_is_said_with_what_to_do(function: Callable[[], Any], said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
-        Session(workload(), function, "mine")
+        TrialSession(workload(), function, "mine")
 
 
 @pytest.mark.parametrize("code", ["tf.data", "tf.data-cache", "keras", "fit"])
 def test_plain_code_validates_in_its_own_form(code: str, tmp_path: Path) -> None:
     asked = photos(tmp_path / "train", ap.RandomFlip(), batch_size=8) if code == "tf.data-cache" else workload()
     asked = dataclasses.replace(asked, validation=asked.data)
-    session = Session(asked, code, code)
+    session = TrialSession(asked, code, code)
     config = ap.PipelineConfig(loader=Foreign(code=code), finish="host")
     found = session.epoch(config, {"seconds": 0.3, "images_per_second": 1e6}, Told())
     part = session.epoch(config, {"seconds": 0.3, "images_per_second": 1.0}, Told())  # of which it has too few
@@ -191,7 +193,7 @@ def test_what_is_validated_on_is_kept_as_well_if_only_a_part_of_it_is_timed(tmp_
         return image
 
     asked = photos(tmp_path, ap.Map(counted), batch_size=1)
-    session = Session(dataclasses.replace(asked, validation=asked.data), "tf.data-cache", "cached")
+    session = TrialSession(dataclasses.replace(asked, validation=asked.data), "tf.data-cache", "cached")
     made.clear()
     config = ap.PipelineConfig(loader=Foreign(code="tf.data-cache"), finish="host")
     found = session.epoch(config, {"seconds": 1.0, "images_per_second": 1.0}, Told())
@@ -201,7 +203,7 @@ def test_what_is_validated_on_is_kept_as_well_if_only_a_part_of_it_is_timed(tmp_
 
 
 def test_how_a_users_own_baseline_validates_is_not_known() -> None:
-    session = Session(dataclasses.replace(workload(), validation=ap.Arrays(IMAGES, LABELS)), dataset, "own")
+    session = TrialSession(dataclasses.replace(workload(), validation=ap.Arrays(IMAGES, LABELS)), dataset, "own")
     config = ap.PipelineConfig(loader=Foreign(code="own"), finish="host")
     with pytest.raises(WorkloadError, match="is not known"):
         session.epoch(config, {"seconds": 0.3, "images_per_second": 1e6}, Told())
@@ -211,7 +213,7 @@ def test_how_a_users_own_baseline_validates_is_not_known() -> None:
 @pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.PREDICT])
 @pytest.mark.parametrize("code", ["tf.data", "keras", "fit"])
 def test_plain_code_serves_batches_as_well(code: str, mode: Mode) -> None:
-    session = Session(workload(), code, code, mode=mode)
+    session = TrialSession(workload(), code, code, mode=mode)
     found = measured(session, code)
     session.close()
     assert found.images_per_second.value > 0

@@ -20,7 +20,7 @@ from autopipe.errors import LoaderError, WorkloadError
 from autopipe.hardware import disk
 from autopipe.measure.meter import overall
 from autopipe.measure.outcome import Phase
-from autopipe.measure.session import Session
+from autopipe.measure.session import TrialSession
 from autopipe.pipeline.batching import trace
 from autopipe.pipeline.config import LoaderConfig, ModelSetup, PipelineConfig
 from autopipe.values import JsonObject
@@ -67,7 +67,7 @@ def test_a_trial_whose_worker_died_says_so(tmp_path: Path) -> None:
             os._exit(1)
         return IMAGES[index], LABELS[index]
 
-    session = Session(dataclasses.replace(workload(), data=Made(64, read)))
+    session = TrialSession(dataclasses.replace(workload(), data=Made(64, read)))
     config = ap.PipelineConfig(loader=ap.Processes(workers=1))
     first, second = (session.measure(config, QUICK, Told()).warnings for _ in range(2))
     session.close()
@@ -82,7 +82,7 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
         return IMAGES[index], LABELS[index]
 
     skipping = workload(on_bad_sample="skip", bad_sample_log=str(tmp_path / "log"), batch_size=64)
-    session = Session(dataclasses.replace(skipping, data=Made(64, read)))
+    session = TrialSession(dataclasses.replace(skipping, data=Made(64, read)))
     assert len(session.describe(Told()).sizes) == 15
     assert session.measure(THREADS, QUICK, Told()).images_per_second.value > 0
     session.close()
@@ -101,7 +101,7 @@ def test_skipped_samples_are_no_obstacle_and_are_listed_by_no_trial(tmp_path: Pa
 )
 def test_a_real_model_is_measured_on_every_loader(loader: LoaderConfig, keep: Any) -> None:
     log = Told()
-    session = Session(workload(classifier()))
+    session = TrialSession(workload(classifier()))
     config = ap.PipelineConfig(loader=loader, keep=keep)
     with subprocess.Popen(["sleep", "60"]) as of_the_user:  # which the figures do not count
         found = session.measure(config, QUICK, log)
@@ -129,11 +129,11 @@ def test_trial_after_trial_runs_on_one_compiled_model() -> None:
         built.append(1)
         return classifier()()
 
-    session = Session(workload(build))
+    session = TrialSession(workload(build))
     for finish in ("device", "host", "device"):
         session.measure(THREADS.model_copy(update={"finish": finish}), QUICK, Told())
     assert len(built) == 1
-    several = Session(workload(classifier(steps_per_execution=4))).measure(THREADS, QUICK, Told())
+    several = TrialSession(workload(classifier(steps_per_execution=4))).measure(THREADS, QUICK, Told())
     trained = [window.images for window in several.windows]
     is_of_the_loader = any(images % 8 for images in trained)  # what it made, as a queue was emptied meanwhile
     assert is_of_the_loader or all(images % (4 * 8) == 0 for images in trained)
@@ -141,7 +141,7 @@ def test_trial_after_trial_runs_on_one_compiled_model() -> None:
 
 @pytest.mark.parametrize(("count", "batch_size"), [(8, 8), (9, 8), (1, 1)])
 def test_data_of_one_batch_are_measured(count: int, batch_size: int) -> None:
-    found = Session(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Told())
+    found = TrialSession(workload(count=count, batch_size=batch_size)).measure(THREADS, QUICK, Told())
     assert found.batch_size == batch_size
     assert sum(window.images for window in found.windows) >= batch_size
 
@@ -155,7 +155,7 @@ class Epochs(keras.Sequential):
 
 
 def test_a_trial_trains_epoch_after_epoch_and_counts_the_pauses_between_them() -> None:
-    session = Session(workload(classifier(kind=Epochs)))
+    session = TrialSession(workload(classifier(kind=Epochs)))
     session.measure(THREADS, QUICK, Told())  # the model alone trains first
     Epochs.begun = 0
     found = session.measure(THREADS, QUICK, Told())
@@ -189,12 +189,12 @@ def odd() -> keras.Model:
     keras.backend.backend() != "tensorflow", reason="a train_step of one's own is written for one backend"
 )
 def test_whatever_a_model_logs_is_waited_for() -> None:
-    assert Session(workload(odd)).measure(THREADS, QUICK, Told()).images_per_second.value > 0
+    assert TrialSession(workload(odd)).measure(THREADS, QUICK, Told()).images_per_second.value > 0
 
 
 def test_a_trial_that_cannot_win_ends_before_it_may() -> None:
     options: JsonObject = {"min_seconds": 60.0, "max_seconds": 60.0, "hopeless_below": 1e9, "page_cache": "warm"}
-    assert Session(workload()).measure(THREADS, options, Told()).measured_seconds < 60
+    assert TrialSession(workload()).measure(THREADS, options, Told()).measured_seconds < 60
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def photos(folder: Path, **other: Any) -> ap.Workload:
 
 
 def test_a_cold_trial_reads_each_file_once_and_says_so_unless_a_cache_goes_on_from_memory(folder: Path) -> None:
-    session = Session(photos(folder))
+    session = TrialSession(photos(folder))
     cached = session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK | {"page_cache": "cold"}, Told())
     assert cached.epoch_restart_seconds is not None
     assert not any("ended with the data" in warning for warning in cached.warnings)
@@ -228,7 +228,7 @@ def test_a_cold_trial_of_a_part_cached_reads_the_rest_again(folder: Path, monkey
     monkeypatch.setattr(disk, "drop", dropped.extend)
     half = THREADS.model_copy(update={"keep": "memory:50%"})
     long: JsonObject = QUICK | {"max_seconds": 30.0, "min_seconds": 30.0, "page_cache": "cold"}
-    session = Session(photos(folder))
+    session = TrialSession(photos(folder))
     assert (session.ceiling({"page_cache": "cold"}, Told()).read_bytes_per_second or 0) > 0
     dropped.clear()
     found = session.measure(half, long, Told())
@@ -239,7 +239,7 @@ def test_a_cold_trial_of_a_part_cached_reads_the_rest_again(folder: Path, monkey
 
 def test_data_too_few_for_a_cold_trial_are_refused(folder: Path) -> None:
     with pytest.raises(WorkloadError, match="an epoch has 2 batches"):
-        Session(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Told())
+        TrialSession(photos(folder, batch_size=20)).measure(THREADS, QUICK | {"page_cache": "cold"}, Told())
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_a_cache_is_refused_if_it_has_no_room_beside_validations_samples(
     validates: bool, free: int, said: str, this_machine: Callable[..., None], folder: Path
 ) -> None:
     asked = photos(folder)
-    session = Session(dataclasses.replace(asked, validation=asked.data if validates else None))
+    session = TrialSession(dataclasses.replace(asked, validation=asked.data if validates else None))
     this_machine(free_bytes=free)
     with pytest.raises(LoaderError, match=said):
         session.measure(THREADS.model_copy(update={"keep": "memory"}), QUICK, Told())
@@ -272,7 +272,7 @@ def test_a_cache_is_refused_if_it_has_no_room_beside_validations_samples(
 )
 @pytest.mark.parametrize("page_cache", ["warm", "cold"])
 def test_a_loader_runs_without_the_model(folder: Path, config: PipelineConfig, page_cache: str) -> None:
-    session = Session(photos(folder))
+    session = TrialSession(photos(folder))
     found = session.loader(config, {"seconds": 0.05, "page_cache": page_cache}, Told())
     assert found.images_per_second.value > 0
     assert found.images_per_second.low <= found.images_per_second.high
@@ -280,7 +280,7 @@ def test_a_loader_runs_without_the_model(folder: Path, config: PipelineConfig, p
 
 
 def test_the_loader_alone_makes_do_with_little_memory(this_machine: Callable[..., None]) -> None:
-    session = Session(workload())
+    session = TrialSession(workload())
     this_machine(free_bytes=20_000, cores=64)  # 12 batches
     found = session.ceiling({}, Told())
     session.close()
@@ -289,7 +289,7 @@ def test_the_loader_alone_makes_do_with_little_memory(this_machine: Callable[...
 
 
 def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
-    found, plan = Session(photos(folder)).ceiling({"page_cache": "warm"}, Told()), make_plan(photos(folder))
+    found, plan = TrialSession(photos(folder)).ceiling({"page_cache": "warm"}, Told()), make_plan(photos(folder))
     assert 0 < found.model_images_per_second.value < 2 * 200  # 4 images in 20 ms; less on a slow machine
     assert found.loader_images_per_second is not None
     assert [cost.name for cost in found.op_costs] == ["read", "Decode", "Resize", "RandomFlip", "Rescale", "batching"]
@@ -299,14 +299,14 @@ def test_the_ceiling_names_all_there_is_to_know(folder: Path) -> None:
     assert (found.compact_bytes, found.finished_bytes) == (plan.compact.bytes, plan.finished.bytes)
     assert plan.finished.bytes - plan.compact.bytes == 3 * 8 * 8 * 3  # of four bytes a value in place of one
     assert found.read_bytes_per_second is None
-    cold = Session(photos(folder)).ceiling({"page_cache": "cold"}, Told())  # which has the disk in it
+    cold = TrialSession(photos(folder)).ceiling({"page_cache": "cold"}, Told())  # which has the disk in it
     assert (cold.read_bytes_per_second or 0) > 0
     setup = ModelSetup(finish="host", steps_per_execution=2)
-    assert Session(workload()).ceiling({**setup._asdict(), "model_only": True}, Told()).setup == setup
+    assert TrialSession(workload()).ceiling({**setup._asdict(), "model_only": True}, Told()).setup == setup
 
 
 def test_what_the_model_alone_takes_is_told_if_asked_for_and_of_any_number_of_samples() -> None:
-    session = Session(workload(classifier()))
+    session = TrialSession(workload(classifier()))
     options: JsonObject = {"model_only": True, "samples": 3}
     without, watched = (session.ceiling({**options, "resources": asked}, Told()) for asked in (False, True))
     session.close()
@@ -323,7 +323,7 @@ EPOCHS: JsonObject = {"seconds": 0.3, "images_per_second": 1e6, "page_cache": "w
     ("loader", "keep"), [(ap.Threads(workers=2), "memory"), (ap.Processes(workers=1), "none"), (ap.TfData(), "none")]
 )
 def test_whole_epochs_are_timed_with_the_validation_that_the_workload_names(loader: LoaderConfig, keep: Any) -> None:
-    session = Session(workload(classifier(), validation=ap.Arrays(IMAGES[:20], LABELS[:20])))
+    session = TrialSession(workload(classifier(), validation=ap.Arrays(IMAGES[:20], LABELS[:20])))
     assert session.describe(Told()).validation == 20
     found = session.epoch(ap.PipelineConfig(loader=loader, keep=keep), EPOCHS, Told())
     session.close()
@@ -333,12 +333,12 @@ def test_whole_epochs_are_timed_with_the_validation_that_the_workload_names(load
 
 def test_epochs_of_many_samples_are_timed_on_a_part_and_without_validation_there_is_nothing_to_time() -> None:
     many = ap.Arrays(np.repeat(IMAGES, 20, axis=0), np.repeat(LABELS, 20))
-    session = Session(dataclasses.replace(workload(validation=many), data=many))
+    session = TrialSession(dataclasses.replace(workload(validation=many), data=many))
     found = session.epoch(THREADS, {**EPOCHS, "images_per_second": 1000.0}, Told())
     session.close()
     assert 0 < found.share < 0.2
     assert found.training_seconds >= 0.9 * 175 * 0.004  # of the simulated accelerator; longer on a slow machine
-    plain = Session(workload())
+    plain = TrialSession(workload())
     with pytest.raises(WorkloadError, match="names no `validation`"):
         plain.epoch(THREADS, EPOCHS, Told())
     plain.close()
@@ -347,14 +347,14 @@ def test_epochs_of_many_samples_are_timed_on_a_part_and_without_validation_there
 @pytest.mark.parametrize("mode", [Mode.EVALUATE, Mode.PREDICT])
 def test_batches_are_served_once_and_without_chance(mode: Mode) -> None:
     asked, log = workload(classifier()), Told()
-    session = Session(asked, mode=mode)
+    session = TrialSession(asked, mode=mode)
     described = session.describe(Told())
     for config in (THREADS, ap.PipelineConfig(loader=ap.TfData())):
         log = Told()
         assert session.measure(config, QUICK, log).images_per_second.value > 0
         assert log.phases == PHASES
     session.close()
-    training = Session(asked)
+    training = TrialSession(asked)
     same = training.describe(Told())
     training.close()
     assert (described.ops, described.model) == (same.ops, same.model)
@@ -380,7 +380,7 @@ def test_a_trial_and_ops_and_batches_of_workers_are_spans(loader: LoaderConfig, 
         batch_size=4,
     )
     config = ap.PipelineConfig(loader=loader)
-    session = Session(workload)
+    session = TrialSession(workload)
     with trace.begun(tmp_path / "trace.json") as file:
         session.measure(config, {**QUICK, "trace": file}, Told())
     session.close()

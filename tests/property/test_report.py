@@ -20,7 +20,7 @@ from autopipe.artifact.schema import Profile
 from autopipe.measure.facts import Ceiling, ReadCosts
 from autopipe.measure.outcome import TrialFailure
 from autopipe.reports import profile_report, text
-from autopipe.search.result import Baseline, Result, Winner
+from autopipe.search.result import BaselineResult, Result, Winner
 from autopipe.values import Estimate, JsonObject
 from tests.fakes import profiles
 
@@ -37,7 +37,7 @@ def _estimates(values: st.SearchStrategy[float]) -> st.SearchStrategy[Estimate]:
 # What its type alone does not say.
 _FIELDS: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (Winner, "config"): st.just(_PLAIN),
-    (Baseline, "config"): st.just(profiles.config(keep="memory")),
+    (BaselineResult, "config"): st.just(profiles.config(keep="memory")),
     (TrialFailure, "message"): st.text(max_size=60).filter(str.strip),
     (Ceiling, "model_images_per_second"): _estimates(st.floats(1e-6, 1e9)),
     (Result, "utilisation"): st.sampled_from([{}, {"best": 0.5, "keras": 0.0}]),

@@ -27,16 +27,15 @@ from numpy.typing import NDArray
 from autopipe.errors import AutopipeError, is_users
 from autopipe.extensions.diagnose import fit_call
 from autopipe.extensions.diagnose.steps import Epochs
-from autopipe.frameworks import tfdata
+from autopipe.frameworks import grain, tfdata
 from autopipe.hardware import machine
-from autopipe.measure import epochs, progressive, randomness
-from autopipe.measure.progressive import Progressive
+from autopipe.measure import epochs, randomness
 from autopipe.pipeline.batching import pickling, stream
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
-from autopipe.workload.ops.headers import image_size
+from autopipe.workload.ops.headers import Progressive, image_size
 from autopipe.workload.sample import Source
 
 # -------------------- a torch DataLoader
@@ -172,10 +171,6 @@ _TRANSFORMED = (
 # -------------------- what of the data begins anew in each epoch
 
 _HOOK_SHARE = 0.5  # of the longer pause of an epoch, that is the hook's
-_WORKERS_OF_GRAIN = (
-    "Grain's worker processes begin anew, and import the script. `.repeat()` of the MapDataset, or num_epochs=None of "
-    "an IndexSampler, and one iterator for all epochs keep them"
-)
 _ONE_ITERATOR = "`.repeat()` at the end of the dataset and steps_per_epoch= in fit keep one iterator for all epochs"
 
 
@@ -196,8 +191,8 @@ def begins_anew(
         )
     if of_loader(data, "num_workers") and not of_loader(data, "persistent_workers", True):
         return "the DataLoader's workers begin anew in each epoch, which persistent_workers=True ends"
-    if type(data).__module__.startswith("grain"):
-        return workers_of_grain()
+    if grain.is_grain(data):
+        return grain.workers_begin_anew()
     goes_on = once == _ONE_ITERATOR and fit_call.batches(data) == math.inf
     if goes_on or not hasattr(data, "element_spec"):
         return None
@@ -211,27 +206,13 @@ def begins_anew(
     )
 
 
-def workers_of_grain() -> str | None:
-    """Say that worker processes of Grain begin anew in each epoch, if there are any."""
-    begun = any(each.name.startswith("grain") for each in multiprocessing.active_children())
-    return _WORKERS_OF_GRAIN if begun else None
-
-
-def time_hook(data: Any, took: list[float]) -> Callable[[], None]:
-    """Append the seconds of each call of a dataset's own `on_epoch_end` to `took`. Return a function that ends this."""
-    kind: Any = type(data)
+def time_hook(data: Any) -> tuple[list[float], Callable[[], None]]:
+    """Return a list that gets the seconds of each call of a dataset's own `on_epoch_end`, and what ends this."""
     if not epochs.hook(data):
-        return lambda: None
+        return [], lambda: None
+    kind: Any = type(data)
     hook = kind.on_epoch_end
-
-    @functools.wraps(hook)
-    def timed(*arguments: Any) -> None:
-        began = time.perf_counter()
-        hook(*arguments)
-        took.append(time.perf_counter() - began)
-
-    kind.on_epoch_end = timed
-    return functools.partial(setattr, kind, "on_epoch_end", hook)
+    return fit_call.timed(kind, "on_epoch_end"), functools.partial(setattr, kind, "on_epoch_end", hook)
 
 
 def _is_users_hook(data: Any) -> bool:
@@ -324,7 +305,7 @@ def image_files(data: Any) -> tuple[Progressive, str] | None:
         return None
     named = [paths[index] for index in spread(len(paths), _FILES)]
     parents = {os.path.dirname(os.path.abspath(path)) for path in named if path}  # noqa: PTH100, PTH120
-    found = progressive.look(len(paths), lambda index: read_file(os.fsencode(paths[index])))
+    found = Progressive.of(len(paths), lambda index: read_file(os.fsencode(paths[index])))
     return found, os.path.commonpath(parents)
 
 

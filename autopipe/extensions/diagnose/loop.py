@@ -27,11 +27,10 @@ from autopipe.extensions.diagnose.data import (
     of_loader,
     shared,
     shuffled_ahead,
-    workers_of_grain,
 )
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import Look, StepClock
-from autopipe.frameworks import tfdata
+from autopipe.frameworks import grain, tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
@@ -52,8 +51,7 @@ class Loop:
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
         self.clock, self.is_done, self.trains, self.eager = StepClock(), False, False, 0  # steps
         self._look, self._kind, self._asked = look, kind_of_data(data), timing.asked_of(data)
-        self._workers = of_loader(data, "num_workers")
-        self._of_grain = of_loader(of_loader(data, "data_loader", data), "multiprocessing_options")
+        self._workers, self._of_grain = of_loader(data, "num_workers"), grain.workers(data)
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
@@ -64,7 +62,7 @@ class Loop:
         self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
         if self._workers and of_loader(data, "persistent_workers"):
             self._order += _STAY * hasattr(of_loader(data, "dataset"), "set_epoch")
-        self._order = f": Grain {randomness.OF_GRAIN}" if type(data).__module__.startswith("grain") else self._order
+        self._order = f": {grain.ORDERS_ANEW}" if grain.is_grain(data) else self._order
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
@@ -138,7 +136,7 @@ class Loop:
         own = figures["seconds"] - figures["waiting_seconds"]
         alone = None if compiled > _ALL * own else figures["images"] / max(1e-9, own - compiled)
         one_by_one = not self.comes_to_end and all(step.is_first for step in steps)
-        self._anew = workers_of_grain() if self._kind.startswith("grain") else self._anew
+        self._anew = grain.workers_begin_anew() if self._kind.startswith("grain") else self._anew
         spent = [(sum(step.seconds for step in each.clock.steps), each.place) for each in others]
         took, place = max(spent, default=(0.0, ""))
         opening = figures["epochs"].first_batch_seconds if figures["epochs"] else 0.0
@@ -149,7 +147,7 @@ class Loop:
         return watched.Watched(
             data=self._kind,
             loop=self.place,
-            workers=self._workers if self._of_grain is None else self._of_grain.num_workers,
+            workers=self._workers if self._of_grain is None else self._of_grain,
             begins_anew=_ONE_BY_ONE if one_by_one else at_loop or made or (self._anew if opens else None),
             batch_size=self._batch_size,
             **{**figures, "between_seconds": 0.0},

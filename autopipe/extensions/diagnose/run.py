@@ -24,7 +24,7 @@ from autopipe.extensions.diagnose import data as of_data
 from autopipe.extensions.diagnose import steps as timing
 from autopipe.extensions.diagnose import watched
 from autopipe.extensions.diagnose.samples import Samples
-from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, Step, StepClock
+from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, StepClock, TimedStep
 from autopipe.frameworks import tfdata
 from autopipe.frameworks.hooks import standing_in
 from autopipe.hardware import machine, processes
@@ -110,7 +110,7 @@ class Onlooker(keras.callbacks.Callback):
         self._seen, self._owners = self.model, self.model.train_function
         self.model.train_function = self._step
         self._unwatch = frameworks.watch_queues(self._queue)
-        self._unhook = of_data.time_hook(self._source, self._hooks)
+        self._hooks, self._unhook = of_data.time_hook(self._source)
         self._sampler = processes.Sampler()
         self._sampler.start()
         self._lines = lines if lines is not None and lines.is_new else LineWatch()
@@ -452,7 +452,7 @@ _ZIPPED = (
 )
 
 
-def _warnings(seen: Sequence[Step], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
+def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
     said = [*timing.doubts(seen), *timing.dropped(timing.asked_of(source), seen), *of_data.shared(source)]
     found = [epochs.few_weights(source)]
     if reader is not None:

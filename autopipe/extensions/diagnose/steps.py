@@ -29,7 +29,7 @@ _RISES = 0.1  # of the time: if waiting grows by more, the figures are called ea
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TimedStep:
     """One step of a training."""
 
     images: int  # trained on
@@ -66,7 +66,7 @@ class StepClock:
     """Times steps one by one, and what lies between them by parts of the epoch."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.steps: list[Step] = []  # that have ended, in all epochs
+        self.steps: list[TimedStep] = []  # that have ended, in all epochs
         self.waits = 0.0  # what `waiting` has waited in all
         self._clock = clock
         self._last = clock()
@@ -104,7 +104,7 @@ class StepClock:
     def empty_epochs(self) -> int:
         return len(self._epochs) - sum("images" in each for each in self._epochs)
 
-    def figures(self, seen: Sequence[Step]) -> dict[str, Any]:
+    def figures(self, seen: Sequence[TimedStep]) -> dict[str, Any]:
         """Return the sums of the steps that count, and the epochs, as `Watched` has them."""
         names = ("images", "seconds", "waiting_seconds", "between_seconds")
         sums = {name: sum(getattr(step, name) for step in seen) for name in names}
@@ -164,7 +164,7 @@ class StepClock:
 
     def step_ended(self, images: int, *, is_new: bool = False) -> None:
         now = self._clock()
-        step = Step(
+        step = TimedStep(
             images=images,
             seconds=now - self._last,
             waiting_seconds=self._waited,
@@ -203,7 +203,7 @@ def rows_of(batch: Any) -> int:
     return int(shape[0]) if len(shape) else 1
 
 
-def steady(steps: Sequence[Step]) -> Sequence[Step]:
+def steady(steps: Sequence[TimedStep]) -> Sequence[TimedStep]:
     """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty.
 
     The first of an epoch, which waits until its data are opened, is left out: that is a part of the epoch. So are those
@@ -220,7 +220,7 @@ def steady(steps: Sequence[Step]) -> Sequence[Step]:
     return rest[begin:]
 
 
-def compiling(seen: Sequence[Step], framework: str | None) -> float:
+def compiling(seen: Sequence[TimedStep], framework: str | None) -> float:
     """Return the seconds that steps on batches of new shapes took beyond the median of the other steps. If there are no
     others, JAX has compiled each; other frameworks compile a step for all shapes, or none.
     """
@@ -229,7 +229,7 @@ def compiling(seen: Sequence[Step], framework: str | None) -> float:
     return sum(max(0.0, seconds - usual) for seconds in new)
 
 
-def doubts(seen: Sequence[Step]) -> Iterator[str]:
+def doubts(seen: Sequence[TimedStep]) -> Iterator[str]:
     """Yield what makes the figures of the steps that count doubtful."""
     if sum(step.seconds for step in seen) < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
         timed = f"{count_text(len(seen), 'step')} {'was' if len(seen) == 1 else 'were'}"
@@ -238,7 +238,7 @@ def doubts(seen: Sequence[Step]) -> Iterator[str]:
         yield "Steps waited more and more: a queue was running empty. Look for longer."
 
 
-def empty(steps: Sequence[Step]) -> Iterator[str]:
+def empty(steps: Sequence[TimedStep]) -> Iterator[str]:
     """Tell of batches without a sample."""
     if count := sum(step.images == 0 for step in steps):
         yield f"{count:,} of {len(steps):,} batches had no sample: the length of the data counts too many."
@@ -259,7 +259,7 @@ def asked_of(data: Any) -> int | None:
 _FULL, _FEW_FULL = 0.9, 0.1  # of a batch's samples, and of the batches: with fewer that are full, samples are dropped
 
 
-def dropped(asked: int | None, seen: Sequence[Step]) -> Iterator[str]:
+def dropped(asked: int | None, seen: Sequence[TimedStep]) -> Iterator[str]:
     """Say that hardly a batch has the samples that are `asked` of the data for it; nothing if they have."""
     if asked is not None and sum(step.images > _FULL * asked for step in seen) <= _FEW_FULL * len(seen):
         lost = 1 - sum(step.images for step in seen) / len(seen) / asked
@@ -269,7 +269,7 @@ def dropped(asked: int | None, seen: Sequence[Step]) -> Iterator[str]:
         )
 
 
-def waits_more_and_more(steps: Sequence[Step]) -> bool:
+def waits_more_and_more(steps: Sequence[TimedStep]) -> bool:
     """Return True if later steps wait for a larger share of their time: a queue is running empty."""
     half = len(steps) // 2
     if half < 2:

@@ -21,10 +21,10 @@ from autopipe.measure import bottleneck
 from autopipe.measure.facts import OpCost
 from autopipe.measure.lines import Lines
 from autopipe.measure.outcome import Resources
-from autopipe.measure.progressive import Progressive
 from autopipe.measure.rows import Row
 from autopipe.reports import tables, terminal, wording
 from autopipe.values import Estimate, Value, capital, count_text, figure_text
+from autopipe.workload.ops.headers import Progressive
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
 _BEHIND = 0.25  # of the time of steps is waited for data: they are made more slowly than the model takes them
@@ -118,9 +118,8 @@ class Watched(Value):
     resources: Resources = Resources()  # of the process and all it started
     pages: Pages | None = None  # of the process alone
     left_out: tuple[str, ...] = ()  # the user's callbacks that were left out, because they may write files
-    image_files: Progressive | None = (
-        None  # those that the data name, and how many are progressive; None if they do not
-    )
+    # those that the data name, and how many are progressive; None if they do not
+    image_files: Progressive | None = None
     folder: str | None = None  # the innermost one that holds these files
     lines: Lines | None = None  # of the user's files, that make the data; None if too little was seen of any
     ops: tuple[OpCost, ...] = ()  # the read and the ops of autopipe's own data, as the training pays them

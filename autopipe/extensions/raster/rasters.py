@@ -31,7 +31,7 @@ from autopipe.extensions.raster import nifti
 from autopipe.workload.data import remote
 from autopipe.workload.data.arrays import boxed
 from autopipe.workload.data.columns import read_as
-from autopipe.workload.data.paths import OpenFile, Ranges, Stream, is_url, shown
+from autopipe.workload.data.paths import OpenFile, RangeIO, Ranges, is_url, shown
 
 TIFF: Final = (".tif", ".tiff", ".btf", ".tf8")
 ENDINGS: Final = (".npy", ".npz", *nifti.ENDINGS, *TIFF, ".zarr")
@@ -352,7 +352,7 @@ def _archive(path: str, file: Ranges) -> NDArray[Any]:
 
 
 def _npy(path: str, file: Ranges, layout: Layout) -> Raster:
-    stream, header = io.BufferedReader(Stream(file)), np.lib.format
+    stream, header = io.BufferedReader(RangeIO(file)), np.lib.format
     read = header.read_array_header_1_0 if header.read_magic(stream) == (1, 0) else header.read_array_header_2_0
     shape, turned, dtype = read(stream)
     return _Plain(path, file, stream.tell(), _Lying(shape, dtype), layout, turned=turned)
@@ -444,7 +444,7 @@ def _grid(page: Any) -> tuple[int, float, float, float] | None:
 
 
 def _tiff(path: str, file: Ranges, axes: int) -> Raster:
-    tifffile, stream = extra_module("raster", "tifffile"), Stream(file)
+    tifffile, stream = extra_module("raster", "tifffile"), RangeIO(file)
     try:
         with tifffile.TiffFile(io.BufferedReader(stream), name=path) as opened:
             return _first_image(path, file, opened, axes)

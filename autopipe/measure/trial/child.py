@@ -106,7 +106,7 @@ class Pickled(Value):
 class Terms:
     """How a child makes its session of a workload."""
 
-    session: str = "autopipe.measure.session:Session"  # the "module:callable" that makes it from the workload
+    session: str = "autopipe.measure.session:TrialSession"  # the "module:callable" that makes it from the workload
     sys_path: tuple[str, ...] = ()  # folders in addition to the child's own
     simulate: SimulatedAccelerator | None = None  # a simulated accelerator in place of the workload's model
     mode: Mode = Mode.TRAIN  # of the steps that trials measure
@@ -225,10 +225,6 @@ class ChildLog:
         if start > self._mark:  # the first line is a piece of one
             text = text.partition("\n")[2] or text
         return text.strip()
-
-    def count(self, text: str) -> int:
-        """Return how often a text was written since the mark."""
-        return os.pread(self.fd, self.size_bytes - self._mark, self._mark).count(text.encode())
 
     def close(self) -> None:
         self._file.close()

@@ -44,7 +44,7 @@ from autopipe.workload.mode import Mode
 from autopipe.workload.workload import Workload
 
 if TYPE_CHECKING:
-    from autopipe.measure.session import Session
+    from autopipe.measure.session import TrialSession
 
 _Inbox: TypeAlias = "queue.SimpleQueue[bytes | None]"
 
@@ -80,7 +80,7 @@ class _Server:
         self._channel = channel
         self._forked = forked
         self._report = _Reporter(channel)
-        self._session: Session | None = None
+        self._session: TrialSession | None = None
         self._name: str | None = None  # of the workload
 
     def serve(self, inbox: _Inbox) -> None:
@@ -141,7 +141,7 @@ class _Server:
             if self._forked and _of_frameworks() != before:
                 return child.Ready(too_late=True)
             own_model = workload.model
-            make_session: Callable[..., Session] = pkgutil.resolve_name(terms.session)  # imports Keras
+            make_session: Callable[..., TrialSession] = pkgutil.resolve_name(terms.session)  # imports Keras
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
             code = () if terms.code is None else (_code(terms.code), terms.code)

@@ -31,7 +31,7 @@ from autopipe.workload.sample import SLOTS, Batch, Structure, keyed, label, leav
 
 _TENSORS_ENDLESS = -1  # tf.data.INFINITE_CARDINALITY
 _ENDLESS = 2**31  # batches: a Grain dataset that repeats for ever says so many or more
-Form: TypeAlias = Literal["arrays", "elements"]
+BatchForm: TypeAlias = Literal["arrays", "elements"]
 """NumPy arrays, or what `fit` gets with TensorFlow as Keras's backend."""
 Shapes: TypeAlias = Mapping[Any, Sequence[int | None]]
 """By a part's key in x, None if x is one part; axes of any length are None."""
@@ -102,11 +102,11 @@ class Feeder:
         """Return the known shapes of the parts of x; None if only the batches tell."""
         return None
 
-    def begin(self, form: Form) -> Iterable[Any]:
+    def begin(self, form: BatchForm) -> Iterable[Any]:
         """Return all batches from the start."""
         raise NotImplementedError
 
-    def epoch(self, form: Form) -> Generator[Any, None, None]:
+    def epoch(self, form: BatchForm) -> Generator[Any, None, None]:
         """Begin an epoch, or continue after the last one, and yield its batches."""
         if not self.goes_on:
             yield from self.begin(form)
@@ -143,7 +143,7 @@ class _Tensors(Feeder):
             return None
         return {key: tuple(shape) for key, shape in shapes.items()}
 
-    def begin(self, form: Form) -> Iterable[Any]:
+    def begin(self, form: BatchForm) -> Iterable[Any]:
         return self.dataset.as_numpy_iterator() if form == "arrays" else self.dataset  # type: ignore[no-any-return]  # TensorFlow has no types
 
 
@@ -160,14 +160,14 @@ class _Sequence(Feeder):
         self.by_index = steps in (None, count) if count is not None else steps is not None and counts_on(dataset)
         self.by_index = self.by_index and not takes_next(dataset)
 
-    def begin(self, form: Form) -> Iterable[Any]:
+    def begin(self, form: BatchForm) -> Iterable[Any]:
         if form == "arrays":
             return self._adapter.get_numpy_iterator()  # type: ignore[no-any-return]  # Keras has no types
         if self._tensors is None:
             self._tensors = self._adapter.get_tf_dataset()
         return self._tensors  # type: ignore[no-any-return]
 
-    def epoch(self, form: Form) -> Generator[Any, None, None]:
+    def epoch(self, form: BatchForm) -> Generator[Any, None, None]:
         if forks(self.dataset):
             stream.require_safe_fork()
         self._adapter.on_epoch_begin()
@@ -253,7 +253,7 @@ class _Iterable(Feeder):
     def shapes(self) -> Shapes | None:
         return self._shapes
 
-    def begin(self, form: Form) -> Iterable[Any]:
+    def begin(self, form: BatchForm) -> Iterable[Any]:
         """Return the batches from the start. An iterable that can be read only once is made again."""
         dataset, self.dataset = self.dataset, None
         if dataset is None:

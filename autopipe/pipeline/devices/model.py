@@ -20,7 +20,7 @@ from autopipe.errors import ModelError, near, shortened
 from autopipe.pipeline.devices.simulated_model import StepModel
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader
-from autopipe.pipeline.wrap import Step
+from autopipe.pipeline.wrap import OwnStep
 from autopipe.values import count_text
 from autopipe.workload.sample import Field, leaves, triple
 
@@ -44,7 +44,7 @@ def build(
                 f"but got a finished model and devices={strategy.devices}.",
                 hint="Pass the function that builds and compiles the model, so that it can be called on those devices.",
             )
-    elif isinstance(model, Step):
+    elif isinstance(model, OwnStep):
         built = StepModel(model)
     elif callable(model):
         with contextlib.nullcontext() if strategy is None else strategy.scope():

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
-from autopipe.pipeline.wrap import Step
+from autopipe.pipeline.wrap import OwnStep
 from autopipe.workload.sample import leaves
 
 
@@ -48,7 +48,7 @@ class StepModel(keras.Model):
     takes_arrays = True
     """Batches stay NumPy arrays on the host: the step places them."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: OwnStep) -> None:
         """Compile at once."""
         super().__init__()
         self.stands_for = step

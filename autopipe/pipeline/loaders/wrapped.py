@@ -32,7 +32,7 @@ from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
 from autopipe.pipeline.batching.streaming import StreamingLoader
-from autopipe.pipeline.config import LoaderConfig, Value
+from autopipe.pipeline.config import LoaderConfig, SettingValue
 from autopipe.pipeline.loader import Loader, LoadJob, WorkloadLoader, closed
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.workload.sample import Batch
@@ -75,7 +75,7 @@ class Wrapped(LoaderConfig):
         return self
 
     @property
-    def parameters(self) -> dict[str, Value]:
+    def parameters(self) -> dict[str, SettingValue]:
         return dict(self.model_extra or {})
 
     @property
@@ -90,7 +90,7 @@ class Wrapped(LoaderConfig):
     def fills_cache(self) -> bool:
         return self.tf_cache == "memory"
 
-    def around(self) -> dict[str, Value]:
+    def around(self) -> dict[str, SettingValue]:
         """Return those settings around the dataset that are not as usual."""
         fields = {name: field.default for name, field in type(self).model_fields.items() if name != "kind"}
         return {name: getattr(self, name) for name, usual in fields.items() if getattr(self, name) != usual}
@@ -169,7 +169,7 @@ class _WrappedLoader(WorkloadLoader):
         super().__init__(job, _BUFFERED)
         self.last_batch_samples = None
         self._data = data
-        self._parameters: Mapping[str, Value] = made_by.parameters
+        self._parameters: Mapping[str, SettingValue] = made_by.parameters
         self._feeder: Feeder | None = feeder
         self.batches_at_once = getattr(feeder.dataset, "workers", None)  # a PyDataset's deliver together
         made_by.begin(feeder)

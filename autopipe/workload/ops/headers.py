@@ -1,16 +1,22 @@
-"""What header and markers of an encoded image tell: size, bits, bands, pages, orientation, end. No pixel is decoded."""
+"""What header and markers of an encoded image tell: size, bits, bands, pages, orientation, end, and whether it is a
+progressive JPEG; and how many of some files are. No pixel is decoded.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
+import pydantic
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, DataError
+from autopipe.values import Value
+from autopipe.workload.data.paths import PathList, is_url, shown, spread, walk
 
 Size: TypeAlias = tuple[int, int]  # height, width
 
@@ -171,6 +177,37 @@ def is_progressive(data: bytes) -> bool:
     with contextlib.suppress(*_DAMAGED):
         return data[:2] == JPEG and _frame(data)[0] in _PROGRESSIVE
     return False
+
+
+_LOOKED_AT = 512  # files
+
+
+class Progressive(Value):
+    """How many image files are progressive JPEG."""
+
+    files: int = pydantic.Field(ge=0)  # all there are
+    looked_at: int = pydantic.Field(ge=0)  # of them, those that were read
+    progressive: int = pydantic.Field(ge=0)  # of those
+
+    @classmethod
+    def in_folder(cls, folder: str) -> Self:
+        """Look at the image files of a folder, at any depth; raise DataError if it is missing, unreadable or a URL."""
+        if is_url(folder):
+            raise DataError(f"Files of a folder on a disk can be looked at, but got {shown(folder)}.")
+        files = PathList(folder, walk(os.fsencode(folder)))
+        return cls.of(len(files), files.read)
+
+    @classmethod
+    def of(cls, files: int, read: Callable[[int], bytes]) -> Self:
+        """Look at some of so many image files, spread over them. `read` returns the content of one; if it raises
+        BadSampleError, the file is left out.
+        """
+        looked_at = progressive = 0
+        for index in spread(files, _LOOKED_AT):
+            with contextlib.suppress(BadSampleError):
+                progressive += is_progressive(read(index))
+                looked_at += 1
+        return cls(files=files, looked_at=looked_at, progressive=progressive)
 
 
 def require_end(data: bytes) -> None:

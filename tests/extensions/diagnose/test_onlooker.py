@@ -23,7 +23,7 @@ from autopipe.errors import ModelError
 from autopipe.extensions.diagnose import data, run
 from autopipe.extensions.diagnose import steps as steps_
 from autopipe.extensions.diagnose.run import Onlooker, calls
-from autopipe.extensions.diagnose.steps import Epochs, Look, Step, grows
+from autopipe.extensions.diagnose.steps import Epochs, Look, TimedStep, grows
 from autopipe.extensions.diagnose.watched import Watched, rows
 from autopipe.hardware.processes import Sample, TreeReading, Usage
 from autopipe.pipeline.devices.trainer import Trainer
@@ -398,8 +398,8 @@ def slow(clock: Clock, seconds: float) -> Iterator[int]:
         yield 0
 
 
-def step(seconds: float = 1.0, waiting: float = 0.0) -> Step:
-    return Step(images=8, seconds=seconds, waiting_seconds=waiting, between_seconds=0.0)
+def step(seconds: float = 1.0, waiting: float = 0.0) -> TimedStep:
+    return TimedStep(images=8, seconds=seconds, waiting_seconds=waiting, between_seconds=0.0)
 
 
 def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
@@ -414,8 +414,10 @@ def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
         clock.now += 1.0
         steps.step_ended(8)
     assert steps.steps == [
-        Step(images=8, seconds=3.25, waiting_seconds=2.25, between_seconds=0.0, is_first=True),  # its data were opened
-        Step(images=8, seconds=3.25, waiting_seconds=2.0, between_seconds=0.25),
+        TimedStep(
+            images=8, seconds=3.25, waiting_seconds=2.25, between_seconds=0.0, is_first=True
+        ),  # its data were opened
+        TimedStep(images=8, seconds=3.25, waiting_seconds=2.0, between_seconds=0.25),
     ]
     steps.epoch_began()
     clock.now += 0.5

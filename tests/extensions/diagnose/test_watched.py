@@ -14,7 +14,7 @@ from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.extensions.diagnose.watched import Pages, Verdict, Watched, rows, to_paste, to_run
 from autopipe.measure.lines import Line, Lines
 from autopipe.measure.outcome import Resources
-from autopipe.measure.progressive import Progressive
+from autopipe.workload.ops.headers import Progressive
 from tests.fakes.reports import Approved
 
 

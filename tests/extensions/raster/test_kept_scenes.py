@@ -22,7 +22,7 @@ from autopipe.extensions.raster import rasters
 from autopipe.extensions.raster.windows import Windows
 from autopipe.measure import description, fingerprint, formats
 from autopipe.measure.description import PageCache
-from autopipe.measure.session import Session
+from autopipe.measure.session import TrialSession
 from autopipe.pipeline import assembly
 from autopipe.pipeline.batching import cache, kernel
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -238,7 +238,7 @@ def test_a_disk_that_is_full_meanwhile_keeps_what_is_written(tmp_path: Path, mon
 def test_a_trial_keeps_a_part_of_the_scenes_and_knows_what_share_it_is(keep: str, tmp_path: Path) -> None:
     tiff(tmp_path / "a.tif", np.tile(SCENE, (4, 1, 1)))
     data = Windows(tmp_path / "a.tif", size=16, random=64)
-    session = Session(ap.Workload(data=data, ops=[], batch_size=2))
+    session = TrialSession(ap.Workload(data=data, ops=[], batch_size=2))
     config = ap.PipelineConfig(loader=LOADERS["threads"], keep=keep)
     try:
         part = session.part(config, PageCache(data, "warm"), Told(), makes=6.0, trains=1e9, folder=str(tmp_path))

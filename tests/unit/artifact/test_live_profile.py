@@ -18,7 +18,7 @@ from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.switching import SwitchingLoader
 from autopipe.reports import profile_report, tables
-from autopipe.search.result import Baseline, Change, Learnt
+from autopipe.search.result import BaselineResult, Change, Learnt
 from autopipe.values import Estimate
 from tests.fakes.profiles import NOON, baseline, hardware, of_this_machine, profile
 from tests.fakes.reports import printed
@@ -95,7 +95,7 @@ def test_show_tells_what_was_changed_and_what_that_brought() -> None:
 
 
 def test_show_says_of_each_baseline_without_a_rate_what_the_tune_said() -> None:
-    def without_a_rate(name: str, kind: FailureKind | None) -> Baseline:
+    def without_a_rate(name: str, kind: FailureKind | None) -> BaselineResult:
         failure = None if kind is None else TrialFailure(kind=kind, phase=Phase.BUILD, message="it says why")
         return baseline(name, 1.0).model_copy(update={"images_per_second": None, "failure": failure})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from autopipe.measure.bottleneck import Bottleneck, bottleneck, python_text
-from autopipe.measure.costs import Kind, bounds
+from autopipe.measure.costs import Bounds, Kind, bounds
 from autopipe.measure.facts import OpCost, ReadCosts
 from autopipe.measure.outcome import Resources
 from autopipe.pipeline.config import PipelineConfig
@@ -22,6 +22,10 @@ from tests.fakes.facts import facts
 def op(name: str, seconds: float, wait: float = 0.0, part: str = "fixed", lock: float = 0.0) -> OpCost:
     costs = {"seconds_per_image": seconds, "wait_seconds_per_image": wait, "lock_seconds_per_image": lock}
     return OpCost.model_validate({"name": name, "part": part, **costs})
+
+
+def at_its_limit(found: Bounds) -> Bottleneck:
+    return bottleneck(found, found.images_per_second)
 
 
 def waiting(found: ReadCosts, wait: float = 0.02) -> dict[str, Any]:
@@ -46,7 +50,6 @@ PART = THREADS.model_copy(update={"keep": "memory:50%"})
     ("known", "config", "rate", "kind", "name", "figures"),
     [
         # The model, and what is known of it alone.
-        (UNKNOWN, THREADS, None, None, None, ["8,400", "not known"]),
         (UNKNOWN, THREADS, 1000.0, None, None, []),
         (UNKNOWN, THREADS, 8000.0, Kind.MODEL, None, []),
         ({"model": 500.0}, THREADS, None, Kind.MODEL, None, ["500", "2,700"]),
@@ -100,7 +103,8 @@ def test_the_limit_that_holds_a_configuration_back_is_found_and_told_with_its_fi
     known: dict[str, Any], config: PipelineConfig, rate: float | None, kind: Kind | None, name: str | None,
     figures: list[str],
 ) -> None:  # fmt: skip
-    found = bottleneck(bounds(ceiling(**known), config), rate)
+    limits = bounds(ceiling(**known), config)
+    found = bottleneck(limits, limits.images_per_second if rate is None else rate)
     assert (found.kind, found.op) == (kind, name)
     for figure in figures:  # "-" before what must not be told
         assert (figure.removeprefix("-") in found.sentence) is not figure.startswith("-"), found.sentence
@@ -109,14 +113,14 @@ def test_the_limit_that_holds_a_configuration_back_is_found_and_told_with_its_fi
 def test_every_limit_has_a_sentence() -> None:
     for model, work, disk, config in itertools.product((100.0, 1e6), (0.0, 1e-3), (None, 1e6), (THREADS, threads(1))):
         found = bounds(ceiling(model, work, read_bytes_per_second=disk, bytes_per_image=4e4), config)
-        sentence = bottleneck(found).sentence
+        sentence = at_its_limit(found).sentence
         assert sentence.endswith(".")
         assert "any number" not in sentence
 
 
 def test_workers_elsewhere_are_held_back_by_the_cores_there(elsewhere: Callable[[int], PipelineConfig]) -> None:
     def told(workers: int, **known: Any) -> Bottleneck:
-        return bottleneck(bounds(ceiling(**known), elsewhere(workers)))
+        return at_its_limit(bounds(ceiling(**known), elsewhere(workers)))
 
     assert "this many workers" in told(2).sentence
     assert "7 would feed the model" in told(2).sentence
@@ -127,13 +131,14 @@ def test_workers_elsewhere_are_held_back_by_the_cores_there(elsewhere: Callable[
     assert told(16, cores_elsewhere=64.0).kind is Kind.MODEL
     assert told(32, model_core_seconds=1e-3).kind is Kind.HAND_OVER  # cores that only receive batches
     made = bounds(ceiling(), THREADS, facts(compact_bytes=150_000))
-    assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in bottleneck(made).sentence
+    assert "5 more cores elsewhere would feed the model, 855 MB/s through the network;" in at_its_limit(made).sentence
     made = bounds(ceiling(), THREADS, facts(compact_bytes=600_000))  # 3,420 MB/s
-    assert "5 more cores would feed the model;" in bottleneck(made).sentence
+    assert "5 more cores would feed the model;" in at_its_limit(made).sentence
 
 
 def test_what_the_loader_could_feed_is_without_the_models_work_on_the_same_cores() -> None:
-    sentence = bottleneck(bounds(ceiling(model=900.0, model_core_seconds=2.0e-3), THREADS), model_share=0.95).sentence
+    limits = bounds(ceiling(model=900.0, model_core_seconds=2.0e-3), THREADS)
+    sentence = bottleneck(limits, limits.images_per_second, model_share=0.95).sentence
     assert "900 images/s; the loader alone delivers 2,700" in sentence
 
 
@@ -174,13 +179,15 @@ def test_what_makes_batches_waits_if_the_cores_are_idle() -> None:
 def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:
     known = facts(compact_bytes=100, finished_bytes=400)
     host = THREADS.model_copy(update={"finish": "host"})
-    found = bottleneck(bounds(ceiling(transfer_seconds_per_image=2e-3), host, known))
+    found = at_its_limit(bounds(ceiling(transfer_seconds_per_image=2e-3), host, known))
     assert found.limit is not None
     assert (found.kind, found.limit.images_per_second) == (Kind.TRANSFER, 500.0)
     assert "finish=device sends 4 times less" in found.sentence
-    assert "finish=device" not in bottleneck(bounds(ceiling(transfer_seconds_per_image=2e-3), THREADS, known)).sentence
+    assert (
+        "finish=device" not in at_its_limit(bounds(ceiling(transfer_seconds_per_image=2e-3), THREADS, known)).sentence
+    )
     kept = ceiling(transfer_seconds_per_image=2e-3, compact_bytes=100, finished_bytes=400)
-    assert bottleneck(bounds(kept, host)) == found  # as a report has it, which knows the ceiling only
+    assert at_its_limit(bounds(kept, host)) == found  # as a report has it, which knows the ceiling only
 
 
 AUGMENT = op("Map(augment)", 300e-6, part="fresh", lock=210e-6)

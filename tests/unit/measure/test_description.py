@@ -16,7 +16,7 @@ from autopipe.hardware import disk
 from autopipe.measure import description
 from autopipe.measure.description import PageCache
 from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
-from autopipe.measure.session import Part, Session
+from autopipe.measure.session import Part, TrialSession
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
@@ -108,13 +108,13 @@ def test_the_files_of_the_whole_are_looked_at_once_however_many_trials_use_a_par
 
 
 @pytest.fixture
-def session() -> Iterator[Session]:
+def session() -> Iterator[TrialSession]:
     data = ap.Arrays(np.zeros((1000, 4, 4, 3), np.uint8), np.arange(1000))
-    with contextlib.closing(Session(ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10))) as made:
+    with contextlib.closing(TrialSession(ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=10))) as made:
         yield made
 
 
-def part_of(session: Session, config: PipelineConfig, told: Told | None = None, **known: Any) -> Part:
+def part_of(session: TrialSession, config: PipelineConfig, told: Told | None = None, **known: Any) -> Part:
     return session.part(config, PageCache(SMALL, "warm"), told or Told(), **known)
 
 
@@ -128,7 +128,7 @@ def part_of(session: Session, config: PipelineConfig, told: Told | None = None, 
     ],
 )
 def test_a_trial_uses_what_can_be_made_in_time(
-    session: Session, loader: LoaderConfig, keep: Any, makes: float, trains: float, samples: int
+    session: TrialSession, loader: LoaderConfig, keep: Any, makes: float, trains: float, samples: int
 ) -> None:
     part = part_of(session, ap.PipelineConfig(loader=loader, keep=keep), makes=makes, trains=trains)
     assert (len(part.workload.data), part.share, part.conversion) == (samples, samples / 1000, None)
@@ -140,7 +140,7 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
 ) -> None:
     data = ap.Arrays(np.zeros((count, 4, 4, 3), np.uint8), np.arange(count))
     workload = ap.Workload(data=data, ops=[ap.RandomFlip()], batch_size=64, drop_remainder=True)
-    with contextlib.closing(Session(workload)) as session:
+    with contextlib.closing(TrialSession(workload)) as session:
         config = ap.PipelineConfig(loader=THREADS, keep="memory")
         part = part_of(session, config, makes=600.0, trains=300.0)
     assert (len(part.workload.data), part.share) == (expected, expected / count)
@@ -148,7 +148,7 @@ def test_a_part_holds_whole_batches_as_what_is_left_over_would_be_read_beside_th
 
 @pytest.mark.parametrize("named", [False, True])
 def test_a_form_is_written_once_to_the_folder_that_is_named_and_removed_at_the_end(
-    session: Session, named: bool, tmp_path: Path
+    session: TrialSession, named: bool, tmp_path: Path
 ) -> None:
     config, place = ap.PipelineConfig(loader=THREADS, keep="array"), str(tmp_path) if named else None
     first, second = (part_of(session, config, makes=100.0, trains=1e6, folder=place) for _ in range(2))
@@ -172,7 +172,7 @@ def test_a_kept_set_of_other_data_is_told_of_and_one_of_these_is_not(tmp_path: P
             of_these = assembly.conversion_of(workload, make_plan(workload), storage)
             convert(of_these, storage, tmp_path / "array", workers=1)
         told = Told()
-        with contextlib.closing(Session(workload)) as session:
+        with contextlib.closing(TrialSession(workload)) as session:
             part_of(session, config, told, makes=100.0, trains=1e6)
         said = "array` is of other data or ops, so a training with keep='array' stops"
         assert any(said in text for text in told.logs) is (rows > 100)

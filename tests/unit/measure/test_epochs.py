@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import DataWarning
+from autopipe.frameworks import grain as grain_data
 from autopipe.frameworks import tfdata
-from autopipe.measure import epochs, randomness
+from autopipe.measure import epochs
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import wrap
@@ -410,7 +411,7 @@ def test_random_numbers_are_looked_for_in_epochs_of_grain_that_were_read(*, draw
         grain = pytest.importorskip("grain")
         rows = grain.MapDataset.source(list(range(COUNT))).seed(0).shuffle()
         noise = rows.random_map(lambda row, rng: (X[row] + rng.random() * draws, row))
-        return noise.batch(COUNT // randomness._ENOUGH_OF_GRAIN)
+        return noise.batch(COUNT // grain_data.ENOUGH_BATCHES)
 
     (found,) = looked_at(make).agreements
     assert (found.random is not None) is draws

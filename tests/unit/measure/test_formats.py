@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import autopipe as ap
 from autopipe.errors import ConfigError, WorkloadError
 from autopipe.measure.formats import AS_THEY_ARE, formats
-from autopipe.measure.rows import Form, Formats
+from autopipe.measure.rows import Formats, ImageForm
 from autopipe.workload.sample import FieldKind
 from tests.fakes.images import in_classes
 from tests.fakes.sources import Made
@@ -43,7 +43,7 @@ def asked(source: Any, *ops: ap.Op) -> Formats:
     return formats(ap.Workload(data=source, ops=list(ops), batch_size=1))
 
 
-def rows(found: Formats, part: str = "x") -> dict[str, Form]:
+def rows(found: Formats, part: str = "x") -> dict[str, ImageForm]:
     return {form.name: form for form in found.forms if form.part == part}
 
 

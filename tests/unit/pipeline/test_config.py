@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopipe.errors import ConfigError
-from autopipe.pipeline.config import Kept, ModelSetup, OfSetup, PipelineConfig, Value
+from autopipe.pipeline.config import Kept, ModelSetup, OfSetup, PipelineConfig, SettingValue
 from autopipe.pipeline.loaders.processes import Processes
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.threads import Threads
@@ -47,7 +47,7 @@ def test_what_means_nothing_beside_the_rest_is_at_its_default() -> None:
 
 
 def test_equal_configurations_have_one_hash_whatever_the_order_of_arguments() -> None:
-    given: list[dict[str, Value]] = [{"size": 3, "fast": True}, {"fast": True, "size": 3}, {}]
+    given: list[dict[str, SettingValue]] = [{"size": 3, "fast": True}, {"fast": True, "size": 3}, {}]
     made = {PipelineConfig(loader=Threads(workers=1), arguments=each) for each in given}
     assert len(made) == 2
 

@@ -11,7 +11,7 @@ import pytest
 from autopipe.artifact.drift import Result, Verdict
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.measure.outcome import Agreement, FailureKind, Measurement, Phase, Resources, TrialFailure, Verification
-from autopipe.measure.rows import Form, Formats, Row
+from autopipe.measure.rows import Formats, ImageForm, Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.pipeline.loaders.tfdata import TfData
@@ -106,8 +106,8 @@ def test_rows(approved: Approved) -> None:
 
 
 def test_formats(approved: Approved) -> None:
-    png = Form(part="x", name="as they are", seconds_per_image=0.002, bytes_per_image=2048.0, mean_error=0.0)
-    jpeg = Form(part="x", name="JPEG 95", seconds_per_image=0.0005, bytes_per_image=1024.0, mean_error=1.234)
+    png = ImageForm(part="x", name="as they are", seconds_per_image=0.002, bytes_per_image=2048.0, mean_error=0.0)
+    jpeg = ImageForm(part="x", name="JPEG 95", seconds_per_image=0.0005, bytes_per_image=1024.0, mean_error=1.234)
     approved({"formats": printed(tables.formats(Formats(samples=40, forms=(png, jpeg))))})
 
 

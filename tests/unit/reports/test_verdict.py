@@ -11,7 +11,7 @@ from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.reports import verdict
-from autopipe.search.result import Baseline, Contest, Effect, Reason, Result, Stop
+from autopipe.search.result import BaselineResult, Contest, Effect, Reason, Result, Stop
 from autopipe.values import Estimate
 from tests.fakes import ceilings, findings, profiles
 from tests.fakes.findings import payback
@@ -46,7 +46,7 @@ def result(*contests: Contest, **changes: Any) -> Result:
     return profiles.profile(**{**plain, **changes}).result
 
 
-def own(value: float) -> Baseline:
+def own(value: float) -> BaselineResult:
     return baseline(OWN, value, loader=Foreign(code="bench.py:make_dataset"), device_prefetch=0)
 
 
@@ -180,16 +180,12 @@ PLAIN = TrialFailure(
 )
 
 
-def missing(failure: TrialFailure) -> tuple[Baseline, ...]:
+def missing(failure: TrialFailure) -> tuple[BaselineResult, ...]:
     return tuple(each.model_copy(update={"images_per_second": None, "failure": failure}) for each in (MINE, THEIRS))
 
 
 def stopped(reason: Reason) -> dict[str, Any]:
     return {"trials": (MINE_ONLY,), "seconds": 30.0, "stop": Stop(reason=reason, message="Over.")}
-
-
-def cold(epochs: int | None, share: float | None, regime: str) -> dict[str, Any]:
-    return {"epochs": epochs, "resident_share": share, "page_cache": regime}
 
 
 def tail(samples: int, share: float) -> dict[str, Any]:
@@ -210,12 +206,6 @@ NOTED: dict[str, dict[str, Any]] = {
     "the whole training of one epoch": {"epochs": 1, "whole_training": True},
     "the whole training of two epochs": {"epochs": 2, "whole_training": True},
     "a full disk": {"unsaved": "the disk is full"},
-    "one epoch of files that are not in memory": cold(1, 0.25, "warm"),
-    "one epoch, measured cold": cold(1, 0.25, "cold"),
-    "one epoch of files in memory": cold(1, 0.95, "warm"),
-    "one epoch of nobody knows what": cold(1, None, "warm"),
-    "two epochs of files that are not in memory": cold(2, 0.25, "warm"),
-    "any number of epochs of them": cold(None, 0.25, "warm"),
     "no progressive files": {"progressive_share": 0.0},
     "progressive files": {"progressive_share": 0.75},
     "a batch size that brings little": {"doubled_images_per_second": 1.2 * 1250.0},

@@ -13,7 +13,7 @@ from optuna.samplers import RandomSampler
 
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
-from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig, Value
+from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig, SettingValue
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import verdict
 from autopipe.search.feasible import candidates
@@ -85,7 +85,7 @@ SLOW_TO_BEGIN = Surface(model_rate=900.0, sample_count=2000, noise=0.001)
     ],
 )
 def test_a_search_ends(
-    space: Space, surface: Surface, only: dict[str, list[Value]], chosen: dict[str, Any], reason: Reason
+    space: Space, surface: Surface, only: dict[str, list[SettingValue]], chosen: dict[str, Any], reason: Reason
 ) -> None:
     for name, values in only.items():
         space = space.only(name, values)
@@ -453,7 +453,9 @@ def test_a_converted_form_that_should_be_faster_is_measured_but_does_not_win() -
     [({"keep": ("none", "array")}, {"convert": False}), ({}, {})],  # a cache holds all
     ids=["the user refuses it", "it should bring little"],
 )
-def test_no_form_is_measured_unasked_or_for_little(only: dict[str, tuple[Value, ...]], chosen: dict[str, Any]) -> None:
+def test_no_form_is_measured_unasked_or_for_little(
+    only: dict[str, tuple[SettingValue, ...]], chosen: dict[str, Any]
+) -> None:
     converting = space_of({**PARAMETERS, "keep": ["none", "memory", "array", "array+memory"]})
     ended = run(converting, loader_bound(), limits=Limits(convert=False, only=only), budget_seconds=300.0, **chosen)
     assert {row.config.kept.form for row in ended.rows} == {"files"}

@@ -11,7 +11,7 @@ import pytest
 from autopipe.artifact import artifact as files
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Limits
-from autopipe.pipeline.config import Value
+from autopipe.pipeline.config import SettingValue
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search.searching import held
 from autopipe.search.settings import Settings, as_options, request_of, retune_settings, simulation
@@ -116,7 +116,7 @@ SPACE = {
     ],
 )
 def test_a_knob_of_any_loader_is_held_for_each(
-    only: dict[str, tuple[Value, ...]], found: dict[str, tuple[Value, ...]]
+    only: dict[str, tuple[SettingValue, ...]], found: dict[str, tuple[SettingValue, ...]]
 ) -> None:
     assert held(space_of(SPACE), only) == found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autopipe.errors import ConfigError, SpaceError
-from autopipe.pipeline.config import LOADERS, Value
+from autopipe.pipeline.config import LOADERS, SettingValue
 from autopipe.search import library
 from autopipe.search.space import Space, SpaceSpec, from_config, resolve, to_config
 from tests.fakes import surface  # noqa: F401  # the knobs of its loader
@@ -47,7 +47,7 @@ def two_loaders() -> Space:
         ([1, "cores-1", "cores/2", "cores/4"], (1, 3, 2)),
     ],
 )
-def test_values_of_a_parameter(written: object, values: tuple[Value, ...]) -> None:
+def test_values_of_a_parameter(written: object, values: tuple[SettingValue, ...]) -> None:
     assert space({"loader": ["threads"], "device_prefetch": written})["device_prefetch"].values == values
 
 

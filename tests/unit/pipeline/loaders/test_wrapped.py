@@ -21,7 +21,7 @@ from autopipe.errors import ConfigError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure import description, fingerprint
 from autopipe.measure.bench import Bench
-from autopipe.measure.session import Session
+from autopipe.measure.session import TrialSession
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
@@ -159,7 +159,7 @@ def test_only_a_configuration_that_says_so_keeps_the_memory_that_a_users_dataset
 def test_the_trials_of_a_users_dataset_as_it_is_keep_nothing_and_those_that_are_to_do_from_the_first_step(
     told: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = Session(wrapped(Rows, steps=3))
+    known = TrialSession(wrapped(Rows, steps=3))
     options: Any = {"min_seconds": 0.1, "max_seconds": 0.2, "page_cache": "warm"}
     assert known.measure(config(), options, Mock()).images_per_second.value > 0
     known.describe(Mock())

@@ -1,4 +1,4 @@
-"""PNG by either decoder, and images that are to be rotated by their EXIF tags."""
+"""PNG by either decoder, images that are to be rotated by their EXIF tags, and how many files are progressive JPEG."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import struct
 import warnings
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,12 @@ from PIL import Image, ImageOps
 
 import autopipe as ap
 from autopipe.artifact.verifying import verify_files
-from autopipe.errors import BadSampleError, DataWarning, WorkloadError
+from autopipe.errors import BadSampleError, DataError, DataWarning, WorkloadError
 from autopipe.reports import tables
 from autopipe.workload.data.images import ImageFolder
+from autopipe.workload.ops import headers
 from autopipe.workload.ops.decode import Decode, decode
-from autopipe.workload.ops.headers import image_size, orientation_of
+from autopipe.workload.ops.headers import Progressive, image_size, orientation_of
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.ops.sizes import Resize
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
@@ -355,3 +357,48 @@ def test_all_but_opencv_leave_them_as_they_are_stored(tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"image_size": (24, 40), "batch_size": None, "shuffle": False, "verbose": False}
     image, _ = next(iter(keras.utils.image_dataset_from_directory(tmp_path, **arguments)))
     assert np.abs(np.asarray(image) - stored).mean() < 2  # turned and resized, it would be 30 and more
+
+
+# -------------------- progressive JPEG files
+
+
+def jpeg(*settings: int) -> bytes:
+    return bytes(cv2.imencode(".jpg", np.zeros((9, 9, 3), np.uint8), settings)[1])
+
+
+PROGRESSIVE = (cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
+
+
+def files(*kinds: bytes) -> Callable[[int], bytes]:
+    def read(index: int) -> bytes:
+        if not kinds[index]:
+            raise BadSampleError(f"{index} is empty")
+        return kinds[index]
+
+    return read
+
+
+def test_progressive_files_are_counted_and_what_cannot_be_read_is_left_out() -> None:
+    found = Progressive.of(5, files(jpeg(*PROGRESSIVE), jpeg(), b"", b"\x89PNG", jpeg(*PROGRESSIVE)[:-9]))
+    assert found == Progressive(files=5, looked_at=4, progressive=2)
+
+
+def test_of_many_files_some_are_looked_at_from_the_first_to_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "_LOOKED_AT", 3)
+    kinds = [b"\xff\xd8"] * 9
+    kinds[4] = kinds[8] = jpeg(*PROGRESSIVE)
+    found = Progressive.of(9, files(*kinds))
+    assert (found.files, found.looked_at, found.progressive) == (9, 3, 2)
+
+
+def test_a_folder_is_looked_at_as_a_source_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    for name, data in {"1.jpg": PROGRESSIVE, "b/2.JPEG": PROGRESSIVE, "b/3.jpg": (), "b/.4.jpg": PROGRESSIVE}.items():
+        (tmp_path / name).write_bytes(jpeg(*data))
+    (tmp_path / "b" / "notes.txt").write_text("mine")
+    found = Progressive.in_folder(str(tmp_path))
+    assert (found.files, found.progressive) == (len(ap.ImageFolder(tmp_path, labels=None)), 2)
+    with pytest.raises(DataError, match="does not exist"):
+        Progressive.in_folder(str(tmp_path / "c"))
+    with pytest.raises(DataError, match="folder on a disk can be looked at, but got s3://bucket/photos"):
+        Progressive.in_folder("s3://bucket/photos")
