@@ -65,14 +65,16 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
 
 def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the unchanged configuration, and those with one parameter changed to a value that can be used. What is
-    set around the dataset changes no batch.
+    """Return the unchanged configuration, and those with one parameter changed to a value that can be used: not to
+    several threads of Keras, if the dataset is not for threads. What is set around the dataset changes no batch.
     """
     as_it_is = wrapped.as_it_is
     loader, kind, around = as_it_is.loader.model_dump(), as_it_is.loader.kind, type(as_it_is.loader).model_fields
     names = [name for name in wrapped.choices if name not in around]
     pairs = ((name, value) for name in names for value in wrapped.choices[name])
     changed = [loader | {name: value} for name, value in pairs if described.against(f"{kind}.{name}", value) is None]
+    if described.against("loader", "threads") is not None:
+        changed = [each for each in changed if each.get("use_multiprocessing") or each.get("workers", 0) <= 1]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]
     return [as_it_is, *[as_it_is.model_copy(update={"loader": each}) for each in loaders]]
 

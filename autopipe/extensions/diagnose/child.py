@@ -393,8 +393,11 @@ class _Watch:
         validation = given.get("validation_data")
         if inspect.isgenerator(validation) and given.get("validation_steps") is None:
             given["validation_data"] = self._limited(validation)
+        from autopipe.extensions.diagnose.data import shared
         from autopipe.frameworks import tfdata
 
+        for message in shared(given.get("x")):
+            self._write({"status": "doubt", "message": message})  # in case that a signal ends the script
         text = Path(self.asked.script).read_text(encoding="utf-8", errors="replace")
         shuffles = tfdata.shuffles_anew(validation)
         return (*fit_call.faults(given), *fit_call.predicted(validation, text, shuffles=shuffles))

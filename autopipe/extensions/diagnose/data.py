@@ -48,12 +48,14 @@ def of_loader(data: Any, name: str, usual: Any = None) -> Any:
 
 def shared(data: Any) -> Iterator[str]:
     """Say that forked workers of a DataLoader, or of a PyDataset, share open files, draw the same random numbers, each
-    keep what a function returned, or come to copy many objects, if so.
+    keep what a function returned, or come to copy many objects, or that threads of a PyDataset share files, if so.
     """
-    if not (by_keras := forks(data)) and not stream.forks_workers(data):
-        return
     source = of_loader(data, "dataset", data)
     name, used = type(source).__name__, pickling.used(source)
+    if not (by_keras := forks(data)) and not stream.forks_workers(data):
+        moved = pickling.moved_by_threads(data) if getattr(data, "workers", 0) > 1 else []
+        yield from (_BY_THREADS.format(f"{name}.{path}", data.workers) for path in moved)
+        return
     if (said := epochs.shared_files(source)) is not None:
         yield f"{said}."
     drawn = [f"`{name}.{path}`" for path in pickling.generators(source) if path.partition(".")[0] in used]
@@ -83,6 +85,10 @@ def _objects_bytes(held: Any, most: int = 256) -> int:
     return sys.getsizeof(held) + sum(some) * len(held) // max(1, len(some))
 
 
+_BY_THREADS = (
+    "`{}`: workers={} are threads, which share this open file, and move the position in it while others read. Open it "
+    "in `__getitem__`, once for each thread (threading.local()), or let one read at a time (threading.Lock())."
+)
 _SEEDED = {"seed", "default_rng", "RandomState", "Generator"}
 _SAME_NUMBERS = (
     "{}: worker processes that are forked copy it as it is, so that all draw the same random numbers, and those that "

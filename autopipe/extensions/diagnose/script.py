@@ -102,6 +102,8 @@ def run(  # noqa: PLR0913  as `diagnose`
         raise NothingMeasuredError(" ".join([last["message"], *notes.values()]), hint=last["hint"])
     found = [Watched.model_validate_json(line) for read, line in lines if read["status"] == "watched"]
     hints = [read["message"] for read, _ in lines if read["status"] == "hint"]  # on what the script raised
+    if status < 0:
+        hints += dict.fromkeys(read["message"] for read, _ in lines if read["status"] == "doubt")
     raised = [
         read["message"] for read, _ in lines if read["status"] == "raised"
     ]  # a batch in each of several processes

@@ -118,10 +118,13 @@ class Watch:
 
 
 def _with_log(failure: TrialFailure, tail: str) -> TrialFailure:
-    """Return a failure with the end of the log, or of a trial that hung with the user's line at which it waits."""
-    line = errors.waits_at(tail) if failure.kind is FailureKind.HUNG else None
-    if line is None:
-        return failure.model_copy(update={"log_tail": tail})
+    """Return a failure with the end of the log, or of a trial that hung with the user's line at which it waits; of one
+    that a library ended with both.
+    """
+    line = errors.waits_at(tail) if failure.kind in (FailureKind.HUNG, FailureKind.CRASHED) else None
+    if line is None or failure.kind is FailureKind.CRASHED:
+        said = "" if line is None else f" A thread stood at {line}."
+        return failure.model_copy(update={"message": failure.message + said, "log_tail": tail})
     hint = f"If that line waits for a lock or a queue, look for what should serve it. {_MORE}"
     return failure.model_copy(update={"message": f"{failure.message} It stands at {line}.", "hint": hint})
 

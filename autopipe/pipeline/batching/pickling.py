@@ -199,6 +199,17 @@ def moved_files(dataset: Any) -> list[str]:
     return [path for path in open_files(dataset) if is_moved(_first_of(operator.attrgetter(path)(dataset)))]
 
 
+def moved_by_threads(dataset: Any) -> list[str]:
+    """Return those of them that the code of a dataset reads, if no lock is seen to let one thread read at a time, as a
+    connection of SQLite does by itself.
+    """
+    names, own = used(dataset), getattr(dataset, "__dict__", {})
+    if any(hasattr(each, "acquire") for each in (*names.values(), *own.values())):
+        return []
+    read = [path for path in moved_files(dataset) if path.partition(".")[0] in names]
+    return [path for path in read if type(_first_of(operator.attrgetter(path)(dataset))).__module__ != "sqlite3"]
+
+
 def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> str | None:
     """Return the reason why a dataset of samples or batches, which was asked for some, must not be asked by several
     threads at once: it `held` these attributes after the first, and has `refilled` the arrays of that; None if it has
@@ -294,7 +305,7 @@ def held(dataset: Any, is_one: Callable[[Any], bool]) -> list[str]:
 _NOT_ASKED = ("albumentations", "builtins", "keras", "numpy", "tensorflow")  # the first seeds itself in workers
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
-_LOCKED = ("h5py", "lmdb", "zipfile")
+_LOCKED = ("h5py", "lmdb", "openslide", "zipfile")
 _DEEP = 2  # attributes of attributes of attributes
 
 

@@ -111,6 +111,11 @@ class Wrapped(LoaderConfig):
             source = data.indexed(feeder.dataset, whole=job.order.drop_remainder, by_keras=True)
             return _forked(job, source, processes.library_variables(self.library_threads))
         stream.require_safe_workers(feeder.dataset)
+        if data.like.against_threads is not None and getattr(feeder.dataset, "workers", 0) > 1:
+            raise LoaderError(
+                f"`workers` above 1 are threads of Keras, and {data.like.against_threads}.",
+                hint="Open files and make arrays in `__getitem__`, or use workers=1.",
+            )
         return _WrappedLoader(job, data, self, feeder)
 
     def begin(self, feeder: Feeder) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import multiprocessing
 import re
+import sqlite3
 import sys
 import threading
 import types
@@ -496,6 +497,25 @@ def test_what_each_forked_worker_has_of_its_own_is_told_of() -> None:
     threaded = Drawing()
     threaded.use_multiprocessing = False
     assert list(shared(threaded)) == []
+
+
+class Reading(Indexed):
+    workers = 2
+    file: Any
+
+    def __init__(self, **held: Any) -> None:
+        self.__dict__ |= held
+
+    def __getitem__(self, index: int) -> Any:
+        return self.file.read(index)
+
+
+def test_a_file_that_threads_read_at_once_is_told_of() -> None:
+    with open(__file__) as file:
+        (said,) = shared(Reading(file=file))
+        sound = [Reading(file=file, lock=threading.Lock()), Reading(other=file), Reading(file=file, workers=1)]
+        assert [list(shared(each)) for each in [*sound, Reading(file=sqlite3.connect(":memory:"))]] == [[]] * 4
+    assert said.startswith("`Reading.file`: workers=2 are threads")
 
 
 class Listed(Indexed):

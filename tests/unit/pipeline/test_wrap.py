@@ -686,7 +686,14 @@ def test_threads_are_not_tried_where_they_would_move_the_position_in_a_file_of_a
     dataset, opened = Items(3, rows, workers=workers), opens(tmp_path / "a")
     dataset.file, dataset.lock = opened if isinstance(opened, tuple) else (opened, None)
     with dataset.file:
-        said = ap.Threads.against(wrap.wrap(lambda: dataset).data)
+        workload = wrap.wrap(lambda: dataset)
+        said, config = (
+            ap.Threads.against(workload.data),
+            ap.PipelineConfig(loader=Wrapped.model_validate({"workers": 2})),
+        )
+        fails = pytest.raises(LoaderError, match="`workers` above 1 are threads of Keras, and threads would share")
+        with contextlib.nullcontext() if against is None else fails:
+            ap.build_loader(workload, config).close()
     assert said == against or (said is not None and against is not None and said.startswith(against))
 
 

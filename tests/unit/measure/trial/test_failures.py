@@ -50,6 +50,8 @@ def test_a_silence_is_told_with_the_users_line_at_which_it_stands(tmp_path: Path
     failure = supervise._with_log(silent, (tmp_path / "log").read_text())
     assert re.search(r"test_failures\.py, line \d+, in test_a_.*: `faulthandler\.dump_tr.*`", failure.message)
     assert supervise._with_log(silent, "nothing of his").log_tail == "nothing of his"
+    ended = supervise._with_log(supervise.dead(Phase.MEASURE, -6, 0, 0), (tmp_path / "log").read_text())
+    assert "A thread stood at test_failures.py, line " in ended.message
 
 
 def test_talking_for_ever_is_a_timeout() -> None:
