@@ -20,9 +20,9 @@ SOFT = np.tile((np.arange(16) / 15 > 0.5).astype(np.float32), (64, 16, 1))
 SOFT[:, :, 8] = 0.4
 
 
-def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None) -> list[str]:
+def seen(epochs: Iterable[tuple[Any, Any]], validation: Any = None, **known: Any) -> list[str]:
     """Return the findings on epochs, in batches of 8, each followed by a validation on some x."""
-    found = Samples(clock=lambda: 0.0)
+    found = Samples(clock=lambda: 0.0, **known)
     for x, y in epochs:
         found.epoch_began()
         for begin in range(0, len(x), 8):
@@ -37,13 +37,32 @@ def orders(count: int) -> list[Any]:
     return [np.random.default_rng(seed).permutation(len(X)) for seed in range(count)]
 
 
-def test_of_shuffled_epochs_nothing_is_said() -> None:
-    assert seen(((X[order], Y[order]) for order in orders(3)), X[:0]) == []
+def noisy() -> Any:
+    rng = np.random.default_rng(0)
+    return (X ^ rng.integers(0, 255, X.shape, np.uint8) for _ in itertools.count())
 
 
-def test_validation_samples_that_are_trained_on_are_counted() -> None:
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        pytest.param([(X[order], Y[order]) for order in orders(3)], id="shuffled"),
+        pytest.param(
+            [(X[order], X[order] + np.float32(n)) for n, order in enumerate(orders(3))], id="y is a view of x"
+        ),
+        pytest.param([(np.zeros_like(X), Y[order]) for order in orders(2)], id="blank samples with several y"),
+        pytest.param([(np.zeros_like(X), np.zeros_like(Y))] * 3, id="batches that are all alike"),
+        pytest.param([*zip(noisy(), [Y % 2] * 3, strict=False)], id="batches that y does not tell apart"),
+        pytest.param([*zip(noisy(), [Y * 0] * 2, strict=False)], id="random changes and one y"),
+    ],
+)
+def test_of_epochs_as_they_should_be_nothing_is_said(epochs: list[tuple[Any, Any]]) -> None:
+    assert seen(epochs, X[:0]) == []
+
+
+def test_validation_samples_that_are_trained_on_are_counted_but_for_a_single_one() -> None:
     (said,) = seen([(X[:56], Y[:56])], X[48:])
     assert said.startswith("8 of 16 validation samples")
+    assert seen([(X[:57], Y[:57])], X[56:]) == []
 
 
 def test_validation_samples_that_an_earlier_fit_trained_the_model_on_are_counted() -> None:
@@ -223,28 +242,14 @@ def test_a_validation_of_the_last_classes_of_sorted_data_is_told(is_sorted: bool
     assert ["The validation has 1 different y" in each for each in found.said()] == [True] * (is_sorted and is_whole)
 
 
-def test_a_single_equal_sample_is_no_leak() -> None:
-    assert seen([(X[:57], Y[:57])], X[56:]) == []
-
-
 def test_targets_that_are_shuffled_apart_are_told() -> None:
     (said,) = seen((X[order], Y[other]) for order, other in zip(orders(3), orders(6)[3:], strict=True))
     assert "of 128 samples that came again had another y" in said
 
 
-def test_a_y_that_is_another_one_each_time_belongs_to_no_other_sample() -> None:
-    """Such as a view of x, or x with noise."""
-    assert seen((X[order], X[order] + np.float32(number)) for number, order in enumerate(orders(3))) == []
-
-
 def test_of_slots_that_are_no_y_nothing_is_told() -> None:
     """As of triplets, whose positive is drawn anew for each anchor, and of unpaired images of two kinds."""
-    found = Samples(clock=lambda: 0.0, has_y=False)
-    for order in orders(3):
-        found.epoch_began()
-        for begin in range(0, len(X), 8):
-            found.trained((X[begin : begin + 8], X[order[begin : begin + 8]]))
-    assert list(found.said()) == []
+    assert seen(((X, X[order]) for order in orders(3)), has_y=False) == []
 
 
 def test_targets_that_are_padded_as_far_as_their_batch_needs_are_the_same() -> None:
@@ -257,28 +262,12 @@ def test_targets_that_are_padded_as_far_as_their_batch_needs_are_the_same() -> N
     assert list(found.said()) == []
 
 
-def test_blank_samples_with_several_targets_are_none() -> None:
-    x = np.zeros_like(X)
-    assert seen([(x, Y[order]) for order in orders(2)]) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "words"), [(False, "same batches in the same order"), (True, "y comes in the same")]
 )
 def test_epochs_in_one_order_are_told(changes: bool, words: str) -> None:
-    rng = np.random.default_rng(0)
-    epochs = [(X ^ rng.integers(0, 255, X.shape, np.uint8) if changes else X, Y) for _ in range(3)]
-    (said,) = seen(epochs)
+    (said,) = seen(zip(noisy() if changes else [X] * 3, [Y] * 3, strict=False))
     assert words in said
-
-
-def test_batches_that_are_all_alike_have_no_order() -> None:
-    assert seen([(np.zeros_like(X), np.zeros_like(Y))] * 3) == []
-
-
-def test_batches_that_y_does_not_tell_apart_have_no_order() -> None:
-    rng = np.random.default_rng(0)
-    assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y % 2) for _ in range(3)]) == []
 
 
 @pytest.mark.parametrize(("classes", "is_told"), [(4, True), (64, False)])
@@ -287,8 +276,7 @@ def test_data_that_are_sorted_by_y_are_told(classes: int, is_told: bool) -> None
     epochs = [(X.reshape(8, 8, *X.shape[1:])[order], (Y * classes // 64).reshape(8, 8)[order]) for order in batches]
     said = seen((x.reshape(X.shape), y.reshape(Y.shape)) for x, y in epochs)
     assert ["sorted by y" in each for each in said] == [True] * is_told
-    mixed = seen((X[order], (Y * classes // 64)[order]) for order in orders(3))
-    assert mixed == []
+    assert seen((X[order], (Y * classes // 64)[order]) for order in orders(3)) == []
 
 
 @pytest.mark.parametrize(("of_each", "is_told"), [((2, 2, 2, 2), False), ((5, 1, 1, 1), True), ((8,), True)])
@@ -305,16 +293,8 @@ def test_batches_of_several_classes_with_as_many_samples_each_are_no_sorted_data
 def test_data_drawn_from_several_datasets_of_which_one_ends_first_are_told_so() -> None:
     ends = np.concatenate([Y[:24] % 2, np.zeros(40, int)])
     for drawn, words in ((True, "sample_from_datasets"), (False, "sorted by y")):
-        found = Samples(clock=lambda: 0.0, drawn=drawn)
-        for begin in range(0, 64, 8):
-            found.trained((X[begin : begin + 8], ends[begin : begin + 8]))
-        (said,) = found.said()
+        (said,) = seen([(X, ends)], drawn=drawn)
         assert words in said
-
-
-def test_of_random_changes_and_few_targets_no_order_is_told() -> None:
-    rng = np.random.default_rng(0)
-    assert seen([(X ^ rng.integers(0, 255, X.shape, np.uint8), Y * 0) for _ in range(2)]) == []
 
 
 @pytest.mark.parametrize("batch", [(np.array(["a", "b"], object), Y[:2]), (None, None), (3, 4), ({}, Y[:2])])

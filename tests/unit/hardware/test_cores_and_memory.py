@@ -164,7 +164,7 @@ def _group(name: str, mount: str, root: str, values: dict[str, object]) -> dict[
         pytest.param({}, 16, 12, id="no group"),
         # Pages of files are as good as free, but for mapped ones; where all active ones may be, inactive ones count.
         pytest.param(v2(max=8 * GIB, high="max", current=5 * GIB, stat=V2_STAT), 8, 6, id="version 2"),
-        pytest.param(v2(max=8 * GIB, current=5 * GIB, stat=MAPPED), 8, 4, id="mapped pages"),
+        pytest.param(v2(max=8 * GIB, high=9 * GIB, current=5 * GIB, stat=MAPPED), 8, 4, id="mapped pages"),
         pytest.param(v2(max=8 * GIB, parent_high=4 * GIB, parent_current=5 * GIB), 4, 0, id="soft limit of a parent"),
         pytest.param(v1(limit_in_bytes=2 * GIB, usage_in_bytes=GIB, stat=V1_STAT), 2, 1.5, id="version 1"),
         pytest.param(v1(limit_in_bytes=9223372036854771712), 16, 12, id="version 1 without a limit"),
