@@ -330,10 +330,9 @@ class Session:
         return self.worth(config)
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
-        """Run one trial of `config`, after those that wait."""
+        """Run one trial of `config`."""
         self.record.enqueue(self.trimmed.asked, config, origin=origin)
-        while self.record.waiting():
-            self.run_next()
+        self.run_next()
 
     def run_each(
         self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None
