@@ -702,7 +702,7 @@ class Careless:
 
     def __init__(self, does: str) -> None:
         self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
-        self.count, self.turns = 0, 0
+        self.count = 0
 
     def __len__(self) -> int:
         return 3
@@ -714,9 +714,6 @@ class Careless:
             self.index = float(index)
         if self.does == "counts":
             self.count += 1
-        if self.does == "takes turns":
-            self.turns += 1
-            index += 0 * self.turns
         if self.does == "fills":
             self.x[:] = index
             return self.x
@@ -730,8 +727,7 @@ class Careless:
         ("opens", "threads would share `Careless.file`, and move the position in it while others read"),
         ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
         ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
-        ("takes turns", "threads would share `Careless.turns`, which each `Careless[i]` sets"),
-        ("counts", None),
+        ("counts", "threads would share `Careless.count`, which each `Careless[i]` sets"),
         ("keeps", None),
     ],
 )
