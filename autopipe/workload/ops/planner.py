@@ -129,9 +129,10 @@ def make_plan(workload: Workload) -> Plan:
     boundary = next((i for i, (op, _) in enumerate(ops[:tail]) if op.is_random), tail)
     plan = Plan(source, tuple(steps[:boundary]), tuple(steps[boundary:]), ())
     _require_alike(plan, results, workload.data)
-    suffix, _ = _run(ops[tail:], plan.compact, results, workload)
+    suffix, results = _run(ops[tail:], plan.compact, results, workload)
     plan = dataclasses.replace(plan, suffix=tuple(suffix))
     _warn_of_palettes(plan, [sample for _, sample in samples])
+    _warn_of_images(plan, [sample for _, sample in results])
     return plan
 
 
@@ -147,6 +148,25 @@ def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
             said = "Masks are PNG files that hold numbers and a palette, and the model gets the palette's colours."
             hint = "If the numbers are classes, put ap.MaskToClass([(0, 0, 0), ...]) of these behind ap.Decode()."
             warnings.warn(f"{said} {hint}", errors.DataWarning, stacklevel=3)
+
+
+_COLOURS = 256  # of a mask, at most
+
+
+def _warn_of_images(plan: Plan, samples: Sequence[Sample]) -> None:
+    """Warn if targets are images by their colours, and ops that change x otherwise than masks have been at work."""
+    x, y = plan.finished.x, plan.finished.y
+    changes = x.dtype != np.uint8 or any(hasattr(each.op, "interpolation") for each in plan.steps)
+    if y is None or y.kind is not FieldKind.MASK or (y.shape or ())[2:] != (3,) or y.dtype != np.uint8 or not changes:
+        return
+    if all(len(np.unique(sample[1].reshape(-1, 3), axis=0)) > _COLOURS for sample in samples):
+        warnings.warn(
+            f"Targets have more than {_COLOURS} colours each, as images have, and ops take them for masks: a resize "
+            "takes the nearest pixels, and `Rescale` and the like leave them as they are. "
+            'ap.Map(function, on="both") changes x and y alike, and on="mask" y alone.',
+            errors.DataWarning,
+            stacklevel=3,
+        )
 
 
 def normalise(value: Any, structure: Structure | None = None) -> Sample:

@@ -198,6 +198,22 @@ def test_a_palette_in_the_order_of_opencv_is_told(palette: Any, is_told: bool) -
         plan(masks, ap.MaskToClass(palette, unknown=255), x=np.zeros((4, 8, 8, 3), np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("ops", "colours", "is_told"),
+    [
+        ([ap.Rescale(1 / 255)], 256, True),
+        ([ap.Resize(30, 30)], 256, True),
+        ([ap.RandomFlip()], 256, False),  # is the same for both
+        ([ap.Rescale(1 / 255), ap.Map(lambda y: y / np.float32(255), on="mask")], 256, False),
+        ([ap.Rescale(1 / 255)], 4, False),  # of each channel
+    ],
+)
+def test_targets_that_are_images_are_told_what_ops_do_with_masks(ops: Any, colours: int, is_told: bool) -> None:
+    with told("more than 256 colours" if is_told else None):
+        y = np.random.default_rng(0).integers(0, colours, (4, 32, 32, 3), np.uint8)
+        plan(y, *ops, x=np.zeros_like(y))
+
+
 @pytest.mark.parametrize("unknown", [0, 255])
 def test_unknown_colours_get_the_class_that_is_named_and_unknown_classes_become_zeros(unknown: int) -> None:
     mask = np.array([[[9, 9, 9], [0, 0, 1]]], np.uint8)
