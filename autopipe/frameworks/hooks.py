@@ -27,6 +27,7 @@ _STEPS = (  # module, class and function that only a training calls, in each ste
 )
 _TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # the same, once, perhaps before its loop
 _LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
+_BETWEEN = ("traceback_util", "dataset_ops")  # files whose frames pass a read on, such as as_numpy_iterator()'s
 
 
 @contextlib.contextmanager
@@ -59,7 +60,7 @@ def watch_loops(
         @functools.wraps(function)
         def taken(data: Any, *arguments: Any) -> Any:
             frame = sys._getframe(1)
-            while "traceback_util" in frame.f_code.co_filename and frame.f_back is not None:
+            while any(each in frame.f_code.co_filename for each in _BETWEEN) and frame.f_back is not None:
                 frame = frame.f_back
             is_own = any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)
             return (own if is_own else read)(function, data, *arguments)

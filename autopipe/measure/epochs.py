@@ -25,7 +25,7 @@ from autopipe.errors import AutopipeError
 from autopipe.frameworks import grain, tfdata
 from autopipe.measure import randomness
 from autopipe.measure.randomness import SHAPE_BYTES
-from autopipe.pipeline.batching import pickling, stream
+from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_batches, race_of_workers
 from autopipe.pipeline.wrap import WrappedData
 
@@ -92,7 +92,7 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
     _prepared(data, dataset, first, found)
     if any(_kind(each) == "FilterDataset" for each, _ in tfdata.dataset_ops(dataset)):
         found.notes += filter(None, [_thrown_away(dataset)])
-    if randomness.is_streamed(dataset):
+    if randomness.is_passed_once(dataset):
         every = list(itertools.chain(*first))
         found.faults += filter(None, [copies(len(every), len(set(every)), getattr(dataset, "num_workers", 0))])
     if found.faults and data.by_index and whole and 0 < (count := sum(map(len, first))) < len(data):
@@ -461,6 +461,7 @@ def few_weights(loader: Any) -> str | None:
 
 def shared_files(source: Any) -> str | None:
     """Name the open files of a dataset that forked processes would share; None if there are none."""
+    source = torch_batches.whole(source)
     if not (opened := [f"`{type(source).__name__}.{key}`" for key in pickling.open_files(source)]):
         return None
     said = f"{', '.join(opened)}: worker processes that are forked share an open file, and its position"

@@ -278,6 +278,12 @@ def is_streamed(loader: Any) -> bool:
     return any(kind.__name__ == "IterableDataset" for kind in type(samples).__mro__)
 
 
+def is_passed_once(loader: Any) -> bool:
+    """Return True if a pass of such a loader is to have each sample once: webdataset may draw shards again."""
+    stages = getattr(getattr(loader, "dataset", getattr(loader, "_dataset", None)), "pipeline", ())
+    return is_streamed(loader) and not any(type(each).__name__.startswith("ResampledShard") for each in stages)
+
+
 def _processes(dataset: Any) -> int:
     """Return the number of worker processes that can be asked for a sample by its index."""
     if is_indexed(dataset):

@@ -215,7 +215,9 @@ def repeats(
     data = workload.data.untouched()
     workload = dataclasses.replace(workload, data=data, drop_remainder=False)  # every batch is looked at
     samples, as_it_is = options.samples, list[epochs.Epoch]()  # of the latter, two
-    usual, values = list[Agreement](), Values()  # the first is of the dataset as it is, and so are these
+    in_loop = isinstance(own or workload.model, OwnStep | None)  # whose batches need not be (x, y, weights)
+    seen_values = functools.partial(Values, slots=2 if in_loop else 3)
+    usual, values = list[Agreement](), seen_values()  # the first is of the dataset as it is, and so are these
     patient_until = time.monotonic() + _PATIENCE
 
     def anew() -> epochs.Epoch:
@@ -224,8 +226,8 @@ def repeats(
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
-            until, noted = time.monotonic() + options.seconds, values if config == configs[0] else Values()
-            again, is_whole = Values(), config == configs[0] and samples is None
+            until, noted = time.monotonic() + options.seconds, values if config == configs[0] else seen_values()
+            again, is_whole = seen_values(), config == configs[0] and samples is None
             if is_whole and grain.is_in_use() and grain.is_grain(data.make(data.defaults).dataset):
                 noted.batches, again.batches = [], []
             seen, ended = _beginning(loader, 0, samples, report, noted, until=until)
@@ -263,7 +265,7 @@ def repeats(
                 data,
                 *(as_it_is or ((), ())),
                 whole=samples is None,
-                has_y=lambda: getattr(model(), "loss", "") is not None,
+                has_y=lambda: not (in_loop and data.is_of_pairs) and getattr(model(), "loss", "") is not None,
             )
             found.notes += values.notes(None if isinstance(own or workload.model, OwnStep) else model())
     if left := [config.short() for config in configs[len(agreements) :]]:
@@ -371,7 +373,9 @@ def _sure_mean(values: Sequence[float]) -> float:
 class Values:
     """What values the samples of some batches have."""
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = 3) -> None:
+        """Look at so many slots of each batch."""
+        self._slots = slots
         # Samples, and those of them with values of x or weights that are no numbers.
         self._looked_at, self._odd = 0, collections.Counter[int]()
         # Of x, y and weights: least, largest, and whether all are whole.
@@ -386,7 +390,7 @@ class Values:
         odd = [np.False_] * 3
         if self.batches is not None:
             self.batches.append(randomness.digests(batch))
-        for number, slot in enumerate(batch[:3]):
+        for number, slot in enumerate(batch[: self._slots]):
             for array in map(np.asarray, randomness.leaves(slot)):
                 if array.dtype.kind in "biuf" and array.size:
                     rows = array.reshape(len(array), -1)

@@ -269,6 +269,12 @@ class WrappedData:
             if warning is not None:
                 warnings.warn(warning, DataWarning, stacklevel=3)
 
+    @property
+    def is_of_pairs(self) -> bool:
+        """Whether what follows x has its shape: it may be the other one of a pair, drawn at random, and no y."""
+        first = [part for part in self._batch if part is not None]
+        return len(first) > 1 and first[0].shape == first[1].shape
+
     def _add_knobs(self, dataset: Any) -> None:
         """Have Keras's own knobs of a PyDataset tried, those that were named or, if nothing was, all."""
         present: dict[str, Any] = {name: getattr(dataset, name, None) for name in KNOBS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, RandomSampler, Subset, TensorDataset
 
 import autopipe as ap
 from autopipe.errors import DataWarning, WorkloadError
@@ -112,14 +113,32 @@ class Stream(IterableDataset[Any]):
         return iter(X)
 
 
+class Again:
+    """A sampler without an end."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.cycle(range(len(X)))
+
+
+class Repeating(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        yield from super().__iter__()
+        yield from super().__iter__()
+
+
 @pytest.mark.parametrize(
     ("dataset", "said"),
-    [(Named(), "is a sample"), (DataLoader(Stream(), batch_size=4), "have none")],
-    ids=["samples", "no index"],
+    [
+        (Named(), "is a sample"),
+        (DataLoader(Stream(), batch_size=4), "have no index"),
+        (DataLoader(Named(), batch_size=4, sampler=Again()), "gave 100,000 and more"),
+        (Repeating(Named(), batch_size=4), "`Repeating` has an `__iter__` of its own"),
+    ],
+    ids=["samples", "no index", "no end", "own batches"],
 )
 def test_what_has_no_index_of_batches_is_refused(dataset: Any, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
-        ap.live(dataset)
+        list(ap.live(dataset))
 
 
 class Read(Dataset[Any]):
@@ -147,6 +166,23 @@ def test_threads_do_not_share_a_file_in_which_each_moves(caplog: pytest.LogCaptu
     with ap.live(DataLoader(Read(at_once=at_once), batch_size=4)) as batches:
         assert torch.cat(list(batches)).flatten().tolist() == list(Path(__file__).read_bytes()[:64])
     assert ("one thread only: threads would share `Read.file`" in caplog.text) == at_once
+
+
+class Sets(Named):
+    current: Any = None
+
+    def __getitem__(self, index: int) -> Any:
+        self.current = X[index].clone()
+        return self.current
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", [lambda data: data, lambda data: Subset(data, range(20)), lambda data: data + data])
+def test_threads_do_not_share_what_each_sample_sets_in_a_part_of_the_dataset_either(part: Any) -> None:
+    with ap.live(DataLoader(part(Sets()), batch_size=4)) as batches:
+        assert len(torch.cat(list(batches))) == len(part(Sets()))
+        feeding: Any = batches._loader
+    assert feeding.watch.config.loader.kind == "processes"
 
 
 def test_a_function_of_workers_that_is_not_called_is_told() -> None:

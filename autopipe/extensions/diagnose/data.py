@@ -30,7 +30,7 @@ from autopipe.extensions.diagnose.steps import Epochs
 from autopipe.frameworks import grain, tfdata
 from autopipe.hardware import machine
 from autopipe.measure import epochs, randomness
-from autopipe.pipeline.batching import pickling, stream
+from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.pipeline.batching.datasets import forks
 from autopipe.reports import wording
 from autopipe.workload.data import source as data_source
@@ -50,7 +50,7 @@ def shared(data: Any) -> Iterator[str]:
     """Say that forked workers of a DataLoader, or of a PyDataset, share open files, draw the same random numbers, each
     keep what a function returned, or come to copy many objects, or that threads of a PyDataset share files, if so.
     """
-    source = of_loader(data, "dataset", data)
+    source = torch_batches.whole(of_loader(data, "dataset", data))
     name, used = type(source).__name__, pickling.used(source)
     if not (by_keras := forks(data)) and not stream.forks_workers(data):
         moved = pickling.moved_by_threads(data) if getattr(data, "workers", 0) > 1 else []

@@ -49,15 +49,18 @@ class Loop:
     """Times the steps of a loop: each begins when a batch is asked for, and ends when the next one is."""
 
     def __init__(self, look: Look, data: Any, place: str, warnings: Sequence[str] = ()) -> None:
-        self.clock, self.is_done, self.trains, self.eager = StepClock(), False, False, 0  # steps
+        self.clock, self.is_done, self.trains, self.eager = StepClock(), False, 0, 0  # steps
         self._look, self._kind, self._asked = look, kind_of_data(data), timing.asked_of(data)
         self._workers, self._of_grain = of_loader(data, "num_workers"), grain.workers(data)
+        self._kind += _OF_TENSORS * _stacks_tensors(data)
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
-        self._copied = randomness.is_streamed(data)
+        self._copied = randomness.is_passed_once(data)
         self.place, self.beside = place, set[str]()  # other places that read once for each step, too
         self._made, self._passes, self.comes_to_end = list[weakref.ref[Any]](), 0, False
+        self._loader: Callable[[], Any] = lambda: None  # what stands for the loader that is read here
+        self.takes_any = False  # loader
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
         self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
         if self._workers and of_loader(data, "persistent_workers"):
@@ -83,8 +86,16 @@ class Loop:
             self._made.append(weakref.ref(index))
 
     def trained(self) -> None:
-        self.trains = True
+        self.trains += 1
         self.samples.epoch_trains()
+
+    def is_of(self, data: Any) -> bool:
+        """Return False for another loader than the one that is trained on here and may come again."""
+        loader = of_loader(data, "index_sampler", of_loader(data, "dataset"))
+        known = self._loader()
+        if known is not loader and (known is None or not self.trains) and type(loader).__weakrefoffset__:
+            self._loader, self.comes_to_end = weakref.ref(loader), False
+        return known is None or self._loader() is loader or self.takes_any or self.place in self.beside
 
     def asked(self) -> bool:
         """Note that a batch is asked for, which ends the step before; return True if enough was seen."""
@@ -113,7 +124,7 @@ class Loop:
             self._held = self._held if known else [*held_ahead(self._ahead, batch)]
             self._shapes.add(timing.shape_of(batch))
             self._is_new = len(self._shapes) > known
-            self.samples.trained(batch)
+            self.samples.trained(_x_and_y(batch))
         self._batch_size = max(self._batch_size, self._images)
 
     def leave(self) -> None:
@@ -161,7 +172,7 @@ class Loop:
                 *((f"{capital(_ONE_BY_ONE)}.",) if one_by_one else ()),
                 *self.samples.values.no_numbers(),
                 *self.samples.other_targets(),
-                *self.samples.copies(self._workers if self._copied else 0),
+                *self.samples.copies(self._workers if self._copied else 0, whole=self.comes_to_end),
                 *self.samples.tested([(each.place, each.samples) for each in (self, *others)]),
                 *(self.samples.same_order(self._order) if self.trains else ()),
                 *(self.samples.hardly_mixed() if self.trains else ()),
@@ -176,6 +187,24 @@ class Loop:
         )
 
 
+def _x_and_y(batch: Any) -> Any:
+    """Return what of a loop's batch is surely a sample and its y: what has x's shape may be its pair, drawn at random,
+    and what follows is the sample's weight for Keras alone.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) < 2:
+        return batch
+    one, other = (getattr(each, "shape", None) for each in batch[:2])
+    return batch[: 1 if one == other else 2]
+
+
+def _stacks_tensors(data: Any) -> bool:
+    """Return True for a DataLoader that picks the samples of tensors one by one, and stacks them."""
+    of = of_loader(data, "dataset")
+    of = getattr(of, "dataset", of) if type(of).__name__ == "Subset" else of
+    by_default = getattr(of_loader(data, "collate_fn"), "__name__", "") == "default_collate"
+    return type(of).__name__ == "TensorDataset" and by_default
+
+
 _SET_EPOCH = ", unless the loop calls `loader.sampler.set_epoch(epoch)` before each"
 _EAGER = (
     "Steps run eagerly, op by op: @tf.function above a function that makes one step, model and gradients, compiles it, "
@@ -188,6 +217,7 @@ _STAY = (
 _MAKE_ONCE = "`iter(dataset.repeat())`, made once, before all loops, goes on from pass to pass"
 _MOST = 0.5
 _AT_LOOP = "most of it in the loop that reads at {}, such as a validation"
+_BY_ANOTHER = " (another loader)"  # such as a validation's, by the same function
 _ONE_BY_ONE = (
     "each batch is the first of a new iterator, as by `next(iter(dataset))`, which opens the data and fills their "
     "buffers anew. Make the iterator once, before the loop"
@@ -341,7 +371,7 @@ class Reads:
     def end(self) -> None:
         """Tell of the longest loop that trains, unless one was told of: the script has ended."""
         if not self._off and self._loops:
-            self._tell(max(self._loops.values(), key=lambda loop: (loop.trains, loop.clock.seconds)))
+            self._tell(max(self._loops.values(), key=lambda loop: (loop.trains > 0, loop.clock.seconds)))
 
     def trained(self) -> None:
         if self._off or self._now is None:
@@ -350,13 +380,15 @@ class Reads:
         if self._now.trains or not self._now.comes_to_end:  # else it has read all before the training
             self._now.trained()
             self._now.eager += frameworks.steps_eagerly()
+        if self._now.trains > timing.WARM_UP_STEPS and self._now.place.endswith(_BY_ANOTHER):  # no validation
+            self._loops[self._now.place.removesuffix(_BY_ANOTHER)].takes_any = True
         is_late = time.monotonic() - self._read > self._look.seconds
         if is_late and self._unread >= _UNREAD and len(self._now.clock.steps) > timing.WARM_UP_STEPS:
             self._tell(self._now)
 
     def _is_training(self, loop: Loop) -> bool:
         """Return True if a loop trains. A gradient that JAX derived before any loop is some loop's."""
-        return loop.trains or (self._trains() and not any(each.trains for each in self._loops.values()))
+        return loop.trains > 0 or (self._trains() and not any(each.trains for each in self._loops.values()))
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
         """Return `function(data, *arguments)`, with a step of the loop that asks for it."""
@@ -421,9 +453,12 @@ class Reads:
 
     def _loop(self, data: Any) -> Loop:
         place = _place()
-        if place not in self._loops:
-            self._loops[place] = Loop(self._look, data, place, unused_workers(data))
-        return self._loops[place]
+        while (found := self._loops.get(place)) is not None and not found.is_of(data):
+            place += _BY_ANOTHER
+        if found is None:
+            found = self._loops[place] = Loop(self._look, data, place, unused_workers(data))
+            found.is_of(data)
+        return found
 
     def _tell(self, loop: Loop) -> None:
         if self._unread >= _UNREAD:
@@ -441,6 +476,7 @@ def unused_workers(data: Any) -> list[str]:
     return [] if (workers, by_processes) == (1, False) else [said]
 
 
+_OF_TENSORS = " of a TensorDataset"
 _OF_GRAIN = ("DataLoader", "DataLoaderIterator", "DatasetIterator", "IterDataset", "MapDataset")
 
 

@@ -157,8 +157,8 @@ class Samples:
         """Tell of samples that loops, by their places, read without a step of a training: those of a validation, unless
         they come before the training or from its own loader.
         """
-        if not self._trained or any(2 * seen < self._batches[number] for number, seen in self._trained.items()):
-            return  # of a step that is compiled, as by tf.function, only the first is seen
+        if not self._tells:
+            return
         began, loaders = self._passes[min(self._trained)][0], {self._passes[number][1] for number in self._trained}
         known = {x for number in self._trained for batch in self._epochs[number] for x, _ in batch}
         for place, each in loops:
@@ -179,12 +179,19 @@ class Samples:
             if tests and each is not self:
                 yield from self.values.unlike(each.values)
 
-    def copies(self, workers: int) -> Iterator[str]:
+    @property
+    def _tells(self) -> bool:
+        """Whether each epoch that trains is known: of a step that is compiled, as by tf.function, only the first is."""
+        return bool(self._trained) and all(2 * seen >= self._batches[number] for number, seen in self._trained.items())
+
+    def copies(self, workers: int, *, whole: bool = True) -> Iterator[str]:
+        """Tell of samples that each worker reads; `whole`: a pass comes to its end."""
         fullest = max(self._epochs, key=len, default=[])  # workers may have orders of their own
-        for looked in (self._firsts, [fullest]):
+        for looked in (self._firsts, *[[fullest]] * whole):
             every = [collections.Counter(itertools.chain(*batches)) for batches in looked if len(batches) > 1]
             seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
-            if (said := epochs.copies(seen, distinct, workers)) is not None:
+            more = sum(count for each in every for count in each.values() if count > workers)  # drawn at random
+            if more <= seen / 8 and (said := epochs.copies(seen, distinct, workers)) is not None:
                 yield f"{said}."
                 return
 
@@ -193,7 +200,8 @@ class Samples:
 
     def same_order(self, anew: str = "") -> Iterator[str]:
         """Tell of epochs that begin with the same batches in the same order, and what would order them `anew`."""
-        first, *others = [batches for batches in self._firsts if batches] or [[]]
+        which = sorted(self._trained) if self._tells else range(len(self._firsts))
+        first, *others = [batches for batches in map(self._firsts.__getitem__, which) if batches] or [[]]
         others = [batches for batches in others if len(batches) == len(first)]  # the last epoch may just have begun
         if len({*first}) < 2 or not others:  # batches that are all alike have no order
             return

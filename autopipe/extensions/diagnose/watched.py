@@ -322,9 +322,9 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
     tune = "`autopipe tune`" if watched.data == "autopipe" else "`autopipe tune` or `ap.wrap`"
     if watched.loop is not None:
         tune = _READ_AHEAD.get(watched.data or "", "a loader that reads ahead (`ap.live`, `ap.wrap`)")
-        tune = tune.format(workers=watched.workers, cores=f"{watched.cores:g}")
-        if watched.workers is not None and watched.workers >= watched.cores and not _only_waits(watched):
-            tune = _ENOUGH_WORKERS.format(workers=watched.workers, cores=f"{watched.cores:g}")
+        if "{workers}" in tune and (watched.workers or 0) >= watched.cores and not _only_waits(watched):
+            tune = _ENOUGH_WORKERS
+        tune = tune.format(workers=watched.workers, cores=f"{watched.cores:g}", size=watched.batch_size)
     said = _SENTENCES[verdict].replace("the model is", "the loop itself is" if watched.loop else "the model is")
     if verdict is Verdict.OTHERS:
         parts = watched.parts
@@ -389,6 +389,9 @@ _READ_AHEAD = {
     "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
     "tf.data.Dataset": "the dataset itself: .prefetch(2) at its end, num_parallel_calls= in map",
     "torch DataLoader": "its num_workers=, {workers} now, with persistent_workers=True; `ap.live` finds them meanwhile",
+    "torch DataLoader of a TensorDataset": "whole batches: samples are picked and stacked one by one, and to pass them "
+    "on from workers takes longer. `DataLoader(dataset, batch_size=None, sampler=BatchSampler(RandomSampler(dataset), "
+    "{size}, drop_last=False))` picks each batch by one index, in the order of shuffle=True",
     "grain DataLoader": "its worker_count=, {workers} now",
     "grain DataLoaderIterator": "its worker_count=, {workers} now",
     **dict.fromkeys(

@@ -433,9 +433,9 @@ def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
 
 def _asked(dataset: Any, at: Sequence[int], length: int) -> tuple[list[Any], str | None]:
     """Return some batches of a dataset, and the reason why several threads must not ask for them, if there is one."""
-    batches, samples = torch_batches.of_batches(dataset), torch_batches.samples_of(dataset)
+    batches, samples = torch_batches.of_batches(dataset), torch_batches.whole(torch_batches.samples_of(dataset))
     given = [batch_at(batches, at[0], length)]  # which prepares what others find
-    known, held = bytes_of(given[0]), dict(getattr(samples, "__dict__", {}))
+    known, held = bytes_of(given[0]), pickling.attributes(samples)
     given += [batch_at(batches, number, length) for number in at[1:]]
     by_keras = getattr(samples, "workers", 1) > 1 and not forks(samples)  # whose threads share it as it is
     return given, None if by_keras else pickling.against_threads(samples, held, refilled=bytes_of(given[0]) != known)

@@ -176,7 +176,7 @@ def open_files(dataset: Any) -> list[str]:
         value = _first_of(value)
         kind = type(value)
         is_file = isinstance(value, io.IOBase) and not isinstance(value, io.BytesIO | io.StringIO) and not value.closed
-        of_library = kind.__module__.partition(".")[0] in _FILES and bool(value)
+        of_library = kind.__module__.partition(".")[0] in _FILES and bool(value) and "Info" not in kind.__name__
         return is_file or of_library or kind.__name__ == "VideoCapture"
 
     return held(dataset, is_open)
@@ -196,7 +196,8 @@ def moved_files(dataset: Any) -> list[str]:
         is_locked = type(file).__module__.partition(".")[0] in _LOCKED
         return file.readable() if isinstance(file, io.IOBase) else not is_locked
 
-    return [path for path in open_files(dataset) if is_moved(_first_of(operator.attrgetter(path)(dataset)))]
+    every = attributes(dataset)
+    return [path for path in open_files(dataset) if is_moved(_first_of(every[path]))]
 
 
 def moved_by_threads(dataset: Any) -> list[str]:
@@ -206,8 +207,8 @@ def moved_by_threads(dataset: Any) -> list[str]:
     names, own = used(dataset), getattr(dataset, "__dict__", {})
     if any(hasattr(each, "acquire") for each in (*names.values(), *own.values())):
         return []
-    read = [path for path in moved_files(dataset) if path.partition(".")[0] in names]
-    return [path for path in read if type(_first_of(operator.attrgetter(path)(dataset))).__module__ != "sqlite3"]
+    read, every = [path for path in moved_files(dataset) if path.partition(".")[0] in names], attributes(dataset)
+    return [path for path in read if type(_first_of(every[path])).__module__ != "sqlite3"]
 
 
 def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> str | None:
@@ -215,8 +216,8 @@ def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> st
     threads at once: it `held` these attributes after the first, and has `refilled` the arrays of that; None if it has
     a lock.
     """
-    kind, now = type(dataset).__name__, getattr(dataset, "__dict__", {})
-    if any(hasattr(value, "acquire") for value in now.values()):
+    kind, now = type(dataset).__name__, attributes(dataset)
+    if any(hasattr(value, "acquire") for value in getattr(dataset, "__dict__", {}).values()):
         return None
     if moved := ", ".join(f"`{kind}.{name}`" for name in moved_files(dataset)):
         return f"threads would share {moved}, and move the position in it while others read"
@@ -263,11 +264,19 @@ def generators(dataset: Any) -> list[str]:
 
 def held(dataset: Any, is_one: Callable[[Any], bool]) -> list[str]:
     """Return the paths of those values in a dataset, attributes of attributes among them, that are asked for."""
-    found, pending = list[str](), [(name, value) for name, value in getattr(dataset, "__dict__", {}).items()]
+    return [path for path, value in attributes(dataset, is_one).items() if is_one(value)]
+
+
+def attributes(dataset: Any, is_last: Callable[[Any], bool] = lambda value: False) -> dict[str, Any]:
+    """Return the attributes of a dataset, and their attributes unless `is_last`, also in lists, by their paths."""
+    found, pending = dict[str, Any](), [*getattr(dataset, "__dict__", {}).items()]
     for path, value in pending:
-        if is_one(value):
-            found.append(path)
-        elif path.count(".") < _DEEP and not type(value).__module__.startswith(_NOT_ASKED):
+        found[path] = value
+        if is_last(value) or path.count(".") >= _DEEP:
+            continue
+        if isinstance(value, list | tuple):  # such as one of transforms
+            pending += [(f"{path}[{n}]", each) for n, each in enumerate(value[:_FEW]) if hasattr(each, "__dict__")]
+        elif not type(value).__module__.startswith(_NOT_ASKED):
             pending += [(f"{path}.{name}", each) for name, each in getattr(value, "__dict__", {}).items()]
     return found
 
@@ -276,7 +285,7 @@ _NOT_ASKED = ("albumentations", "builtins", "keras", "numpy", "tensorflow")  # t
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
 _LOCKED = ("h5py", "lmdb", "openslide", "zipfile")
-_DEEP = 2  # attributes of attributes of attributes
+_DEEP, _FEW = 2, 32  # attributes of attributes of attributes; items of a list
 
 
 class _Pickler(cloudpickle.Pickler):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import itertools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,19 +21,15 @@ def is_loader(dataset: Any) -> bool:
 
 def fits_workers(dataset: Any) -> bool:
     """Return True for a `DataLoader` whose batches other workers can make as its own would."""
-    return is_loader(dataset) and _has_index(dataset) and dataset.worker_init_fn is None
+    return is_loader(dataset) and _refusal(dataset) is None and dataset.worker_init_fn is None
 
 
 def why_own_workers(dataset: Any) -> str | None:
     """Return the reason why only the own workers of a `DataLoader` can make its batches; None if others can, too."""
     if not is_loader(dataset) or fits_workers(dataset):
         return None
-    other = (
-        "`worker_init_fn` is called in its own workers only: open in `__getitem__` what a worker needs"
-        if _has_index(dataset)
-        else "its samples have no index: give them `__len__` and `__getitem__`"
-    )
-    return f'{other}; or have those tried, by ap.wrap(make_loader, parameters={{"num_workers": [0, 2, 4]}})'
+    why = _refusal(dataset) or _OWN_INIT
+    return f'{why}; or have those tried, by ap.wrap(make_loader, parameters={{"num_workers": [0, 2, 4]}})'
 
 
 def copied(loader: Any) -> Any:
@@ -58,6 +56,18 @@ def samples_of(dataset: Any) -> Any:
     return dataset.dataset if is_loader(dataset) else getattr(dataset, "of_samples", dataset)
 
 
+def whole(samples: Any) -> Any:
+    """Return the user's own dataset of which these samples are a part, as of torch's `random_split`; of several the
+    first.
+    """
+    while type(samples).__module__.startswith("torch.utils.data"):
+        inner = getattr(samples, "dataset", next(iter(getattr(samples, "datasets", ())), None))
+        if inner is None:
+            break
+        samples = inner
+    return samples
+
+
 def of_batches(dataset: Any) -> Any:
     """Return the batches of such a `DataLoader` by their index, drawn once by random numbers that come again; any other
     dataset as it is.
@@ -75,8 +85,17 @@ def of_batches(dataset: Any) -> Any:
     return batches
 
 
-def _has_index(loader: Any) -> bool:
-    return hasattr(loader.dataset, "__len__") and (loader.batch_sampler is not None or loader.batch_size is None)
+def _refusal(loader: Any) -> str | None:
+    """Return the reason why samples and sampler do not tell the batches of a `DataLoader`; None if they do."""
+    if not hasattr(loader.dataset, "__len__") or (loader.batch_sampler is None and loader.batch_size is not None):
+        return "its samples have no index: give them `__len__` and `__getitem__`"
+    if type(loader).__iter__ is not sys.modules["torch.utils.data"].DataLoader.__iter__:
+        return f"`{type(loader).__name__}` has an `__iter__` of its own: make it a DataLoader of torch's own class"
+    return None
+
+
+_OWN_INIT = "`worker_init_fn` is called in its own workers only: open in `__getitem__` what a worker needs"
+_MANY = 100_000  # batches of an epoch
 
 
 class TorchBatches:
@@ -87,11 +106,11 @@ class TorchBatches:
 
         Raises WorkloadError if its samples have no index.
         """
-        if not _has_index(loader):
+        if (said := _refusal(loader)) is not None:
             raise WorkloadError(
-                f"`ap.live` asks for batches by their index, but the samples of this DataLoader, an object of "
-                f"{type(loader.dataset).__name__}, have none.",
-                hint="Give their class `__len__` and `__getitem__`, or use the DataLoader's own num_workers.",
+                f"`ap.live` asks a DataLoader for batches by their index, but of this one, with samples of "
+                f"{type(loader.dataset).__name__}, that cannot be: {said}.",
+                hint="Or use the DataLoader's own num_workers.",
             )
         if loader.worker_init_fn is not None:
             said = "`worker_init_fn` of the DataLoader is not called: open in `__getitem__` what a worker needs."
@@ -109,7 +128,15 @@ class TorchBatches:
 
         drawn = iter(self._loader.batch_sampler if self._is_batched else self._loader.sampler)
         torch.empty((), dtype=torch.int64).random_(generator=self._loader.generator)  # the seed of its workers
-        self._indices = list(drawn)
+        most = _MANY
+        with contextlib.suppress(TypeError):  # a sampler need not know its length
+            most = 2 + 10 * len(self._loader)
+        self._indices = list(itertools.islice(drawn, most))
+        if len(self._indices) == most:
+            raise WorkloadError(
+                f"The sampler of a DataLoader must come to its end in each epoch, but it gave {most:,} and more.",
+                hint="Have its `__iter__` give one epoch, or use the DataLoader's own num_workers.",
+            )
 
     def __len__(self) -> int:
         return len(self._indices or self._loader)

@@ -480,6 +480,19 @@ def kept(index: int) -> Any:
     return BATCHES[index]
 
 
+@pytest.mark.parametrize("more", [lambda x: (np.random.default_rng().random(x.shape),), lambda x: (x[:, 0], 0 * x)])
+def test_what_follows_x_in_a_loop_is_a_y_only_if_it_has_another_shape_and_no_third_part_is_a_weight(more: Any) -> None:
+    seen = Loop(Look(), (each for each in BATCHES), "train.py:7")
+    for _ in range(3):
+        seen.pass_began()
+        for begin in range(0, 64, 8):
+            seen.asked()
+            seen.came((x := np.arange(begin, begin + 8.0)[:, None] + np.zeros(3), *more(x)))
+    found = seen.ended()
+    assert found is not None
+    assert not any("y" in each.split() or "weights" in each for each in found.warnings)
+
+
 class Drawing(Indexed):
     use_multiprocessing, workers = True, 2
 
@@ -569,6 +582,13 @@ class Dataset:
         self.file = file
 
 
+class Subset:  # as torch has it
+    __module__ = "torch.utils.data.dataset"
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+
 def test_workers_of_a_data_loader_are_told_of(tmp_path: Path) -> None:
     class Process:
         _start_method = "fork"
@@ -578,7 +598,7 @@ def test_workers_of_a_data_loader_are_told_of(tmp_path: Path) -> None:
         __module__ = "torch.utils.data.dataloader"
 
         def __init__(self, file: Any) -> None:
-            self._dataset = Dataset(file)
+            self._dataset = Subset(Dataset(file))
 
     with (tmp_path / "images").open("wb") as file:
         data = Iterator(file)
@@ -768,6 +788,22 @@ def test_a_loader_that_each_pass_makes_is_told_of(*, anew: bool) -> None:
     (told,) = script.told
     assert ("each pass makes a DataLoader of its own" in (told.begins_anew or "")) is anew
     assert "persistent_workers=True" in (told.begins_anew or "")
+
+
+@pytest.mark.parametrize("validates", [True, False])
+def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_trains(*, validates: bool) -> None:
+    script, loaders = Trains(), [Sampler(), Sampler()]
+    script.reads = Reads(Look(steps=99), script.told.append, lambda: True)
+    whole(script, Taken(OTHERS[:2], loaders[1]), steps=0)  # to see that it runs
+    for _ in range(3):
+        whole(script, Taken(TRAINING, loaders[0]))
+        whole(script, Taken(OTHERS, loaders[1]), steps=0 if validates else 9)
+    places = list(script.reads._loops)
+    script.reads.end()
+    (told,) = script.told
+    assert ["(another loader)" in place for place in places] == [False, True]
+    assert any("nothing shuffles" in each for each in told.warnings) is validates
+    assert (told.steps > 6) is not validates
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -323,15 +323,24 @@ def test_nested_inputs_count_as_one_x() -> None:
 
 
 IN_TURN, APART = [0, 0, 8, 8], [0, 8, 16, 24, 24, 16, 8, 0]  # the beginnings of two workers' batches
+DRAWN = [0, 8, 16, 24, 0, 8, 0, 8]
 
 
 @pytest.mark.parametrize(
-    ("order", "workers", "told"), [(IN_TURN, 2, True), (APART, 2, True), (IN_TURN, 1, False), (IN_TURN, 0, False)]
+    ("order", "workers", "whole", "told"),
+    [
+        (IN_TURN, 2, True, True),
+        (APART, 2, True, True),
+        (APART, 2, False, False),  # of a stream without an end, which comes to have all again
+        (DRAWN, 2, True, False),
+        (IN_TURN, 1, True, False),
+        (IN_TURN, 0, True, False),
+    ],
 )
-def test_samples_that_each_worker_reads_are_told_of(order: list[int], workers: int, told: bool) -> None:
+def test_samples_that_each_worker_reads_are_told_of(order: list[int], workers: int, *, whole: bool, told: bool) -> None:
     found = Samples(clock=lambda: 0.0)
     for _ in range(2):
         found.epoch_began()
         for begin in order:
             found.trained((X[begin : begin + 8], Y[begin : begin + 8]))
-    assert [f"each of {workers} workers" in said for said in found.copies(workers)] == [True] * told
+    assert [f"each of {workers} workers" in said for said in found.copies(workers, whole=whole)] == [True] * told

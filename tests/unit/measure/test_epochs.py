@@ -92,6 +92,12 @@ def apart(change: Callable[[Any], Any] = lambda x: x) -> Any:
     return tf.data.Dataset.zip((images, masks)).batch(BATCH)
 
 
+def pairs() -> Any:
+    """Return images, each with another one that is drawn at random, and the number of their source."""
+    images = [tf.data.Dataset.from_tensor_slices(X).shuffle(COUNT) for _ in range(2)]
+    return tf.data.Dataset.zip((*images, tf.data.Dataset.from_tensors(0).repeat())).batch(BATCH)
+
+
 def together() -> Any:
     images, masks = (tf.data.Dataset.from_tensor_slices(part) for part in (X, X[..., :1]))
     return tf.data.Dataset.zip((images, masks)).shuffle(COUNT).map(lambda x, y: (flipped(x, y)[0], y)).batch(BATCH)
@@ -343,6 +349,7 @@ SOUND: dict[str, Any] = {
     "a part of what is repeated": part_of_a_repeated_one,
     "whole batches only": whole_batches,
     "images and masks that are shuffled together": together,
+    "pairs that a loop draws": pairs,
     "targets that are padded as far as their batch needs": padded,
     "samples that a cache keeps": lambda: tensors().cache().shuffle(COUNT).map(flipped).batch(BATCH),
     "a PyDataset with random changes": Noisy(),
@@ -357,7 +364,9 @@ SOUND: dict[str, Any] = {
     "dataset", cases(SOUND, "whole batches only", "targets that are padded as far as their batch needs")
 )
 def test_sound_datasets_have_no_faults(dataset: Any) -> None:
-    assert looked_at(dataset).faults == ()
+    found = looked_at(dataset)
+    assert found.faults == ()
+    assert not any("sample weight" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("loss", ["mse", None])

@@ -702,7 +702,7 @@ class Careless:
 
     def __init__(self, does: str) -> None:
         self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
-        self.count = 0
+        self.count, self.changes = 0, [types.SimpleNamespace(angle=0.0)]
 
     def __len__(self) -> int:
         return 3
@@ -712,6 +712,8 @@ class Careless:
             self.file = getattr(self, "file", None) or Path(__file__).open("rb")  # noqa: SIM115  # as readers do
         if self.does == "sets":
             self.index = float(index)
+        if self.does == "draws":  # what an image and its mask are to be turned by
+            self.changes[0].angle = float(index)
         if self.does == "counts":
             self.count += 1
         if self.does == "fills":
@@ -726,6 +728,7 @@ class Careless:
     [
         ("opens", "threads would share `Careless.file`, and move the position in it while others read"),
         ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
+        ("draws", "threads would share `Careless.changes[0].angle`, which each `Careless[i]` sets"),
         ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
         ("counts", "threads would share `Careless.count`, which each `Careless[i]` sets"),
         ("keeps", None),
