@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 import autopipe as ap
 from autopipe.errors import LoaderError
+from autopipe.extensions.diagnose import loop, watched
+from autopipe.extensions.diagnose.steps import Look
 from autopipe.measure.outcome import Verification, VerifyOptions
 from autopipe.measure.verify import repeats
 from autopipe.pipeline import assembly, wrap
@@ -120,6 +123,18 @@ def test_a_loop_of_torch_gets_the_tensors_that_its_step_takes(tune: Any) -> None
             step(batch)
     assert [type(batch) for batch in batches] == [list] * 3
     np.testing.assert_array_equal(X, torch.cat([x for (x,) in batches]).numpy())
+
+
+def test_whole_batches_as_advised_for_tensors_are_the_batches_in_their_order() -> None:
+    loader, of_images = make(shuffle=True), DataLoader(TensorDataset(torch.zeros(2, 2**15)))
+    for each, is_told in ((loader, True), (of_images, False)):
+        assert loop.Loop(Look(), iter(each), "train.py:7")._kind.endswith("TensorDataset") is is_told
+    (code,) = re.findall(r"`(DataLoader.*?)`", watched._READ_AHEAD[f"torch DataLoader{loop._OF_TENSORS}"])
+    torch.manual_seed(3)
+    wanted = [[part.tolist() for part in batch] for batch in loader]
+    torch.manual_seed(3)
+    advised = eval(code.format(size=4), vars(torch.utils.data) | {"dataset": loader.dataset})
+    assert [[part.tolist() for part in batch] for batch in advised] == wanted
 
 
 class Stream(IterableDataset[Any]):

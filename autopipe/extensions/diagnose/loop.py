@@ -198,13 +198,15 @@ def _x_and_y(batch: Any) -> Any:
 
 
 def _stacks_tensors(data: Any) -> bool:
-    """Return True for a DataLoader that picks the samples of tensors one by one, and stacks them."""
+    """Return True for a DataLoader that picks small samples of tensors one by one, and stacks them."""
     of = of_loader(data, "dataset")
     of = getattr(of, "dataset", of) if type(of).__name__ == "Subset" else of
     by_default = getattr(of_loader(data, "collate_fn"), "__name__", "") == "default_collate"
-    return type(of).__name__ == "TensorDataset" and by_default
+    is_small = type(of).__name__ == "TensorDataset" and sum(each[:1].nbytes for each in of.tensors) <= _SMALL
+    return is_small and by_default
 
 
+_SMALL = 2**16  # bytes of a sample, from which on copying takes most of the time
 _SET_EPOCH = ", unless the loop calls `loader.sampler.set_epoch(epoch)` before each"
 _EAGER = (
     "Steps run eagerly, op by op: @tf.function above a function that makes one step, model and gradients, compiles it, "

@@ -621,6 +621,8 @@ def test_more_workers_are_no_advice_where_there_are_as_many_as_cores(clock: Cloc
     said = sentence(waits.model_copy(update={"workers": 16}))
     assert "16 workers" in said
     assert "num_workers=" not in said
+    of_tensors = waits.model_copy(update={"data": "torch DataLoader of a TensorDataset", "workers": 16})
+    assert "BatchSampler(RandomSampler(dataset), 4, drop_last=False)" in sentence(of_tensors)
 
 
 def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
