@@ -136,14 +136,6 @@ def rows(count: int, dtype: str = "uint8") -> tuple[Any, Any]:
     return x, np.arange(count) * 7
 
 
-def arrays(root: Path, count: int) -> Source:
-    return ap.Arrays(*rows(count))
-
-
-def sliced(root: Path, count: int) -> Source:
-    return ap.Arrays(*(part[::2] for part in rows(2 * count)))
-
-
 def mapped(root: Path, count: int, dtype: str = "uint8") -> Source:
     for name, array in zip("xy", rows(count, dtype), strict=True):
         np.save(written(root / f"{name}.npy", b""), array)
@@ -199,11 +191,6 @@ def spoil(file: Path) -> None:
     file.write_bytes(content)
 
 
-def every_other_row(number: int) -> Parts:
-    x, y = rows(2 * COUNT)
-    return x[2 * number], y[2 * number]
-
-
 CASES = {
     "ImageFolder": Case(folder, foldered, "a/000000.jpg"),
     "ImageFolder with labels": Case(flat, lambda number: (image(number), number % 5), "000000.jpg"),
@@ -222,8 +209,13 @@ CASES = {
     "TFRecords with masks": Case(
         functools.partial(records, mask_key="mask"), lambda number: (image(number), mask(number)), "0.tfrecord", spoil
     ),
-    "Arrays": Case(arrays, row, None, None),
-    "Arrays with gaps": Case(sliced, every_other_row, None, None),
+    "Arrays": Case(lambda root, count: ap.Arrays(*rows(count)), row, None, None),
+    "Arrays with gaps": Case(
+        lambda root, count: ap.Arrays(*(part[::2] for part in rows(2 * count))),
+        lambda number: tuple(part[2 * number] for part in rows(2 * COUNT)),
+        None,
+        None,
+    ),
     "Arrays in files": Case(mapped, row, "x.npy", None),
     **{
         f"Arrays of {each} in files": Case(

@@ -62,28 +62,8 @@ def flipped_by_seed(x: Any, y: Any) -> Any:
     return tf.image.stateless_random_flip_left_right(x, seed), y
 
 
-def training_part() -> Any:
-    return tensors().shuffle(COUNT).take(32).map(flipped).batch(BATCH)
-
-
-def validation_part() -> Any:
-    return tensors().shuffle(COUNT).batch(BATCH).skip(6)
-
-
-def split_by_shards() -> Any:
-    return tensors().shuffle(COUNT).shard(2, 0).batch(BATCH)
-
-
 def fixed_split() -> Any:
     return tensors().shuffle(COUNT, reshuffle_each_iteration=False).take(32).shuffle(COUNT).map(flipped).batch(BATCH)
-
-
-def part_of_a_repeated_one() -> Any:
-    return tensors().shuffle(COUNT).repeat().take(COUNT).batch(BATCH)
-
-
-def whole_batches() -> Any:
-    return tensors().shuffle(COUNT).batch(5, drop_remainder=True)
 
 
 def apart(change: Callable[[Any], Any] = lambda x: x) -> Any:
@@ -283,10 +263,6 @@ class Counting(Samples):
         return X[index] + np.float32(before), Y[index]
 
 
-def generator() -> Iterator[Any]:
-    return ((X[at : at + BATCH], Y[at : at + BATCH]) for at in range(0, COUNT, BATCH))
-
-
 def generator_of_items() -> Iterator[Any]:
     items = Shuffled()
     return (items[index] for index in range(len(items)))
@@ -315,9 +291,9 @@ def one_ends() -> Any:
 
 NEW, ANOTHER_Y = "samples that the first had not", "had another y than before"
 FAULTS: dict[str, tuple[Any, str]] = {
-    "a training part behind a shuffle": (training_part, NEW),
-    "a validation part of batches behind a shuffle": (validation_part, NEW),
-    "a shard behind a shuffle": (split_by_shards, NEW),
+    "a training part behind a shuffle": (lambda: tensors().shuffle(COUNT).take(32).map(flipped).batch(BATCH), NEW),
+    "a validation part of batches behind a shuffle": (lambda: tensors().shuffle(COUNT).batch(BATCH).skip(6), NEW),
+    "a shard behind a shuffle": (lambda: tensors().shuffle(COUNT).shard(2, 0).batch(BATCH), NEW),
     "images and masks that are shuffled apart": (apart, ANOTHER_Y),
     "the same, with random changes": (lambda: apart(lambda x: flipped(x, 0)[0]), ANOTHER_Y),
     "padded targets that are drawn anew": (lambda: padded(lambda y: tf.random.uniform([])), ANOTHER_Y),
@@ -346,8 +322,8 @@ def test_what_makes_another_training_than_was_meant_is_a_fault(dataset: Any, sai
 
 
 SOUND: dict[str, Any] = {
-    "a part of what is repeated": part_of_a_repeated_one,
-    "whole batches only": whole_batches,
+    "a part of what is repeated": lambda: tensors().shuffle(COUNT).repeat().take(COUNT).batch(BATCH),
+    "whole batches only": lambda: tensors().shuffle(COUNT).batch(5, drop_remainder=True),
     "images and masks that are shuffled together": together,
     "pairs that a loop draws": pairs,
     "targets that are padded as far as their batch needs": padded,
@@ -355,7 +331,7 @@ SOUND: dict[str, Any] = {
     "a PyDataset with random changes": Noisy(),
     "a PyDataset that remembers": Memo(),
     "a PyDataset that opens its file late": OpenedLate(),
-    "a generator": generator,
+    "a generator": lambda: ((X[at : at + BATCH], Y[at : at + BATCH]) for at in range(0, COUNT, BATCH)),
     "a loader": lambda: DataLoader(Samples(), num_workers=2),
 }
 

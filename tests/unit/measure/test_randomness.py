@@ -5,6 +5,7 @@ torch is not installed here: `tests.fakes.data_loader` stands for its DataLoader
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import random
@@ -43,8 +44,8 @@ CONSTANT = np.full_like(X, 0.5)
 # -------------------- random changes of a batch
 
 
-def flip(x: Array, draw: Draw) -> Any:
-    return np.where(draw((len(x), 1, 1, 1)) < 0.5, x, x[:, :, ::-1])
+def flip(x: Array, draw: Draw, share: float = 0.5) -> Any:
+    return np.where(draw((len(x), 1, 1, 1)) >= share, x[:, :, ::-1], x)
 
 
 def crop(x: Array, draw: Draw) -> Any:
@@ -71,10 +72,6 @@ def cutout(x: Array, draw: Draw) -> Any:
     for each, (a, b) in zip(x, (6 * draw((len(x), 2))).astype(int), strict=True):
         each[a : a + 3, b : b + 3] = 0
     return x
-
-
-def rarely(x: Array, draw: Draw) -> Any:
-    return np.where(draw((len(x), 1, 1, 1)) < 0.98, x, x[:, :, ::-1])
 
 
 # -------------------- datasets
@@ -190,18 +187,6 @@ def numpy_in_a_map() -> Any:
         return mixup(x, np.random.RandomState(int(y[0])).random_sample)
 
     return tensors().batch(BATCH).map(lambda x, y: (tf.numpy_function(mixed, (x, y), tf.float32), y))
-
-
-def fixed_part() -> Any:
-    return tensors().shuffle(COUNT, seed=1, reshuffle_each_iteration=False).take(32).batch(BATCH)
-
-
-def random_part() -> Any:
-    return tensors(X[np.random.permutation(COUNT)]).take(32).batch(BATCH)
-
-
-def ops_without_a_seed() -> Any:
-    return tensors().shuffle(COUNT).map(lambda x, y: (tf.image.random_flip_left_right(x), y)).batch(BATCH)
 
 
 class Samples:
@@ -341,11 +326,13 @@ CLEAN: dict[str, Callable[..., Any]] = {
     "a PyDataset whose constant images are changed by a seed": lambda: Items(
         lambda items, rows, x: flip(x, default_rng(0).random), CONSTANT),
     "a PyDataset of three images": lambda: Items(with_global(flip), X[Y % 3], Y % 3),
-    "a PyDataset that changes few images": lambda: Items(with_global(rarely)),
+    "a PyDataset that changes few images": lambda: Items(with_global(functools.partial(flip, share=0.98))),
     "a generator function that makes its data": generator_of_its_data,
     "a generator function with an order of its own": generator_with_an_order,
-    "tf.data of a fixed part": fixed_part,
-    "tf.data whose op has no seed": ops_without_a_seed,
+    "tf.data of a fixed part": lambda: (
+        tensors().shuffle(COUNT, seed=1, reshuffle_each_iteration=False).take(32).batch(BATCH)),
+    "tf.data whose op has no seed": lambda: (
+        tensors().shuffle(COUNT).map(lambda x, y: (tf.image.random_flip_left_right(x), y)).batch(BATCH)),
     "workers that are seeded": lambda: DataLoader(Samples(with_global(noise)), num_workers=2),
     "workers that are seeded, of flips": lambda: DataLoader(Samples(with_global(flip)), num_workers=4, shuffle=True),
     "workers without anything random": lambda: DataLoader(Samples(unchanged), num_workers=2),
@@ -364,7 +351,7 @@ def test_random_numbers_that_do_not_repeat_are_no_matter_and_neither_is_a_datase
 
 def test_of_a_dataset_that_is_another_one_at_each_call_nothing_is_told() -> None:
     with pytest.raises(LoaderError, match="gives other samples each time"):
-        found(random_part)
+        found(lambda: tensors(X[np.random.permutation(COUNT)]).take(32).batch(BATCH))
 
 
 def test_a_generator_that_goes_on_is_compared_with_what_comes_next() -> None:

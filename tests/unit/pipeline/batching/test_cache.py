@@ -26,15 +26,16 @@ IMAGE = Field(FieldKind.IMAGE, (2, 2, 3), np.dtype("uint8"))
 LABEL = Field(FieldKind.LABEL, (), np.dtype("int64"))
 
 
-def brighter(image: Any, rng: np.random.Generator) -> Any:
-    return image + image.dtype.type(200)  # of bytes, it begins anew at 256
-
-
 def test_a_sample_of_another_dtype_is_made_as_it_is_without_a_cache() -> None:
     def uneven(index: int) -> tuple[Any, int]:  # those that a loader looks at first are of float32
         return np.full((2, 2), 100 + index, np.uint8 if index % 4 == 1 else np.float32), index
 
-    workload = ap.Workload(data=Made(13, uneven), ops=[ap.Map(brighter, random=True)], batch_size=13)
+    # Of bytes, what becomes brighter begins anew at 256.
+    workload = ap.Workload(
+        data=Made(13, uneven),
+        ops=[ap.Map(lambda image, rng: image + image.dtype.type(200), random=True)],
+        batch_size=13,
+    )
     plain = ap.PipelineConfig(loader=ap.Threads(workers=1))
     epochs = []
     for config in (plain, plain.model_copy(update={"keep": "memory"})):
@@ -126,17 +127,13 @@ def test_what_is_kept_can_only_be_read(shared: bool) -> None:
     assert (sample[0].max(), sample[1].max()) == (7, 6)
 
 
-def unchanged(image: Any, rng: np.random.Generator) -> Any:
-    return image
-
-
 def halved(image: Any) -> Any:
     image /= 2
     return image
 
 
 def test_an_op_that_writes_to_a_cached_sample_is_an_error_from_the_first_epoch_on() -> None:
-    ops = [ap.Map(np.copy), ap.Map(unchanged, random=True), ap.Map(halved)]
+    ops = [ap.Map(np.copy), ap.Map(lambda image, rng: image, random=True), ap.Map(halved)]
     workload = ap.Workload(data=ap.Arrays(np.full((4, 2, 2, 3), 8.0, np.float32)), ops=ops, batch_size=4)
     config = ap.PipelineConfig(loader=ap.Threads(workers=1, queue_size=1), finish="host")
     with ap.build_loader(workload, config) as plain:

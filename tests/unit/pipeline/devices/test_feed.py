@@ -18,13 +18,11 @@ class Host(DeviceStrategy):
 
     def __init__(self, looks_ahead: bool = False) -> None:
         self.looks_ahead = looks_ahead
-        self.placed = 0
 
     def scope(self) -> Any:
         raise NotImplementedError
 
     def place(self, array: Any) -> Any:
-        self.placed += 1
         return array
 
 
@@ -40,18 +38,13 @@ def test_a_closed_stream_ends_the_loaders_iterator() -> None:
     assert list(walk.take(3)) == []
 
 
-def test_looking_ahead_places_batches_before_they_are_asked_for() -> None:
-    loader, host = ArrayLoader(*blobs(40), 4), Host(looks_ahead=True)
-    walk = stream(loader, 10, placement=Placement(host, prefetch=3)).take(10)
-    next(walk)
-    assert len(loader.handed) == 4
-    assert len(list(walk)) == 9
-
-
-def test_a_strategy_without_transfers_places_nothing_ahead() -> None:
+@pytest.mark.parametrize(("transfers", "handed"), [(True, 4), (False, 1)])
+def test_batches_are_placed_before_they_are_asked_for_if_that_transfers_them(transfers: bool, handed: int) -> None:
     loader = ArrayLoader(*blobs(40), 4)
-    next(stream(loader, 10, placement=Placement(Host(), prefetch=3)).take(10))
-    assert len(loader.handed) == 1
+    walk = stream(loader, 10, placement=Placement(Host(looks_ahead=transfers), prefetch=3)).take(10)
+    next(walk)
+    assert len(loader.handed) == handed
+    assert len(list(walk)) == 9
 
 
 def test_ahead_never_waits_for_an_item_that_is_not_needed_yet() -> None:

@@ -50,10 +50,6 @@ def test_layers_follow_the_channel_order(channels: Any) -> None:
     assert models.build(build, channels=channels).layers[0].data_format == f"channels_{channels}"
 
 
-def nothing() -> None:
-    pass
-
-
 def not_compiled() -> keras.Model:
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
 
@@ -66,7 +62,7 @@ class TwoDevices:
     ("model", "message"),
     [
         pytest.param(3, "must be a function that returns a compiled keras.Model.*but got 3", id="not callable"),
-        pytest.param(nothing, r"returned None\. Is a `return model` missing", id="returns nothing"),
+        pytest.param(lambda: None, r"returned None\. Is a `return model` missing", id="returns nothing"),
         pytest.param(dict, "returned {}", id="returns something else"),
         pytest.param(not_compiled, "must be compiled.*Call model.compile", id="not compiled"),
         pytest.param(not_compiled(), "must be compiled", id="a model that is not compiled"),

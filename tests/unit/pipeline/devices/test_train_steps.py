@@ -79,18 +79,14 @@ class _Looks(keras.callbacks.Callback):
         self.batches += 1
 
 
-def _patched() -> keras.callbacks.Callback:
-    callback = keras.callbacks.Callback()
-    callback.on_train_batch_begin = lambda batch, logs=None: None
-    return callback
-
-
 def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(caplog: pytest.LogCaptureFixture) -> None:
     callback = _Looks()
     trained(4, callbacks=[callback], epochs=1)
     assert callback.batches == 6
     assert "steps_per_execution=4 is left at 1: `_Looks` looks at each batch." in caplog.text
-    assert train_steps.together(classifier(), 4, [_patched()]) is None
+    patched = keras.callbacks.Callback()
+    patched.on_train_batch_begin = lambda batch, logs=None: None
+    assert train_steps.together(classifier(), 4, [patched]) is None
 
 
 def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
@@ -134,18 +130,14 @@ def compact(*, drop: bool = False) -> ArrayLoader:
     return loader
 
 
-def finished() -> ArrayLoader:
-    return ArrayLoader((IMAGES * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y], 4)
-
-
 def test_afterwards_the_model_is_as_its_owner_made_it() -> None:
     model = classifier(one_hot=True)
     before = set(vars(model))
     Trainer(model, compact()).fit(epochs=1, validation=compact(), verbose=0)
     assert not {"train_step", "test_step", "predict_step", "evaluate"} & (set(vars(model)) - before)
     assert model.train_function is None
-    ready = finished()
-    history = model.fit(ready.x, ready.y, batch_size=4, verbose=0)  # Keras's own fit, on finished data
+    finished = (IMAGES * np.float32(1 / 255)).astype(np.float32), np.eye(3, dtype=np.float32)[Y]
+    history = model.fit(*finished, batch_size=4, verbose=0)  # Keras's own fit
     assert history.history["loss"][0] < 2.0
     pickle.dumps(model)
 

@@ -58,15 +58,11 @@ def test_a_list_is_split_at_the_first_random_op_and_before_the_cheap_end(
     assert all(type(step.op) is type(ops[step.stream]) for step in plan.steps)  # which names its random numbers
 
 
-def halved(x: Any, y: Any) -> tuple[Any, Any]:
-    return x // 2, y / 2
-
-
 @pytest.mark.parametrize("structured", [False, True])
 def test_a_label_stays_before_a_function_that_gets_it(structured: bool) -> None:
     labels = np.arange(8)
     data = Arrays(np.ones((8, 4, 4, 3), np.uint8), {"kind": labels} if structured else labels)
-    assert parts(data, OneHot(8), Map(halved, on="both")) == (["OneHot", "Map"], [], [])
+    assert parts(data, OneHot(8), Map(lambda x, y: (x // 2, y / 2), on="both")) == (["OneHot", "Map"], [], [])
     assert parts(data) == ([], [], [])  # no ops are a plan, too
 
 
