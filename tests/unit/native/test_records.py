@@ -216,20 +216,16 @@ def test_batches_are_made_from_records_without_a_visit_to_python(
     made = workload(tmp_path, **keys)
     with reference.by_python():
         expected = batches(made)
-    settings = {}
+    settings: dict[str, Any] = {}
     if keep != "none":
         conversion = Conversion.of(made, make_plan(made), 0)
         convert(conversion, STORAGES[keep], tmp_path / "kept")
         made = ap.Workload(data=made.data, ops=made.ops, batch_size=4, converted=str(tmp_path / "kept"))
         settings = {"keep": keep}
-    loaded = batches_without_reads(made, monkeypatch, **settings)
-    for one, other in zip(loaded, expected, strict=True):
-        for part, wanted in zip(one, other, strict=True):
-            np.testing.assert_array_equal(part, wanted)
-
-
-def batches_without_reads(made: ap.Workload, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> list[Any]:
     with build_loader(made, ap.PipelineConfig(loader=ap.Threads(workers=2), **settings)) as loader:
         monkeypatch.setattr(tfrecords, "read_record", refuse)
         monkeypatch.setattr(layout.StoredSource, "read", refuse)
-        return [[np.array(part) for part in batch] for batch in loader.epoch(1)]
+        loaded = [[np.array(part) for part in batch] for batch in loader.epoch(1)]
+    for one, other in zip(loaded, expected, strict=True):
+        for part, wanted in zip(one, other, strict=True):
+            np.testing.assert_array_equal(part, wanted)
