@@ -502,6 +502,7 @@ def spoiled_digest(spoiled: Path, epoch: int) -> str:
     return digest(expected_batches(exact_workload(spoiled, on_bad_sample="skip"), epoch))
 
 
+@pytest.mark.filterwarnings("ignore:.*are named by several rows")  # the table names each file more than once
 @pytest.mark.parametrize(
     ("maker", "keep"),
     [
@@ -528,6 +529,7 @@ def test_damaged_files_are_replaced_by_the_same_samples_in_every_configuration(
         assert counts.bad_samples == dict.fromkeys((0, 1), len(damaged_files()))
 
 
+@pytest.mark.filterwarnings("ignore:.*are named by several rows")  # the table names each file more than once
 @pytest.mark.parametrize(
     ("maker", "keep"),
     [("native", "memory"), ("reference", "none"), pytest.param("native", "none", marks=pytest.mark.slow)],

@@ -642,6 +642,40 @@ def test_trials_of_a_dataset_as_it_is_have_the_c_librarys_defaults_before_and_af
     assert found == [{"mapped"}, {"kept"}, {"mapped"}]
 
 
+CACHED = """
+import autopipe as ap
+import keras
+import tensorflow as tf
+
+def make_dataset(whole=WHOLE):
+    dataset = tf.data.Dataset.range(24).map(lambda n: (tf.fill([2], tf.cast(n, tf.float32)), 0)).cache()
+    return (dataset if whole else dataset.take(12)).batch(4)
+
+def build_model():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+workload = ap.wrap(make_dataset, model=build_model)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_cache_that_tensorflow_throws_away_in_each_epoch_is_told_of(*, whole: bool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CACHED.replace("WHOLE", str(whole)))
+    told: list[Event] = []
+    launch = Launch(
+        workload="train.py:workload",
+        directory=tmp_path,
+        sys_path=(str(tmp_path),),
+        environment=(("TF_CPP_MIN_LOG_LEVEL", "1"), ("KERAS_BACKEND", "tensorflow")),
+    )
+    with TrialRunner(launch, on_event=told.append) as runner:
+        assert isinstance(runner.measure(AS_IT_IS, {"min_seconds": 0.2, "max_seconds": 0.4}), Measurement)
+    assert ["take(n).cache()" in event.text for event in told if isinstance(event, Log)] == [True] * (not whole)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(len(machine.allowed()) < 2, reason="there is one core only")
 def test_a_process_that_a_trial_has_bound_to_fewer_cores_runs_no_other_trial(runner: TrialRunner) -> None:

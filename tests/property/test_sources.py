@@ -112,6 +112,7 @@ def test_any_bytes_are_refused_or_read(tmp_path: Path, content: bytes) -> None:
         Table(tmp_path / "a.csv")
 
 
+@pytest.mark.filterwarnings("ignore:.*are named by several rows")
 @per_file
 @given(st.lists(LABELS, min_size=1, max_size=6))
 def test_labels_come_back(tmp_path: Path, labels: list[str]) -> None:

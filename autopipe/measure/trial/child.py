@@ -226,6 +226,10 @@ class ChildLog:
             text = text.partition("\n")[2] or text
         return text.strip()
 
+    def count(self, text: str) -> int:
+        """Return how often a text was written since the mark."""
+        return os.pread(self.fd, self.size_bytes - self._mark, self._mark).count(text.encode())
+
     def close(self) -> None:
         self._file.close()
 

@@ -22,7 +22,7 @@ from autopipe.hardware import machine, processes
 from autopipe.measure import outcome
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import MEMORY_HINT, FailureKind, Options, Phase, TrialFailure, Verification
-from autopipe.measure.trial.child import EVENT, Answer, Ask, Child, Done, Event, Launch, PhaseBegan, Ready, Request
+from autopipe.measure.trial.child import EVENT, Answer, Ask, Child, Done, Event, Launch, Log, PhaseBegan, Ready, Request
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.values import Value, figure_text
 
@@ -195,6 +195,12 @@ def _ending(status: int | None) -> str:
 
 # -------------------- requests
 
+_DISCARDED = "partially cached contents of the dataset"  # TensorFlow's warning of it
+_NO_CACHE = (
+    "TensorFlow throws away the content of a `cache()` in each epoch, because no epoch reads all that it caches. Leave "
+    "samples out before it: write `take(n).cache()` in place of `cache().take(n)`."
+)
+
 _Answer = TypeVar("_Answer", bound=Value)
 
 
@@ -279,6 +285,12 @@ class TrialRunner:
         answer = _expected(outcome.Measurement, found)
         if isinstance(answer, TrialFailure):
             return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
+        assert self._child is not None  # it has answered
+        # A trial itself leaves two epochs before their end: that of the step that compiles, and the last one. If no
+        # epoch is known to have ended, two caches may each have been left twice.
+        left = 4 if answer.epoch_restart_seconds is None else 2
+        if self._child.log.count(_DISCARDED) > left:
+            self.on_event(Log(text=_NO_CACHE, of_data=True))
         overhead = max(0.0, time.monotonic() - began - answer.measured_seconds)
         return answer.model_copy(update={"phase_seconds": phase_seconds, "overhead_seconds": overhead})
 

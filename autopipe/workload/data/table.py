@@ -10,6 +10,7 @@ import csv
 import io
 import os
 import re
+import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, TextIO
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened
+from autopipe.errors import BadSampleError, DataError, DataWarning, PlainCodeError, shortened
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.paths import EXTENSIONS, Found, Place, is_url, located, short_digest, shown
@@ -54,6 +55,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
+_BETWEEN_NAMES = re.compile(r"[ ,;|]+")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
 # Missing numbers as R, pandas, databases, Python and people write them, beside "nan".
 _NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
@@ -86,8 +88,24 @@ def _as_labels(
             hint=f"{mend}{otherwise}",
         )
     classes = sorted(set(texts))
+    if mode == "auto":
+        _warn_of_several(classes, column)
     number = {name: label for label, name in enumerate(classes)}
     return FieldKind.LABEL, tuple(classes), array("q", (number[text] for text in texts))
+
+
+def _warn_of_several(classes: Sequence[str], column: str) -> None:
+    """Warn if some names of classes consist of others, so that each combination would be a class of its own."""
+    several = [name for name in classes if len(re.split(_BETWEEN_NAMES, name)) > 1]
+    if len(several) > 1 and {part for name in several for part in re.split(_BETWEEN_NAMES, name)} < {*classes}:
+        between = re.findall(_BETWEEN_NAMES, several[0])[0]
+        warnings.warn(
+            f"`{several[0]}` in the column `{column}` looks like several classes, and counts as one. Columns "
+            f'of 0 and 1 can be labels together, label=[...]: frame["{column}"].str.get_dummies("{between}") makes '
+            'them. label_mode="class" says that it is one.',
+            DataWarning,
+            stacklevel=4,
+        )
 
 
 def _whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
@@ -201,6 +219,7 @@ class Table:
             if self._labels.dtype.kind == "f":
                 self._labels = self._labels.astype(np.float32)
         self._require_files()
+        self._warn_of_twins(paths)
 
     @property
     def class_numbers(self) -> dict[str, int]:
@@ -292,6 +311,25 @@ class Table:
         if not is_vector:
             return constants, _each(cells[0])
         return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype.name})"
+
+    def _warn_of_twins(self, paths: Sequence[str]) -> None:
+        """Warn of images that rows name with other classes: numbers may have been measured several times, and features
+        or weights may tell the rows apart.
+        """
+        first, labels = dict[str, int](), np.asarray(self._labels)
+        if labels.dtype.kind != "i" or self._columns[2] or len(set(paths)) == len(paths):
+            return
+        values = labels.tolist()
+        twins = [at for at, path in enumerate(paths) if values[first.setdefault(path, at)] != values[at]]
+        if twins:
+            rows = (self._rows[at] for at in (first[paths[twins[0]]], twins[0]))
+            warnings.warn(
+                f"{len({paths[at] for at in twins})} images are named by several rows with other labels, such as "
+                f"`{paths[twins[0]]}` by the rows {' and '.join(map(str, rows))}: each row is a sample of its own. "
+                "If an image has several labels, write them as columns of one row, label=[...].",
+                DataWarning,
+                stacklevel=4,
+            )
 
     def _require_files(self) -> None:
         """Check that the images exist, as far as that is quick, and name the rows whose image is missing."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autopipe.errors import DataError
+from autopipe.errors import DataError, DataWarning
 from autopipe.workload.data.table import Table
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.planner import make_plan
@@ -68,7 +68,24 @@ def test_a_class_of_another_number_in_the_validation_is_refused(folder: Path) ->
     assert Workload(data=ages, ops=[], batch_size=1, validation=ages).validation is ages
 
 
-def test_a_header_in_brackets_is_no_json(folder: Path) -> None:
+def test_a_class_whose_name_consists_of_others_is_told(folder: Path) -> None:
+    text = "path,label\n1.jpg,a b\n2.jpg,b|a\nsub/3.jpg,a\n./1.jpg,b\n"
+    with pytest.warns(DataWarning, match=r'`a b` in the column `label` .*frame\["label"\]\.str\.get_dummies\(" "\)'):
+        assert table(folder, text).classes == ("a", "a b", "b", "b|a")
+    table(folder, text, label_mode="class")
+    table(folder, text.replace("jpg,a\n", "jpg,hot dog\n"))
+
+
+def test_rows_that_contradict_each_other_are_told(folder: Path) -> None:
+    said = r"1 images .* `1\.jpg` by the rows 2 and 4: .* label=\[\.\.\.\]"
+    with pytest.warns(DataWarning, match=said):
+        table(folder, "path,label\n1.jpg,a\n2.jpg,b\n1.jpg,b\n2.jpg,b\n1.jpg,c\n")
+    with pytest.warns(DataWarning, match=said):
+        table(folder, "path,label,k\n1.jpg,1,1\n2.jpg,1,1\n1.jpg,1,0\n2.jpg,1,1\n", label=["label", "k"])
+    for labels in ("aa", ("1", "1.5")):
+        table(folder, f"path,label\n1.jpg,{labels[0]}\n1.jpg,{labels[1]}\n")
+    for option, value in (("features", ["at"]), ("sample_weight", "at")):  # which tell the rows apart
+        table(folder, "path,label,at\n1.jpg,a,1\n1.jpg,b,2\n", **{option: value})
     assert len(table(folder, "[path],label\n1.jpg,a\n", path="[path]")) == 1
 
 
