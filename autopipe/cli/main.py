@@ -43,8 +43,8 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, of which newer versi
 
 
 class _Grouped(TyperGroup):
-    """Lists the sub-commands below headings, and says of those that were removed, and of removed options, what takes
-    their place. Typer's own `rich_help_panel` gives headings only with Rich.
+    """Lists the sub-commands below headings, and takes their options from a file of settings, too. Typer's own
+    `rich_help_panel` gives headings only with Rich.
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # Any: the two types are private to Typer

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from autopipe.artifact import pick
 from autopipe.measure.bottleneck import MODEL_SHARE
-from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
+from autopipe.measure.facts import SampleTail
 from autopipe.measure.outcome import FailureKind
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, Ratio
 from autopipe.pipeline.config import PipelineConfig
@@ -482,7 +482,7 @@ def _of_the_batch_size(result: Result) -> Iterator[str]:
 
 
 def _of_samples(result: Result) -> Iterator[str]:
-    """Yield the samples or reads that take much longer than others; or that this is unknown of reads that wait."""
+    """Yield the samples or reads that take much longer than others, and how many are progressive JPEG."""
     ceiling = result.ceiling
     if result.progressive_share:
         yield (
@@ -493,20 +493,12 @@ def _of_samples(result: Result) -> Iterator[str]:
     if ceiling is None:
         return
     reads, tail = ceiling.reads, ceiling.tail
-    if reads is not None and reads.waits and reads.tail is not None:
-        if (timed := reads.tail.samples) < FEWEST_OF_A_TAIL:
-            yield (
-                "Whether some reads take much longer than others is not known: "
-                f"{wording.count(timed, 'read')} could be timed, and {FEWEST_OF_A_TAIL} are needed."
-            )
-            return
-        if reads.tail.heavy:
-            yield (
-                f"{_heavy(reads.tail, 'reads')} With `read_ahead`, threads and processes repeat a late read and take "
-                "the first answer."
-            )
-            return
-    if tail is not None and tail.heavy:
+    if reads is not None and reads.waits and reads.tail is not None and reads.tail.heavy:
+        yield (
+            f"{_heavy(reads.tail, 'reads')} With `read_ahead`, threads and processes repeat a late read and take the "
+            "first answer."
+        )
+    elif tail is not None and tail.heavy:
         yield _heavy(tail, "samples")
 
 
