@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
+from autopipe import frameworks
 from autopipe.errors import WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.pipeline import assembly, wrap
@@ -126,6 +127,7 @@ class Live:
         return len(self._dataset) if self._steps is None else self._steps
 
     def __iter__(self) -> Iterator[Any]:
+        frameworks.require_running("ap.live")
         if self._of_torch:
             self._dataset.on_epoch_begin()
         batches = self._open().batches(self._epoch, last=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from autopipe import again
-from autopipe.errors import FrameworkError, FrameworkWarning
+from autopipe.errors import ConfigError, FrameworkError, FrameworkWarning
 
 _Epoch: TypeAlias = Callable[[], Iterator[Any]]
 _READERS: dict[str, set[str]] = {"get_jax_iterator": {"super_batch"}}
@@ -269,6 +269,18 @@ def steps_eagerly() -> bool:
     tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
     is_its = "torch" not in sys.modules if keras is None else keras.backend.backend() == "tensorflow"
     return tensorflow is not None and is_its and bool(tensorflow.executing_eagerly())
+
+
+def require_running(name: str) -> None:
+    """Raise ConfigError if TensorFlow traces the loop that `name` is to feed: it would get no batch, or the same ones
+    whenever the function is called.
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and tensorflow.inside_function():
+        raise ConfigError(
+            f"`{name}` feeds a loop of Python, but stands in a function that tf.function compiles.",
+            hint="Take the loop out of it, and put @tf.function above a function that makes one step.",
+        )
 
 
 def jax_rank() -> tuple[int, int]:

@@ -242,6 +242,7 @@ class Watch(Generic[T]):
         return len(self._dataset)  # type: ignore[arg-type]  # its error, if it has no length
 
     def __iter__(self) -> Iterator[T]:
+        frameworks.require_running("ap.watch")
         source, loop = _iterator(self._dataset), self._loop
         loop.pass_began(self._dataset)
         try:

@@ -6,6 +6,7 @@ Where there is no plain name, the code has another in its place, and a comment s
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,7 +157,12 @@ class _File:
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                yield target.id, node.value
+    if not isinstance(node, ast.Assign):
+        return
+    for target in node.targets:
+        names, values = [target], [node.value]
+        if isinstance(target, ast.Tuple):
+            names, values = target.elts, node.value.elts if isinstance(node.value, ast.Tuple) else []
+        # No plain code makes a part of what a call returns.
+        pairs = itertools.zip_longest(names, values, fillvalue=ast.Constant(None))
+        yield from ((name.id, value) for name, value in pairs if isinstance(name, ast.Name))

@@ -124,6 +124,18 @@ def test_what_cannot_be_looped_over_is_refused(dataset: Any) -> None:
         ap.watch(dataset)
 
 
+@pytest.mark.parametrize("fed", [ap.watch, ap.live])
+def test_a_loop_that_is_traced_is_refused(fed: Any) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+
+    @tensorflow.function(autograph=False)
+    def epoch() -> Any:
+        return next(iter(fed(Indexed())))
+
+    with pytest.raises(ConfigError, match=rf"`ap\.{fed.__name__}` feeds a loop of Python, but"):
+        epoch()
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_a_look_takes_time(seconds: float) -> None:
     with pytest.raises(ConfigError, match="`seconds` must be above 0"):
