@@ -46,7 +46,7 @@ class Header:
 
 def read_header(path: str, file: Ranges, *, is_packed: bool) -> Header:
     """Return the header of a file; raise DataError if it is damaged, or says more than the file can hold."""
-    size, stream = file.size, io.BufferedReader(RangeIO(file))
+    size, stream = file.size, RangeIO(file).buffered()
     with gzip.open(stream) if is_packed else stream as content:
         header = parsed(path, content.read(max(_FIELDS)))
     if header.end > size * (_MOST_DEFLATED if is_packed else 1):

@@ -352,7 +352,7 @@ def _archive(path: str, file: Ranges) -> NDArray[Any]:
 
 
 def _npy(path: str, file: Ranges, layout: Layout) -> Raster:
-    stream, header = io.BufferedReader(RangeIO(file)), np.lib.format
+    stream, header = RangeIO(file).buffered(), np.lib.format
     read = header.read_array_header_1_0 if header.read_magic(stream) == (1, 0) else header.read_array_header_2_0
     shape, turned, dtype = read(stream)
     return _Plain(path, file, stream.tell(), _Lying(shape, dtype), layout, turned=turned)
@@ -446,7 +446,7 @@ def _grid(page: Any) -> tuple[int, float, float, float] | None:
 def _tiff(path: str, file: Ranges, axes: int) -> Raster:
     tifffile, stream = extra_module("raster", "tifffile"), RangeIO(file)
     try:
-        with tifffile.TiffFile(io.BufferedReader(stream), name=path) as opened:
+        with tifffile.TiffFile(stream.buffered(), name=path) as opened:
             return _first_image(path, file, opened, axes)
     finally:
         if stream.failure is not None:  # tifffile goes on without a page that it cannot read

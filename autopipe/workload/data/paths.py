@@ -210,7 +210,6 @@ def images_in(folder: Path) -> list[str]:
 """`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
 
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-_MOST_BLOCKS = 64
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
 
 
@@ -370,7 +369,7 @@ class OpenFile:
 
 
 class RangeIO(io.RawIOBase):
-    """A file that is read by ranges as libraries want it: with a place, and in small pieces, for which blocks are kept.
+    """A file that is read by ranges, with a place, as libraries want it.
 
     Attributes:
         failure: the first error of a range; a library may have gone on without it.
@@ -379,7 +378,7 @@ class RangeIO(io.RawIOBase):
     failure: AutopipeError | None = None
 
     def __init__(self, file: Ranges) -> None:
-        self._file, self._size, self._at, self._blocks = file, file.size, 0, dict[int, bytes]()
+        self._file, self._size, self._at = file, file.size, 0
 
     def readable(self) -> bool:
         return True
@@ -394,8 +393,7 @@ class RangeIO(io.RawIOBase):
     def readinto(self, room: Any) -> int:
         count = max(0, min(len(room), self._size - self._at))
         try:
-            is_large = count > self._file.apart
-            content = self._file.read(self._at, count) if is_large else self._of_block(count)
+            content = self._file.read(self._at, count) if count else b""
         except AutopipeError as error:
             self.failure = self.failure or error
             raise
@@ -403,14 +401,9 @@ class RangeIO(io.RawIOBase):
         self._at += len(content)
         return len(content)
 
-    def _of_block(self, count: int) -> bytes:
-        size = self._file.apart
-        number, first = divmod(self._at, size)
-        if count and number not in self._blocks:
-            if len(self._blocks) == _MOST_BLOCKS:
-                del self._blocks[next(iter(self._blocks))]
-            self._blocks[number] = self._file.read(number * size, min(size, self._size - number * size))
-        return self._blocks.get(number, b"")[first : first + count]
+    def buffered(self) -> io.BufferedReader:
+        """Return the same for small pieces, of which each read takes some that follow."""
+        return io.BufferedReader(self, max(self._file.apart, io.DEFAULT_BUFFER_SIZE))
 
 
 def require_regular(path: bytes, status: os.stat_result) -> None:
