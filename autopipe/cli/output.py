@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,8 +16,12 @@ from autopipe.artifact import artifact as files
 from autopipe.artifact import codegen, factory, pick, reference, schema
 from autopipe.cli import screen
 from autopipe.errors import ArtifactError
+from autopipe.hardware.machine import size_text
 from autopipe.pipeline import assembly
 from autopipe.workload.mode import Mode
+
+_ROOM_BYTES = 512 << 10
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _require_writable(folder: Path) -> None:
@@ -32,12 +38,25 @@ def _require_writable(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def folder_made(folder: Path) -> Iterator[None]:
-    """Create a folder if necessary, and remove it again if the block fails before it writes anything."""
+def reserved(folder: Path) -> Iterator[None]:
+    """Keep room in a folder for the files of the end, so that a growing study cannot take it.
+
+    The folder is created if necessary, and removed again if the block fails before it writes anything.
+    """
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
     _require_writable(folder)
     try:
-        yield
+        with contextlib.ExitStack() as kept:
+            try:
+                file = kept.enter_context(tempfile.TemporaryFile(dir=folder))  # without a name: nothing stays of it
+                os.posix_fallocate(file.fileno(), 0, _ROOM_BYTES)
+            except OSError as error:
+                if error.errno in _FULL:
+                    raise ArtifactError(
+                        f"`{folder}` must have room for {size_text(_ROOM_BYTES)}, but: {error.strerror}.",
+                        hint="Make some, or choose another folder with --out DIR.",
+                    ) from None
+            yield
     except BaseException:
         if is_new:
             with contextlib.suppress(OSError):  # something is in it
@@ -45,14 +64,21 @@ def folder_made(folder: Path) -> Iterator[None]:
         raise
 
 
-def write_outputs(tuned: factory.Tuned, folder: Path) -> tuple[Path, Path]:
-    """Write `autopipe.json` and `tuned_pipeline.py`; if that fails, the error's hint holds the configuration itself."""
-    try:
-        return codegen.write(tuned, folder)
-    except ArtifactError as error:
-        config = tuned.config.model_dump_json()
-        hint = f"The configuration that was found is ap.PipelineConfig.model_validate_json({config!r})."
-        raise ArtifactError(error.message, hint=hint) from error
+def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:
+    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders; if there is none, the
+    error's hint holds the configuration itself.
+    """
+    failures = []
+    for folder in folders:
+        try:
+            return codegen.write(tuned, folder)
+        except ArtifactError as error:
+            failures.append(error.message)
+    config = tuned.config.model_dump_json()
+    raise ArtifactError(
+        " ".join(failures),
+        hint=f"The configuration that was found is ap.PipelineConfig.model_validate_json({config!r}).",
+    )
 
 
 def write_report(artifact: Path, profile: schema.Profile) -> Path | None:
@@ -83,6 +109,12 @@ def use_beside(artifact: Path, profile: schema.Profile) -> str:
     others = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
     # No `cd`: relative paths that the user's own code opens start at the folder of the tune.
     return f"PYTHONPATH={shlex.quote(str(module.parent))}{others} {line}"
+
+
+def folder_of(storage_url: str | None) -> list[Path]:
+    """Return the folder of a study in a file: the second choice if there is no room in `--out`."""
+    _, sqlite, file = (storage_url or "").partition("sqlite:///")
+    return [Path(file).parent] if sqlite and file else []
 
 
 def say_next(artifact: Path, profile: schema.Profile, workload: str | None, arguments: Sequence[str]) -> None:

@@ -51,14 +51,14 @@ def tune(
     with screen.saying_how_to_go_on():
         with (
             Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress,
-            output.folder_made(out),
+            output.reserved(out),
             traces.begun(trace) as trace_file,
         ):
             settings = dataclasses.replace(settings, trace=trace_file)
             result, tuned = tuning.run(told, settings, progress.watcher, named=chosen.named, folder=out)
         written, unwritten = None, None
         try:
-            written = None if tuned is None else output.write_outputs(tuned, out)
+            written = None if tuned is None else output.write_outputs(tuned, [out, *output.folder_of(search.storage)])
         except ArtifactError as error:  # raised after the figures are shown, which are all that is left
             unwritten = error
         if as_json:

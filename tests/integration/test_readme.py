@@ -153,7 +153,7 @@ def _printed(
     out.mkdir(parents=True, exist_ok=True)
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
     with contextlib.redirect_stderr(io.StringIO()) as shown:
-        written, _ = write_outputs(tuned, out)
+        written, _ = write_outputs(tuned, [out])
         say_next(written, known, "train.py:workload", [str(written)])
     lines = shown.getvalue().splitlines()
     assert (out / "report.html").is_file()

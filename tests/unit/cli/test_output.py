@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from autopipe import again
 from autopipe.api.request import Target
 from autopipe.artifact import factory, schema
 from autopipe.cli import screen
-from autopipe.cli.output import folder_made, say_next, use_beside, write_outputs
+from autopipe.cli.output import folder_of, reserved, say_next, use_beside, write_outputs
 from autopipe.errors import ArtifactError
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import PipelineConfig
@@ -49,7 +51,7 @@ def test_what_to_do_next_is_said(
     named = schema.ModuleReference(module="project.train")
     (folder := tmp_path / "my models").mkdir()
     tuned = factory.of_profile(known, lambda: pytest.fail("imported"), named=named)
-    written, module = write_outputs(tuned, folder)
+    written, module = write_outputs(tuned, [folder])
     say_next(written, known, chosen.arguments, [str(written)])
     lines = capsys.readouterr().err.splitlines()
     assert module.is_file()
@@ -71,12 +73,23 @@ def test_a_folder_that_was_made_for_nothing_is_gone_again(tmp_path: Path) -> Non
         fail()
 
     (tmp_path / "old").mkdir()
+    with reserved(tmp_path / "old"):
+        assert list((tmp_path / "old").iterdir()) == []  # the room is kept by a file without a name
     for name in ("old", "new"):
-        with pytest.raises(ArtifactError, match="no such workload"), folder_made(tmp_path / name):
+        with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / name):
             fail()
-    with pytest.raises(ArtifactError, match="no such workload"), folder_made(tmp_path / "begun"):
+    with pytest.raises(ArtifactError, match="no such workload"), reserved(tmp_path / "begun"):
         study_fails(tmp_path / "begun")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["begun", "old"]
+
+
+def test_a_folder_without_room_is_refused_before_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, start: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(ArtifactError, match=r"must have room for 512 KiB, but: No space left"), reserved(tmp_path):
+        pytest.fail("it went on")
 
 
 def tuned() -> factory.Tuned:
@@ -84,11 +97,27 @@ def tuned() -> factory.Tuned:
     return factory.of_profile(profile(), Workload(data=Arrays(np.zeros((4, 2))), ops=[], batch_size=2), named=named)
 
 
+def test_what_does_not_fit_into_one_folder_is_written_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    gone, there = tmp_path / "file" / "gone", tmp_path / "there"
+    artifact, module = write_outputs(tuned(), [gone, there])
+    assert artifact == there / "autopipe.json"
+    assert module.is_file()
+
+
 def test_what_fits_nowhere_is_told_with_the_configuration_itself(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArtifactError, match="cannot be written") as raised:
-        write_outputs(tuned(), tmp_path / "file" / "gone")
+        write_outputs(tuned(), [tmp_path / "file" / "gone", tmp_path / "file" / "gone too"])
+    assert "gone too" in raised.value.message
     assert tuned().config.model_dump_json() in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "folders"), [(None, []), ("postgresql://host/studies", []), ("sqlite:////data/study.db", [Path("/data")])]
+)
+def test_the_folder_of_a_study_is_known_where_it_is_a_file(url: str | None, folders: list[Path]) -> None:
+    assert folder_of(url) == folders
 
 
 def test_what_is_said_is_no_markup_and_leaves_stdout_to_the_result(capsys: pytest.CaptureFixture[str]) -> None:
