@@ -336,7 +336,7 @@ def _sentence(watched: Watched, verdict: Verdict) -> str:
         said += _SLOW_VALIDATION if waits >= _MOST else _LONG_VALIDATION
         said = said.replace("{part}", f"{min(1.0, waits):.0%}")
     if verdict is Verdict.DATA and watched.data == "tf.data.Dataset" and watched.lines and watched.lines.lines:
-        said += " Your lines run inside tf.data, one thread at a time: a keras.utils.PyDataset allows workers."
+        said += _INSIDE
     if verdict is Verdict.DATA and _only_waits(watched):
         said += _WAITING_LINES
     share = watched.shares[Verdict.DATA] if verdict is Verdict.UNKNOWN else watched.parts.get(verdict, 0.0)
@@ -361,6 +361,11 @@ _OF_LOOP = "of the loop itself; one that takes a value from a device, such as `.
 _BEYOND = "at best 100x or more, if data cost no time"
 _LOCKED = 60.0  # percent of a core; threads that take turns in Python's lock use one
 _FEWER_CALLS = "Fewer callbacks, or steps_per_execution=8 in model.compile, is"  # on torch, Keras refuses it
+_INSIDE = (
+    " Your lines run inside tf.data: a generator in one thread, a `map` in as many as num_parallel_calls and "
+    "options.threading.private_threadpool_size allow, of which one at a time computes in Python. A "
+    "keras.utils.PyDataset allows worker processes."
+)
 _WAITING_LINES = (
     " The slow lines wait and hardly compute, while cores are idle: many more readers than cores, files kept in "
     "memory, or a copy of them nearby makes that faster."

@@ -138,6 +138,10 @@ SEEN: dict[str, tuple[Watched, Verdict]] = {
     "progressive files at the root": (watched(image_files=PROGRESSIVE, folder="/"), Verdict.MODEL),
     "no progressive files": (watched(image_files=NONE_PROGRESSIVE, folder="/data"), Verdict.MODEL),
     "lines that wait while cores are idle": (by_lines(0.01, 20.0, 10.0), Verdict.DATA),
+    "lines that wait inside tf.data": (
+        by_lines(0.01, 20.0, 10.0).model_copy(update={"data": "tf.data.Dataset"}),
+        Verdict.DATA,
+    ),
     "lines that compute": (by_lines(0.3, 20.0, 10.0), Verdict.DATA),
     "lines that wait while a core is busy": (by_lines(0.01, 95.0, 10.0), Verdict.DATA),
     "lines that wait beside other programs": (by_lines(0.01, 20.0, 150.0), Verdict.DATA),
