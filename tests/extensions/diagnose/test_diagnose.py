@@ -14,7 +14,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.fakes.commands import ROOT, Done, autopipe, environment, python
+from tests.fakes.commands import ROOT, Done, autopipe, environment, python, succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -76,21 +76,6 @@ with ap.build_trainer(workload, ap.PipelineConfig(loader=ap.Threads(workers=1)))
     trainer.fit(epochs=1, callbacks=[keras.callbacks.CSVLogger("log.csv")])
 model.save("final.keras")
 """
-KERAS_2 = """
-class Old(keras.utils.PyDataset):
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return x[:8], y[:8]
-
-try:
-    model.fit(Old(), epochs=1000, workers=8, use_multiprocessing=True)
-except TypeError as error:
-    if "again" not in sys.argv:
-        raise
-    model.fit(Old(), epochs=1000)
-"""
 DATASET = """
 class Data(keras.utils.PyDataset):
     def __len__(self):
@@ -98,6 +83,14 @@ class Data(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return x[:8], y[:8]
+"""
+KERAS_2 = f"""{DATASET}
+try:
+    model.fit(Data(), epochs=1000, workers=8, use_multiprocessing=True)
+except TypeError as error:
+    if "again" not in sys.argv:
+        raise
+    model.fit(Data(), epochs=1000)
 """
 LOOPS = {
     "tf.data.Dataset": """
@@ -180,19 +173,19 @@ def line_of(end: str, script: str) -> int:
 
 
 def seen(done: Done) -> list[dict[str, Any]]:
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in succeeded(done).stdout.splitlines()]
+
+
+def refused(done: Done) -> str:
+    """Return what is said of a script that was not watched, its hint on one line."""
+    assert done.returncode == 3, done.stderr[-3000:]
+    said, _, hint = done.stderr.partition("hint:")
+    return f"{said}hint: {' '.join(hint.split())}"
 
 
 def test_a_script_that_waits_is_told_so_and_ended_before_it_writes_anything(tmp_path: Path) -> None:
-    done = run(
-        tmp_path,
-        HEAD.replace("keras.layers.Flatten", "keras.layers.RandomFlip(), keras.layers.Flatten") + SLOW,
-        "--json",
-        "--steps",
-        "12",
-        own=["--debug", "--json"],
-    )
+    script = HEAD.replace("keras.layers.Flatten", "keras.layers.RandomFlip(), keras.layers.Flatten") + SLOW
+    done = run(tmp_path, script, "--json", "--steps", "12", own=["--debug", "--json"])
     (watched,) = seen(done)
     assert "arguments ['--debug', '--json'] __main__" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
@@ -233,10 +226,9 @@ def test_the_training_of_a_trainer_that_ends_early_is_told_of_and_writes_nothing
 
 
 def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: Path) -> None:
-    done = run(tmp_path, HEAD + KERAS_2)
-    assert done.returncode == 3
-    assert "workers=8, use_multiprocessing=True" in done.stderr
-    assert "PyDataset" in done.stderr
+    said = refused(run(tmp_path, HEAD + KERAS_2))
+    assert "workers=8, use_multiprocessing=True" in said
+    assert "PyDataset" in said
     (watched,) = seen(run(tmp_path, HEAD + KERAS_2, "--json", "--steps", "4", own=["again"]))
     assert watched["data"] == "keras.utils.PyDataset"
 
@@ -252,9 +244,8 @@ def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: 
     ],
 )
 def test_data_that_keras_3_does_not_take_are_told_with_what_it_takes(data: str, hint: str, tmp_path: Path) -> None:
-    done = run(tmp_path, f"{HEAD}\nmodel.fit({data}, steps_per_epoch=3)\n", backend="tensorflow")
-    assert done.returncode == 3
-    assert hint in done.stderr.partition("hint:")[2]
+    said = refused(run(tmp_path, f"{HEAD}\nmodel.fit({data}, steps_per_epoch=3)\n", backend="tensorflow"))
+    assert hint in said.partition("hint:")[2]
 
 
 def test_a_script_that_grain_feeds_is_told_what_feeds_it(tmp_path: Path) -> None:
@@ -275,14 +266,11 @@ def test_a_loop_without_fit_is_told_of_by_its_line(data: str, tmp_path: Path) ->
 
 
 def test_a_file_that_ends_a_loop_is_named_beside_what_was_seen_of_it(tmp_path: Path) -> None:
-    script = f"""{HEAD}
+    script = f"""{HEAD}{DATASET}
 import cv2
 
-class Files(keras.utils.PyDataset):
+class Files(Data):
     paths = None
-
-    def __len__(self):
-        return 8
 
     def __getitem__(self, index):
         return x[:8] + cv2.imread(self.paths[index]).mean(), y[:8]
@@ -304,16 +292,13 @@ for index in range(8):
     [("", ["Files[3]", "Thumbs.db"]), ("workers=2, use_multiprocessing=True", ["Files[3]", "Thumbs.db"])],
 )
 def test_a_batch_that_ends_a_fit_is_named_with_its_file(arguments: str, named: list[str], tmp_path: Path) -> None:
-    script = f"""{HEAD}
+    script = f"""{HEAD}{DATASET}
 import cv2
 
 def read(path):
     return cv2.imread(path).mean()
 
-class Files(keras.utils.PyDataset):
-    def __len__(self):
-        return 8
-
+class Files(Data):
     def __getitem__(self, index):
         return x[:8] + read("Thumbs.db" if index == 3 else "0.png"), y[:8]
 
@@ -321,20 +306,15 @@ cv2.imwrite("0.png", np.zeros((4, 4, 3), "uint8"))
 open("Thumbs.db", "w").close()
 model.fit(Files({arguments}), shuffle=False)
 """
-    done = run(tmp_path, script)
-    assert done.returncode == 3
-    hint = " ".join(done.stderr.partition("hint:")[2].split())
+    hint = refused(run(tmp_path, script)).partition("hint:")[2]
     assert all(each in hint for each in named)
 
 
 def test_files_are_not_called_damaged_if_none_can_be_opened_any_more(tmp_path: Path) -> None:
-    script = f"""{HEAD}
+    script = f"""{HEAD}{DATASET}
 import cv2
 
-class Files(keras.utils.PyDataset):
-    def __len__(self):
-        return 4
-
+class Files(Data):
     def __getitem__(self, index):
         cv2.imread(self.paths[index])
         while index == 3:
@@ -342,32 +322,26 @@ class Files(keras.utils.PyDataset):
         return x[:8], y[:8]
 
 data = Files()
-data.paths, data.opened = [f"{{number}}.png" for number in range(4)], []
+data.paths, data.opened = [f"{{number}}.png" for number in range(8)], []
 for path in data.paths:
     cv2.imwrite(path, np.zeros((4, 4, 3), "uint8"))
 model.fit(data, shuffle=False)
 """
-    done = run(tmp_path, script)
-    assert done.returncode == 3
-    hint = done.stderr.partition("hint:")[2]
+    hint = refused(run(tmp_path, script)).partition("hint:")[2]
     assert "ulimit -n" in hint
     assert "cannot be decoded" not in hint
 
 
 def test_a_batch_without_samples_that_ends_a_fit_is_named(tmp_path: Path) -> None:
-    script = f"""{HEAD}
-class Files(keras.utils.PyDataset):
-    def __len__(self):
-        return 4
-
+    script = f"""{HEAD}{DATASET}
+class Files(Data):
     def __getitem__(self, index):
-        return np.array([each for each in x[8 * index : 8 * index + 8][: 8 * (index < 3)]]), y[:8]
+        return np.array([each for each in x[8 * index : 8 * index + 8][: 8 * (index != 3)]]), y[:8]
 
 model.fit(Files(), epochs=2)
 """
-    done = run(tmp_path, script)
-    assert done.returncode == 3
-    assert "`Files[3]` has no samples: `__len__`" in done.stderr.partition("hint:")[2]
+    hint = refused(run(tmp_path, script)).partition("hint:")[2]
+    assert "`Files[3]` has no samples: `__len__`" in hint
 
 
 def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:
@@ -380,9 +354,7 @@ def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_an_error_of_workers_is_said(tmp_path: Path) -> None:
-    done = run(tmp_path, "raise RuntimeError('received 0 items of ancdata')")
-    assert done.returncode == 3
-    assert "ulimit -n" in done.stderr
+    assert "ulimit -n" in refused(run(tmp_path, "raise RuntimeError('received 0 items of ancdata')"))
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
@@ -396,40 +368,35 @@ def test_a_slow_validation_is_a_part_of_the_epoch_with_its_own_lines(backend: st
 
 
 def test_threads_that_wait_for_ever_are_told_of_by_their_line(tmp_path: Path) -> None:
-    done = run(tmp_path, HEAD + HANGS)
-    assert done.returncode == 3
-    line = line_of("# hangs", HEAD + HANGS)
-    said = f"No batch came for 20 s, and nothing computes: its threads wait at train.py:{line} `with lock:  # hangs`."
-    assert said in done.stderr
-    assert "nobody gives it back in the forked process" not in done.stderr
+    said = refused(run(tmp_path, HEAD + HANGS))
+    at = f"train.py:{line_of('# hangs', HEAD + HANGS)} `with lock:  # hangs`."
+    assert f"No batch came for 20 s, and nothing computes: its threads wait at {at}" in said
+    assert "nobody gives it back in the forked process" not in said
 
 
 def test_spawned_workers_that_train_as_they_begin_are_told_of(tmp_path: Path) -> None:
     spawn = "import multiprocessing; multiprocessing.set_start_method('spawn')\n"
-    done = run(tmp_path, f"{spawn}{HEAD}{DATASET}model.fit(Data(workers=2, use_multiprocessing=True), verbose=0)\n")
-    assert done.returncode == 3
-    assert "No batch came for 20 s: worker processes end before they have made one" in done.stderr
-    assert "under `if __name__ == '__main__':`" in done.stderr.partition("No batch came")[2]
+    fit = "model.fit(Data(workers=2, use_multiprocessing=True), verbose=0)\n"
+    said = refused(run(tmp_path, f"{spawn}{HEAD}{DATASET}{fit}"))
+    assert "No batch came for 20 s: worker processes end before they have made one" in said
+    assert "under `if __name__ == '__main__':`" in said.partition("No batch came")[2]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
 def test_what_binds_the_script_to_fewer_cores_is_named(tmp_path: Path) -> None:
-    (tmp_path / "blas.py").write_text(
-        "import psutil\npsutil.Process().cpu_affinity([psutil.Process().cpu_affinity()[0]])\n"
-    )
+    lowest = "psutil.Process().cpu_affinity([psutil.Process().cpu_affinity()[0]])"
+    (tmp_path / "blas.py").write_text(f"import psutil\n{lowest}\n")
     call = "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
     for bind, said in (("import blas", "`import blas`"), (f"import os\n{call}", f"train.py:2 `{call}`")):
         (watched,) = seen(run(tmp_path, bind + HEAD + SLOW, "--json", "--steps", "4"))
-        assert watched["bound"].startswith(
-            f"{said} bound this process to 1 of its {len(os.sched_getaffinity(0))} cores"
-        )
+        cores = len(os.sched_getaffinity(0))
+        assert watched["bound"].startswith(f"{said} bound this process to 1 of its {cores} cores")
 
 
 def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> None:
-    done = run(tmp_path, HEAD + SEVERAL, "--keep-running")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("verdict") == 2
-    assert "fit is fit JAXTrainer." in done.stdout
+    told = succeeded(run(tmp_path, HEAD + SEVERAL, "--keep-running")).stdout
+    assert told.count("verdict") == 2
+    assert "fit is fit JAXTrainer." in told
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "final.keras", "log.csv"}
 
 
@@ -444,10 +411,9 @@ def test_every_fit_is_told_of_a_script_that_is_kept_running(tmp_path: Path) -> N
     ],
 )
 def test_a_script_without_a_training_is_told_so(tmp_path: Path, script: str, said: str) -> None:
-    done = run(tmp_path, script)
-    assert done.returncode == 3
-    assert said in done.stderr
-    assert ("ValueError: its own" in done.stderr) == ("its own" in script)
+    told = refused(run(tmp_path, script))
+    assert said in told
+    assert ("ValueError: its own" in told) == ("its own" in script)
 
 
 def test_a_job_that_is_ended_takes_the_script_along(tmp_path: Path) -> None:

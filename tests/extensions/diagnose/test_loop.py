@@ -30,6 +30,7 @@ from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentenc
 from autopipe.hardware import machine
 from autopipe.measure import epochs
 from autopipe.measure.outcome import Resources
+from tests.extensions.diagnose.conftest import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -142,13 +143,6 @@ def test_a_look_takes_time(seconds: float) -> None:
         ap.watch(BATCHES, seconds=seconds)
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
@@ -156,14 +150,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def looped(clock: Clock, waits: float, works: float, between: float = 0.0) -> Watched:
-    seen = Loop(Look(), (each for each in BATCHES), "train.py:7")
+def looped(
+    clock: Clock, waits: float, works: float, between: float = 0.0, data: Any = None, batches: Any = 10 * BATCHES[:1]
+) -> Watched:
+    seen = Loop(Look(), iter(BATCHES) if data is None else data, "train.py:7")
     for _ in range(3):
         seen.pass_began()
-        for _ in range(10):
+        for batch in batches:
             seen.asked()
             clock.now += waits
-            seen.came(BATCHES[0])
+            seen.came(batch)
             clock.now += works
         seen.asked()
         clock.now += between
@@ -183,16 +179,9 @@ def test_waiting_is_told_from_the_loops_own_work(clock: Clock) -> None:
     assert works.verdict is Verdict.MODEL
 
 
-def test_batches_without_a_sample_are_counted() -> None:
-    seen = Loop(Look(), (each for each in BATCHES), "train.py:7")
-    seen.pass_began()
-    for batch in (*BATCHES, (np.zeros((0, 2)), np.zeros(0))):
-        seen.asked()
-        seen.came(batch)
-    seen.asked()
-    found = seen.ended()
-    assert found is not None
-    assert any(said.startswith("1 of 7 batches had no sample") for said in found.warnings)
+def test_batches_without_a_sample_are_counted(clock: Clock) -> None:
+    found = looped(clock, 1.0, 1.0, batches=[*BATCHES, (np.zeros((0, 2)), np.zeros(0))])
+    assert any(said.startswith("3 of 21 batches had no sample") for said in found.warnings)
 
 
 def test_what_lies_between_epochs_is_a_part_of_them(clock: Clock) -> None:
@@ -299,10 +288,9 @@ def test_devices_are_waited_for_only_where_a_framework_runs() -> None:
 
 
 class Trains:
-    def __init__(self) -> None:
+    def __init__(self, steps: int = 3, *, is_training: bool = True) -> None:
         self.told: list[Watched] = []
-        self.is_training = True
-        self.reads = Reads(Look(steps=3), self.told.append, lambda: self.is_training)
+        self.reads = Reads(Look(steps=steps), self.told.append, lambda: is_training)
 
     def epoch(self, data: Any, count: int = 6) -> list[Any]:
         return [self.reads.read(Indexed.__getitem__, data, index) for index in range(count)]
@@ -426,8 +414,7 @@ def test_data_without_a_batch_are_named(name: str) -> None:
 
 
 def test_where_a_fit_is_seen_no_loop_is_looked_at_any_more() -> None:
-    script = Trains()
-    script.is_training = False
+    script = Trains(is_training=False)
     script.epoch(Indexed(), count=4)
     assert any(each.name == "autopipe-lines" for each in threading.enumerate())
     script.reads.leave()
@@ -438,14 +425,12 @@ def test_where_a_fit_is_seen_no_loop_is_looked_at_any_more() -> None:
 
 
 def test_a_loop_without_a_training_waits_for_a_fit_and_is_told_at_the_end() -> None:
-    statistics = Trains()
-    statistics.is_training = False
+    statistics = Trains(is_training=False)
     statistics.epoch(Indexed())
     assert statistics.told == []
     statistics.reads.end()
     assert len(statistics.told) == 1
-    then_fits = Trains()
-    then_fits.is_training = False
+    then_fits = Trains(is_training=False)
     then_fits.epoch(Indexed())
     then_fits.reads.leave()
     then_fits.epoch(Indexed())
@@ -455,10 +440,8 @@ def test_a_loop_without_a_training_waits_for_a_fit_and_is_told_at_the_end() -> N
 
 @pytest.mark.parametrize("by_epoch", [True, False])
 def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order(*, by_epoch: bool) -> None:
-    script = Trains()
-    script.reads = Reads(Look(steps=6), script.told.append, lambda: True)
+    script, validation = Trains(steps=6), Indexed()
     training: Any = Indexed()
-    validation = Indexed()
     named = {"set_epoch": print} if by_epoch else {}
     training.index_sampler = types.SimpleNamespace(sampler=types.SimpleNamespace(**named))
     for _ in range(3):
@@ -476,10 +459,8 @@ def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order(*, by_ep
 def test_the_workers_of_a_loader_of_grain_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = [types.SimpleNamespace(name="grain-process-prefetch-1")]
     monkeypatch.setattr(multiprocessing, "active_children", lambda: begun)
-    script, data = Trains(), type("DataLoaderIterator", (Indexed,), {"__module__": "grain"})()
-    script.reads = Reads(Look(steps=6), script.told.append, lambda: True)
-    options = types.SimpleNamespace(num_workers=7)
-    data._data_loader = types.SimpleNamespace(_multiprocessing_options=options)
+    script, data = Trains(steps=6), type("DataLoaderIterator", (Indexed,), {"__module__": "grain"})()
+    data._data_loader = types.SimpleNamespace(_multiprocessing_options=types.SimpleNamespace(num_workers=7))
     for _ in range(3):
         script.epoch(data)
     (told,) = script.told
@@ -601,7 +582,7 @@ class Subset:  # as torch has it
         self.dataset = dataset
 
 
-def test_workers_of_a_data_loader_are_told_of(tmp_path: Path) -> None:
+def test_workers_of_a_data_loader_are_told_of(tmp_path: Path, clock: Clock) -> None:
     class Process:
         _start_method = "fork"
 
@@ -613,15 +594,7 @@ def test_workers_of_a_data_loader_are_told_of(tmp_path: Path) -> None:
             self._dataset = Subset(Dataset(file))
 
     with (tmp_path / "images").open("wb") as file:
-        data = Iterator(file)
-        seen = Loop(Look(), data, "train.py:7")
-    for _ in range(3):
-        seen.pass_began()
-        for _ in range(4):
-            seen.asked()
-            seen.came(BATCHES[0])
-    found = seen.ended()
-    assert found is not None
+        found = looped(clock, 1.0, 1.0, data=(data := Iterator(file)))
     assert (found.workers, found.begins_anew) == (64, begins_anew(data))
     assert "persistent_workers=True" in (found.begins_anew or "")
     assert any("`Dataset.file`" in warning for warning in found.warnings)
@@ -638,8 +611,7 @@ def test_more_workers_are_no_advice_where_there_are_as_many_as_cores(clock: Cloc
 
 
 def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:
-    script = Trains()
-    script.is_training = False
+    script = Trains(is_training=False)
     for _ in range(3):
         script.epoch(dataset := Indexed())
     script.epoch(dataset, 2)
@@ -667,22 +639,9 @@ def test_a_pause_is_laid_to_a_hook_of_the_users_that_takes_it(file: str, took: f
 def test_a_shuffle_buffer_that_each_pass_fills_anew_is_told(between: float, clock: Clock) -> None:
     tf = pytest.importorskip("tensorflow")
     shuffled = tf.data.Dataset.range(64).shuffle(48).batch(8)
-    loops = [Loop(Look(), data, "train.py:3") for data in (shuffled, iter(shuffled.take(2)), iter(shuffled.unbatch()))]
-    loops.append(Loop(Look(), tf.data.Dataset.range(64).batch(8), "train.py:4"))
-    told = []
-    for each in loops:
-        for _ in range(4):
-            each.pass_began()
-            for batch in (np.zeros(8), np.zeros(8)):
-                each.asked()
-                clock.now += 1.0
-                each.came(batch)
-            each.asked()
-            clock.now += between
-        found = each.ended()
-        assert found is not None
-        told.append("buffer of 48 elements" in str(found.begins_anew))
-    assert told == [not between, not between, not between, False]
+    several = [shuffled, iter(shuffled.take(2)), iter(shuffled.unbatch()), tf.data.Dataset.range(64).batch(8)]
+    told = [looped(clock, 1.0, 0.0, between, data, 2 * [np.zeros(8)]).begins_anew for data in several]
+    assert ["buffer of 48 elements" in str(each) for each in told] == [not between, not between, not between, False]
     assert begins_anew(shuffled, None) is not None
     for data in (shuffled.repeat(), tf.distribute.get_strategy().experimental_distribute_dataset(shuffled.repeat())):
         assert begins_anew(data, None) is None  # of `fit`, which keeps its iterator
@@ -724,8 +683,7 @@ def test_an_iterator_that_is_made_for_each_batch_is_told(made: Any) -> None:
 
 
 def test_a_loop_that_takes_the_time_between_passes_is_named(clock: Clock) -> None:
-    script = Trains()
-    script.reads = Reads(Look(steps=14), script.told.append, lambda: True)
+    script = Trains(steps=14)
 
     def slow(batches: Any) -> Any:
         clock.now += 1.0
@@ -764,8 +722,7 @@ def test_a_sampler_with_a_weight_for_each_class_is_told_of(samples: int, *, told
 
 
 def test_an_epoch_that_workers_who_stay_do_not_get_is_told_of() -> None:
-    script, sampler = Trains(), Sampler()
-    script.reads = Reads(Look(steps=9), script.told.append, lambda: True)
+    script, sampler = Trains(steps=9), Sampler()
     for _ in range(3):
         data = Taken(sampler=sampler, dataset=types.SimpleNamespace(set_epoch=print))
         data._persistent_workers = True
@@ -795,8 +752,7 @@ def whole(script: Trains, data: Any, *, steps: int = 99) -> None:
 
 @pytest.mark.parametrize("anew", [True, False])
 def test_a_loader_that_each_pass_makes_is_told_of(*, anew: bool) -> None:
-    script, kept = Trains(), Sampler()
-    script.reads = Reads(Look(steps=20), script.told.append, lambda: True)
+    script, kept = Trains(steps=20), Sampler()
     for _ in range(4):
         whole(script, Taken(sampler=Sampler() if anew else kept))
     (told,) = script.told
@@ -806,8 +762,7 @@ def test_a_loader_that_each_pass_makes_is_told_of(*, anew: bool) -> None:
 
 @pytest.mark.parametrize("validates", [True, False])
 def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_trains(*, validates: bool) -> None:
-    script, loaders = Trains(), [Sampler(), Sampler()]
-    script.reads = Reads(Look(steps=99), script.told.append, lambda: True)
+    script, loaders = Trains(steps=99), [Sampler(), Sampler()]
     whole(script, Taken(OTHERS[:2], loaders[1]), steps=0)  # to see that it runs
     for _ in range(3):
         whole(script, Taken(TRAINING, loaders[0]))
@@ -822,8 +777,7 @@ def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_data_that_are_read_in_turn_are_parts_of_the_same_steps(clock: Clock, *, at_once: bool) -> None:
-    script = Trains()
-    script.reads = Reads(Look(steps=15), script.told.append, lambda: True)
+    script = Trains(steps=15)
 
     def slow(data: Any) -> Any:
         clock.now += 1.0
@@ -880,8 +834,7 @@ CHANGED = [samples_from(first, 100) for first in (200, 300, 400)]
 def test_a_validation_in_a_loop_of_its_own_is_looked_at(
     before: Any, after: Any, steps: int, *, is_own: bool, said: str | None
 ) -> None:
-    script, loaders = Trains(), [Sampler(), Sampler()]
-    script.reads = Reads(Look(steps=99), script.told.append, lambda: True)
+    script, loaders = Trains(steps=99), [Sampler(), Sampler()]
     for each in before:
         whole(script, Taken(each, loaders[1]), steps=0)
     for each in after:

@@ -27,6 +27,7 @@ from autopipe.extensions.diagnose.steps import Epochs, Look, TimedStep, grows
 from autopipe.extensions.diagnose.watched import Watched, rows
 from autopipe.hardware.processes import Sample, TreeReading, Usage
 from autopipe.pipeline.devices.trainer import Trainer
+from tests.extensions.diagnose.conftest import Clock
 from tests.fakes.commands import ROOT, python
 from tests.fakes.loader import ArrayLoader
 from tests.unit.cli.conftest import photos
@@ -103,10 +104,12 @@ def tf_dataset() -> Any:
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
 
 
-def watch(made: keras.Model, look: Look | None = None, **fit: Any) -> list[Watched]:
+def watch(made: keras.Model, look: Look | None = None, source: Any = None, **fit: Any) -> list[Watched]:
     told: list[Watched] = []
-    arguments: dict[str, Any] = {"x": X, "y": Y, "batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0, **fit}
-    made.fit(callbacks=[Onlooker(told.append, look or Look(steps=3, alone_seconds=0.05))], **arguments)
+    given = {"x": X, "y": Y, "batch_size": 4} if source is None else {"x": source}
+    arguments: dict[str, Any] = {**given, "epochs": 2, "shuffle": False, "verbose": 0, **fit}
+    watching = Onlooker(told.append, look or Look(steps=3, alone_seconds=0.05), source=source)
+    made.fit(callbacks=[watching], **arguments)
     return told
 
 
@@ -126,7 +129,7 @@ SOURCES: dict[str, Callable[[], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(
     "source",
-    ["tf.data", *(pytest.param(name, marks=pytest.mark.slow) for name in ("arrays", "PyDataset", "generator"))],
+    ["tf.data", *(pytest.param(each, marks=pytest.mark.slow) for each in ("arrays", "PyDataset", "generator"))],
 )
 @pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
@@ -138,9 +141,8 @@ def test_a_watched_training_is_the_unwatched_one(source: str) -> None:
     assert (told.batch_size, told.backend) == (4, keras.backend.backend())
     assert told.steps * 4 == told.images
     assert told.alone_images_per_second is not None
-    for ours, theirs in zip(
-        seen.variables + seen.optimizer.variables, plain.variables + plain.optimizer.variables, strict=True
-    ):
+    held = [made.variables + made.optimizer.variables for made in (seen, plain)]
+    for ours, theirs in zip(*held, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     again = {key: values for key, values in seen.history.history.items() if key in expected}
     assert again == expected
@@ -159,13 +161,9 @@ def test_a_training_that_ends_before_enough_was_seen_is_told_at_its_end(monkeypa
 
 
 @pytest.mark.parametrize("anew", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 def test_a_split_behind_a_shuffle_that_orders_anew_is_told(anew: bool) -> None:
-    data = tf_dataset().shuffle(6, reshuffle_each_iteration=anew).take(4)
-    told: list[Watched] = []
-    watching = Onlooker(told.append, Look(steps=3, alone_seconds=0.05), source=data)
-    model().fit(data, epochs=2, verbose=0, callbacks=[watching])
-    assert any("is trained on, too" in warning for warning in told[0].warnings) is anew
+    (told,) = watch(model(), source=tf_dataset().shuffle(6, reshuffle_each_iteration=anew).take(4))
+    assert any("is trained on, too" in warning for warning in told.warnings) is anew
 
 
 @pytest.mark.slow
@@ -358,13 +356,10 @@ def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.Capture
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Keras hands tf.data's iterator to TensorFlow only")
-@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 @pytest.mark.parametrize("calls_at_once", [-1, pytest.param(2, marks=pytest.mark.slow)])  # -1: tf.data.AUTOTUNE
 def test_what_autotune_has_chosen_is_told(calls_at_once: int) -> None:
-    told = list[Watched]()
     data = tf_dataset().repeat(20).map(lambda x, y: (x + 1, y), num_parallel_calls=calls_at_once)
-    model().fit(data, callbacks=[Onlooker(told.append, Look(steps=5, alone_seconds=0.01), source=data)], verbose=0)
-    (seen,) = told
+    (seen,) = watch(model(), Look(steps=5, alone_seconds=0.01), data, epochs=1)
     assert (seen.autotune is None) == (calls_at_once != -1)
     assert ("AUTOTUNE" in dict(rows(seen))) == (calls_at_once == -1)
     assert calls_at_once != -1 or re.fullmatch(r"Map \d at once(; buffers hold .+)?", str(seen.autotune))
@@ -383,13 +378,6 @@ def test_memory_that_grows_with_each_epoch_is_told_with_what_it_comes_to() -> No
     assert grows(usage(1, 2, 2.5, 2.5), begins) == []
     assert grows(usage(1, 2, 3), begins[:4]) == []  # two epochs beside the first tell nothing
     assert grows(usage(0, 0, 0, 0), begins) == []  # nothing was seen of them
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def slow(clock: Clock, seconds: float) -> Iterator[int]:
@@ -414,10 +402,8 @@ def test_waiting_computing_and_the_time_between_are_told_apart() -> None:
         clock.now += 1.0
         steps.step_ended(8)
     assert steps.steps == [
-        TimedStep(
-            images=8, seconds=3.25, waiting_seconds=2.25, between_seconds=0.0, is_first=True
-        ),  # its data were opened
-        TimedStep(images=8, seconds=3.25, waiting_seconds=2.0, between_seconds=0.25),
+        dataclasses.replace(step(3.25, waiting=2.25), is_first=True),  # its data were opened
+        dataclasses.replace(step(3.25, waiting=2.0), between_seconds=0.25),
     ]
     steps.epoch_began()
     clock.now += 0.5
@@ -441,14 +427,8 @@ def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
     clock.now += 7.0
     steps.validated(waited=4.0)
     steps.epochs_ended()
-    assert steps.epochs == Epochs(
-        count=1,
-        steps_seconds=1.0,
-        between_seconds=500.0,
-        validation_seconds=7.0,
-        validation_waiting_seconds=4.0,
-        images=8,
-    )
+    found = Epochs(count=1, steps_seconds=1.0, between_seconds=500.0, images=8)
+    assert steps.epochs == found.model_copy(update={"validation_seconds": 7.0, "validation_waiting_seconds": 4.0})
     assert steps.seconds == 1.0 + 2 * 500.0 + 7.0  # without the step that compiles
     assert list(steps.waiting([1, 2])) == [1, 2]
 
@@ -485,19 +465,17 @@ def torch_loader(count: int, batch: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("asked", "sizes", "share"),
+    ("asked", "sizes", "said"),
     [
-        (16, [10, 11, 9, 10], "38%"),
-        (16, [16, 16, 16, 4], None),  # the last one of an epoch
-        (16, [16, 4, 16, 4], None),
-        (None, [3, 3], None),
+        (16, [10, 11, 9, 10], ["38%"]),
+        (16, [16, 16, 16, 4], []),  # the last one of an epoch
+        (16, [16, 4, 16, 4], []),
+        (None, [3, 3], []),
     ],
 )
-def test_samples_that_a_loader_reads_and_drops_are_counted(
-    asked: int | None, sizes: list[int], share: str | None
-) -> None:
-    said = list(steps_.dropped(asked, [dataclasses.replace(step(), images=size) for size in sizes]))
-    assert [str(share) in words for words in said] == ([] if share is None else [True])
+def test_samples_that_a_loader_reads_and_drops_are_counted(asked: Any, sizes: list[int], said: list[str]) -> None:
+    told = list(steps_.dropped(asked, [dataclasses.replace(step(), images=size) for size in sizes]))
+    assert [share in words for share, words in zip(said, told, strict=True)] == [True] * len(said)
 
 
 def test_a_loader_tells_how_many_samples_it_reads_for_a_batch() -> None:
@@ -509,13 +487,10 @@ def test_a_loader_tells_how_many_samples_it_reads_for_a_batch() -> None:
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the data are tf.data's")
-@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
 @pytest.mark.parametrize("caches", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_first_epoch_of_a_cache_is_not_taken_for_a_slow_opening(caches: bool) -> None:
-    told = list[Watched]()
     data = tf_dataset().cache() if caches else tf_dataset()
-    model().fit(data, callbacks=[Onlooker(told.append, Look(alone_seconds=0.01), source=data)], verbose=0)
-    (seen,) = told
+    (seen,) = watch(model(), Look(alone_seconds=0.01), data, epochs=1)
     assert seen.epochs is not None
     assert (seen.epochs.first_batch_seconds == 0) == caches
 
