@@ -761,7 +761,11 @@ def test_a_loader_that_each_pass_makes_is_told_of(*, anew: bool) -> None:
 
 
 @pytest.mark.parametrize("validates", [True, False])
-def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_trains(*, validates: bool) -> None:
+def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_trains(
+    monkeypatch: pytest.MonkeyPatch, *, validates: bool
+) -> None:
+    reads_take_alike = functools.partial(steps.StepClock, itertools.count(1.0).__next__)
+    monkeypatch.setattr(loop, "StepClock", reads_take_alike)
     script, loaders = Trains(steps=99), [Sampler(), Sampler()]
     whole(script, Taken(OTHERS[:2], loaders[1]), steps=0)  # to see that it runs
     for _ in range(3):
