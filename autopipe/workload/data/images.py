@@ -93,7 +93,11 @@ class ImagePairs:
                 raise DataError(f'`{option}` must be text, such as "_L", but got {shortened(suffix)}.')
         self._suffixes, self._names = (image_suffix, mask_suffix), None if names is None else located(names)
         if os.path.abspath(roots[0]) == os.path.abspath(roots[1]):  # noqa: PTH100  links are not resolved
-            raise DataError(f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.")
+            raise DataError(
+                f"`images` and `masks` must be two folders, but both are `{os.fspath(images)}`.",
+                hint="An autoencoder gets x as y, too, by ap.ImageFolder(..., label_mode=None), and "
+                'ap.Map(lambda x, y: (x, x), on="both") as the last op.',
+            )
         found, partners = map(_by_stem, roots, map(os.fsencode, self._suffixes))
         if self._names is not None:
             found, partners = _chosen(self._names, found, partners)

@@ -12,7 +12,7 @@ from PIL import Image
 from autopipe.errors import AutopipeError, BadSampleError, ConfigError, DataError, DataWarning, OpError, WorkloadError
 from autopipe.workload import order
 from autopipe.workload.data.arrays import Arrays
-from autopipe.workload.data.images import ImagePairs
+from autopipe.workload.data.images import ImageFolder, ImagePairs
 from autopipe.workload.data.table import Table
 from autopipe.workload.op import Op
 from autopipe.workload.ops.colors import RandomBrightness
@@ -56,6 +56,13 @@ def test_a_list_is_split_at_the_first_random_op_and_before_the_cheap_end(
     plan = make_plan(Workload(data=Table(photos / "labels.csv"), ops=ops, batch_size=2))
     assert [" ".join(names(part)) for part in (plan.prefix, plan.body, plan.suffix)] == wanted
     assert all(type(step.op) is type(ops[step.stream]) for step in plan.steps)  # which names its random numbers
+
+
+def test_a_function_may_give_x_as_y_where_there_is_none(photos: Path) -> None:
+    ops = [Decode(), Resize(8, 8), Rescale(1 / 255), Map(lambda x, y: (x, x), on="both")]
+    plan = make_plan(Workload(data=ImageFolder(photos, label_mode=None), ops=ops, batch_size=2))
+    assert plan.finished.y is not None
+    assert plan.finished.y.shape == plan.finished.x.shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize("structured", [False, True])
