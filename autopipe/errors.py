@@ -274,6 +274,8 @@ _OF_WORKERS: Final = {  # words of what worker processes of other libraries fail
     "threads read it, open it in `__getitem__`, once in each process and thread.",
     r"[Bb]us error|/dev/shm|shared memory": "Worker processes hand batches over in /dev/shm, which is full: fewer of "
     "them, fewer batches ahead, or a larger one (`docker run --shm-size=8g`).",
+    r"environment variable (RANK|WORLD_SIZE|MASTER_)": "The script is to run in several processes: `torchrun "
+    "--nproc-per-node=2 -m autopipe diagnose SCRIPT` watches them as `torchrun` runs them.",
     r"signal: Killed": "The system kills a process if memory is short: use fewer workers, smaller batches or fewer "
     "ahead (prefetch_factor=), and keep what all share as one array, not as a list of objects.",
     r"bootstrapping phase|exited unexpectedly": "Each worker that is not forked imports the file: put what trains "

@@ -142,6 +142,8 @@ class Loop:
         if len(steps) <= timing.WARM_UP_STEPS:
             return None
         seen, resources = timing.steady(steps), outcome.Resources.of(usage)
+        if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:  # by torchrun: what others use is this training's, too
+            resources = resources.model_copy(update={"others_cpu_percent": None})
         figures = self.clock.figures(seen)
         compiled = timing.compiling(seen, "jax" if frameworks.running_framework() == "JAX" else None)
         own = figures["seconds"] - figures["waiting_seconds"]
@@ -466,7 +468,10 @@ class Reads:
     def _tell(self, loop: Loop) -> None:
         if self._unread >= _UNREAD:
             loop.warnings += ((_KEPT if loop.trains else _BEFORE).format(self._unread),)
-        found = loop.ended([each for each in self._loops.values() if each is not loop])
+        others = [each for each in self._loops.values() if each is not loop]
+        if not others and self._trains():  # by steps that are not seen, as of JAX
+            loop.trains = max(1, loop.trains)
+        found = loop.ended(others)
         self.leave()
         if found is not None:
             self._told(found)

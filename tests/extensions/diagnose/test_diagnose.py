@@ -353,8 +353,16 @@ def test_a_script_of_a_package_runs_as_its_module(tmp_path: Path) -> None:
     assert watched["batch_size"] == 4
 
 
-def test_what_is_known_of_an_error_of_workers_is_said(tmp_path: Path) -> None:
-    assert "ulimit -n" in refused(run(tmp_path, "raise RuntimeError('received 0 items of ancdata')"))
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("received 0 items of ancdata", "ulimit -n"),
+        ("DataLoader worker (pid 9) is killed by signal: Killed. ", "if memory is short"),
+        ("environment variable RANK expected, but not set", "-m autopipe diagnose SCRIPT"),
+    ],
+)
+def test_what_is_known_of_an_error_of_workers_is_said(error: str, said: str, tmp_path: Path) -> None:
+    assert said in " ".join(refused(run(tmp_path, f"raise RuntimeError({error!r})")).split())
 
 
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])

@@ -779,6 +779,22 @@ def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_
     assert (told.steps > 6) is not validates
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_order_of_steps_that_are_not_seen_is_told_of_if_their_loop_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, *, is_alone: bool
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    script = Trains()
+    script.reads = Reads(Look(steps=16), script.told.append, lambda: True)
+    for _ in range(5):
+        whole(script, Taken(TRAINING), steps=0)
+        [script.reads.read(next, Taken(OTHERS)) for _ in OTHERS if not is_alone]
+    script.reads.end()
+    (told,) = script.told
+    assert any("nothing shuffles" in each for each in told.warnings) is is_alone
+    assert told.resources.others_cpu_percent is None  # the other rank's
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 def test_data_that_are_read_in_turn_are_parts_of_the_same_steps(clock: Clock, *, at_once: bool) -> None:
     script = Trains(steps=15)
