@@ -221,9 +221,39 @@ def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> st
         return None
     if moved := ", ".join(f"`{kind}.{name}`" for name in moved_files(dataset)):
         return f"threads would share {moved}, and move the position in it while others read"
-    if changed := ", ".join(f"`{kind}.{name}`" for name, value in held.items() if now.get(name) is not value):
-        return f"threads would share {changed}, which each `{kind}[i]` sets"
+    changed = [name for name, value in held.items() if now.get(name) is not value]
+    if names := ", ".join(f"`{kind}.{name}`" for name in changed if not _only_counts(dataset, name)):
+        return f"threads would share {names}, which each `{kind}[i]` sets"
     return f"threads would fill the same arrays, those of the `{kind}[i]` before" if refilled else None
+
+
+def _only_counts(dataset: Any, name: str) -> bool:
+    """Return True if an attribute is a number, and all that the code of its dataset does with it, once it is made, is
+    to add to it: `self.name += 1`. No batch depends on it, and at worst a thread's count is lost.
+    """
+    own = itertools.chain(*(vars(kind).items() for kind in type(dataset).__mro__))
+    functions = [*(each for key, each in own if key != "__init__"), *used(dataset).values()]
+    ways = set[str]()
+    for code in itertools.chain(*map(_codes, functions)):
+        ways |= {"vars", "__dict__"}.intersection(code.co_names)
+        before = ""
+        for step in dis.get_instructions(code):
+            if step.argval == name and not step.opname.endswith(("FAST", "GLOBAL", "DEREF")):  # another's name
+                ways.add(f"{before} {step.opname}")
+            before = step.opname
+    return type(vars(dataset).get(name)) in (int, float) and ways == _SUMMED
+
+
+def _codes(each: Any) -> Iterator[types.CodeType]:
+    """Yield the code of a function, a property or the like, and of functions within."""
+    parts = (each, *(getattr(each, name, None) for name in ("__func__", "__wrapped__", "fget", "fset")))
+    pending = [part.__code__ for part in parts if isinstance(part, types.FunctionType)]
+    for code in pending:
+        yield code
+        pending += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+
+
+_SUMMED = {"COPY LOAD_ATTR", "SWAP STORE_ATTR"}  # the object is duplicated for both, and the sum put below it
 
 
 def used(dataset: Any) -> dict[str, Any]:

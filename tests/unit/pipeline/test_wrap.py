@@ -697,7 +697,7 @@ class Careless:
 
     def __init__(self, does: str) -> None:
         self.does, self.x, self.numbers = does, np.zeros((4, 3), np.float32), list[int]()
-        self.count, self.changes = 0, [types.SimpleNamespace(angle=0.0)]
+        self.count, self.turns, self.changes = 0, 0, [types.SimpleNamespace(angle=0.0)]
 
     def __len__(self) -> int:
         return 3
@@ -711,6 +711,9 @@ class Careless:
             self.changes[0].angle = float(index)
         if self.does == "counts":
             self.count += 1
+        if self.does == "takes turns":
+            self.turns += 1
+            index += 0 * self.turns
         if self.does == "fills":
             self.x[:] = index
             return self.x
@@ -725,7 +728,8 @@ class Careless:
         ("sets", "threads would share `Careless.index`, which each `Careless[i]` sets"),
         ("draws", "threads would share `Careless.changes[0].angle`, which each `Careless[i]` sets"),
         ("fills", "threads would fill the same arrays, those of the `Careless[i]` before"),
-        ("counts", "threads would share `Careless.count`, which each `Careless[i]` sets"),
+        ("takes turns", "threads would share `Careless.turns`, which each `Careless[i]` sets"),
+        ("counts", None),
         ("keeps", None),
     ],
 )
