@@ -27,6 +27,7 @@ from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
+from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.form import Conversion
 from autopipe.pipeline.wrap import WrappedData
 from autopipe.search.space import of_wrapped
@@ -73,7 +74,7 @@ def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> li
     names = [name for name in wrapped.choices if name not in around]
     pairs = ((name, value) for name in names for value in wrapped.choices[name])
     changed = [loader | {name: value} for name, value in pairs if described.against(f"{kind}.{name}", value) is None]
-    if described.against("loader", "threads") is not None:
+    if described.against("loader", Threads(workers=1).kind) is not None:
         changed = [each for each in changed if each.get("use_multiprocessing") or each.get("workers", 0) <= 1]
     loaders = [type(as_it_is.loader).model_validate(each) for each in changed if each != loader]
     return [as_it_is, *[as_it_is.model_copy(update={"loader": each}) for each in loaders]]

@@ -62,6 +62,7 @@ USERS = {
     "pipeline/eject/module.py": "which plain code a loader's settings are written as",
     "reports/verdict.py": "the loader that is the nearest to what people write",
     "artifact/reference.py": "the workload of `--images`",
+    "artifact/verifying.py": "the loader whose workers share a dataset, as Keras's own threads do",
 }
 """Modules that import a plugin because they use it, not to know something of it."""
 

@@ -89,7 +89,8 @@ def _refusal(loader: Any) -> str | None:
     """Return the reason why samples and sampler do not tell the batches of a `DataLoader`; None if they do."""
     if not hasattr(loader.dataset, "__len__") or (loader.batch_sampler is None and loader.batch_size is not None):
         return "its samples have no index: give them `__len__` and `__getitem__`"
-    if type(loader).__iter__ is not sys.modules["torch.utils.data"].DataLoader.__iter__:
+    own = getattr(type(loader), "__iter__", None)
+    if own is not None and not own.__module__.startswith("torch."):
         return f"`{type(loader).__name__}` has an `__iter__` of its own: make it a DataLoader of torch's own class"
     return None
 
