@@ -187,8 +187,8 @@ def inspect(
     with _noting(journal) as note:
         try:
             futures = {pool.submit(_look, conversion, group): group for group in groups}
-            for future in concurrent.futures.as_completed(futures):
-                group, (found, told) = futures[future], future.result()
+            for future, group in futures.items():  # in order: what was good before a failure is noted
+                found, told = future.result()
                 bad += found
                 lost += told
                 if not found:
