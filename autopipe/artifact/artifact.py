@@ -72,9 +72,9 @@ def parse(text: bytes, name: str = NAME) -> Artifact:
     except ValueError as error:
         raise ArtifactError(f"`{name}` is no JSON, or was cut: {error}.", hint=_RENEW) from None
     if not isinstance(content, dict):
-        raise ArtifactError(f"`{name}` must hold a JSON object, but holds {shortened(content)}.")
+        raise ArtifactError(f"`{name}` must hold a JSON object, but holds {shortened(content)}.", hint=_RENEW)
     if "schema_version" not in content:
-        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artifact of autopipe.")
+        raise ArtifactError(f"`{name}` has no `schema_version`, so it is no artifact of autopipe.", hint=_RENEW)
     version = content["schema_version"]
     if type(version) is not int or version != SCHEMA_VERSION:
         raise ArtifactError(
@@ -95,6 +95,8 @@ def below(folder: Path) -> dict[Path, Artifact]:
     for path in sorted(folder.rglob("*.json")):
         with contextlib.suppress(ArtifactError):
             found[path] = read(path)
+    if not found and (own := folder / NAME).is_file():
+        read(own)  # which says why it is none
     if not found:
         raise ArtifactError(f"There is no artifact in `{folder}`, or below it.", hint="`autopipe tune` writes one.")
     return found
