@@ -7,6 +7,7 @@ Keras's validation split and the labels that a user gives are here, too. How fil
 from __future__ import annotations
 
 import os
+import re
 import textwrap
 import warnings
 from array import array
@@ -204,11 +205,27 @@ def _unmatched(found: _ByStem, partners: _ByStem, images: str, masks: str) -> Da
     ]
     hint = "Remove those files, or add their partners; names= takes the pairs that a text file lists."
     if lonely_images and lonely_masks:
-        hint = (
-            'mask_suffix="_L" makes a pair of `1.png` and `1_L.png`; image_suffix= is for images. Other names go '
-            "together by `read(i)` of a class of your own."
+        hint = _suffixes(lonely_images, lonely_masks) or (
+            "Remove those files, or add their partners. Other names go together by `read(i)` of a class of your own."
         )
     return DataError(f"Each image must have a mask of the same name. {'. '.join(parts)}.", hint=hint)
+
+
+def _suffixes(images: list[Found], masks: list[Found]) -> str | None:
+    """Return which suffixes make pairs of the first image and of all others; None if there are none."""
+    stems, others = ([entry.name[: entry.name.rindex(b".")] for entry in entries] for entries in (images, masks))
+    beside = [stem for stem, entry in zip(others, masks, strict=True) if entry.directory == images[0].directory]
+    prefixes = (os.path.commonprefix([stems[0], stem]) for stem in beside)  # noqa: RUF071  character by character
+    shared: bytes = max(prefixes, key=len, default=b"").rstrip(b"_-.")  # type: ignore[assignment, arg-type]  # of bytes
+    of_image, *of_masks = (stem[len(shared) :] for stem in (stems[0], *beside) if stem.startswith(shared))
+    begins = rb"[^0-9A-Za-z]|[A-Za-z]" if shared[-1:].isdigit() else rb"[^0-9A-Za-z]"  # as "x2" does behind a number
+    of_mask = {suffix for suffix in of_masks if not suffix or re.match(begins, suffix)}
+    fits = all(stem.endswith(of_image) for stem in stems) and (not of_image or re.match(begins, of_image))
+    if not shared or not fits or not 0 < len(of_mask) <= 5:
+        return None
+    options = [f'image_suffix="{os.fsdecode(of_image)}"'] * bool(of_image)
+    options.append("mask_suffix=" + " or ".join(f'"{os.fsdecode(each)}"' for each in sorted(of_mask)))
+    return f"Pass {', '.join(options)}."
 
 
 def _few(names: Sequence[bytes], limit: int) -> str:
@@ -503,16 +520,19 @@ def _folder_names(class_names: Any) -> list[str]:
 
 
 def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
-    """Warn of folders that are called like the parts of a data set."""
+    """Warn if the path is a single class, so that classes are missing, and of folders that hold no class."""
+    said = []
+    if not paths.is_url(root) and (lost := paths.lost_links(root)):
+        said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
     if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
         part = next((each for each in folders if each.lower().startswith(b"train")), folders[0])
         first = os.path.join(os.fsdecode(root), os.fsdecode(part))  # noqa: PTH118
-        warnings.warn(
+        said.append(
             f"{_names(folders)} are taken for classes, but are called like parts of a data set. "
-            f'Name one of them, such as ap.ImageFolder("{first}").',
-            DataWarning,
-            stacklevel=4,
+            f'Name one of them, such as ap.ImageFolder("{first}").'
         )
+    for message in said:
+        warnings.warn(message, DataWarning, stacklevel=4)
 
 
 def _all(root: bytes) -> list[Found]:

@@ -209,6 +209,7 @@ def images_in(folder: Path) -> list[str]:
 '''
 """`images_in` as plain code, in the order in which `walk` finds images; it needs `PLAIN_ENDINGS`."""
 
+_LIKE_A_FILE = re.compile(rb"\.(?:[a-z]{2,5}|[A-Z]{2,5})$")  # as "001.Albatross" and "set.v2" are not
 _NOT_THE_FILES_FAULT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _STAT_AT_MOST = 10_000  # files; a stat costs 1 to 2 us on a local disk, up to 1 ms on a network one
 
@@ -452,6 +453,21 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
         known = {name.rpartition(b".")[0] for name in images}  # a camera writes 1.CR2 beside 1.JPG
         left_out += [name for name in others if name.rpartition(b".")[0] not in known]
     return sorted(images), sorted(folders)
+
+
+def lost_links(directory: bytes) -> list[bytes]:
+    """Return the sorted names of links in a folder that once led to a folder and are broken now.
+
+    Hidden links, and those with the name of a file or to a path with one, are left out: no folder was lost with them.
+    """
+    with os.scandir(directory) as entries:
+        lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
+        called = {entry.name: (entry.name, os.readlink(entry.path)) for entry in lost}  # noqa: PTH115  bytes
+
+    def is_file(name: bytes) -> bool:
+        return name.lower().endswith(SUFFIXES) or _LIKE_A_FILE.search(name) is not None
+
+    return sorted(name for name, both in called.items() if not name.startswith(b".") and not any(map(is_file, both)))
 
 
 def _is_folder(entry: os.DirEntry[bytes]) -> bool:

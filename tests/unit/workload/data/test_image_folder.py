@@ -46,6 +46,20 @@ def test_images_of_kinds_that_are_not_read_warn(tmp_path: Path) -> None:
         assert (len(data), [each.filename for each in told]) == (4, [__file__])
 
 
+def test_class_folders_that_are_links_to_nowhere_warn(tmp_path: Path) -> None:
+    write(tmp_path, "a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg")
+    for name, target in (("labels.csv", "gone"), ("README", "notes.md"), ("old.GIF", "gone"), (".git", "gone")):
+        (tmp_path / name).symlink_to(target)  # never led to a folder
+    assert ImageFolder(tmp_path).classes == ("a", "b")  # a warning would be an error
+    (tmp_path / "001.Albatross").symlink_to("unmounted.v2")
+    (tmp_path / "gone").symlink_to(tmp_path / "unmounted")
+    (tmp_path / "latest").symlink_to("latest")
+    with pytest.warns(DataWarning, match=r"^`001\.Albatross`, `gone`, `latest` in `.*` are links that lead") as told:
+        data = ImageFolder(tmp_path)
+    assert (data.classes, [each.filename for each in told]) == (("a", "b"), [__file__])
+    assert len(ImageFolder(tmp_path, class_names=["b", "a"])) == 4
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     write(tmp_path, "a/1.jpg")
@@ -210,10 +224,19 @@ def test_a_folder_that_looks_like_another_layout_warns(tmp_path: Path, names: li
         assert len(ImageFolder(write(tmp_path, *names))) == len([name for name in names if "/" in name])
 
 
+CITY = (("masks", "colour"), ("masks", "ids"))
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png"], r'mask_suffix="_L" makes a pair of'),
+        (["images/1.png", "images/2.png", "masks/1_L.png", "masks/2_L.png"], r'Pass mask_suffix="_L"'),
+        (["images/1x2.png", "images/2x2.png", "masks/1.png", "masks/2.png"], r'Pass image_suffix="x2", mask_suffix=""'),
+        (
+            [f"{folder}/sub/{n}_{kind}.png" for n in (1, 12) for folder, kind in (("images", "l"), *CITY)],
+            r'Pass image_suffix="_l", mask_suffix="_colour" or "_ids"\.',
+        ),
+        (["images/10.png", "masks/12.png"], "Remove those files"),
         (["images/1.png", "images/2.png", "masks/1.png"], "names= takes the pairs"),
         (
             ["images/0.jpg", "masks/0.png", "masks/extra.png", *(f"images/x{i}.jpg" for i in range(7))],
