@@ -86,7 +86,7 @@ def baseline(name: str, rate: float, **changes: Any) -> BaselineResult:
 
 
 def contest(of: BaselineResult, ratio: float, low: float, pairs: int = 3, high: float | None = None) -> Contest:
-    """Return how a winner compared with a baseline, by an interval that is as wide on both sides unless told."""
+    """Return the comparison of a winner with a baseline; without `high` the interval is as wide on both sides."""
     plain: dict[str, Any] = {"key": of.key, "config": of.config, "baseline": of.name, "blocks": (ratio,) * pairs}
     return Contest(**plain, ratio=ratio, low=low, high=2 * ratio - low if high is None else high, pairs=pairs)
 

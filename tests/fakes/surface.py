@@ -163,7 +163,7 @@ class Surface:
         return None
 
     def after(self, config: PipelineConfig, proof: bool, found: Measurement) -> Measurement | TrialFailure:
-        """Return what a test makes of a trial's measurement."""
+        """Return the outcome of a trial, which a test may change, from its measurement."""
         return found
 
     def measure(

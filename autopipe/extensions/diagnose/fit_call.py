@@ -144,7 +144,7 @@ def timed(owner: Any, name: str) -> list[float]:
 
 
 def predictions(took: Sequence[float], seconds: float) -> tuple[str, str] | None:
-    """Return how long many short calls of `predict` took of so many seconds, and what to do; None if there were few."""
+    """Return a sentence on short calls of `predict` within `seconds`, and a hint; None if there were few calls."""
     if len(took) < _MANY or statistics.median(took) > _SHORT:
         return None
     return _PREDICTIONS[0].format(len(took), sum(took), seconds), _PREDICTIONS[1]

@@ -190,8 +190,8 @@ class Loop:
 
 
 def _x_and_y(batch: Any) -> Any:
-    """Return what of a loop's batch is surely a sample and its y: what has x's shape may be its pair, drawn at random,
-    and what follows is the sample's weight for Keras alone.
+    """Return x and y of a loop's batch. A second part of x's shape is left out: it may be another view of x, drawn at
+    random. A third part is left out: only Keras takes it for weights.
     """
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         return batch

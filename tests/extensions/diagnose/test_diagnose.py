@@ -177,7 +177,7 @@ def seen(done: Done) -> list[dict[str, Any]]:
 
 
 def refused(done: Done) -> str:
-    """Return what is said of a script that was not watched, its hint on one line."""
+    """Return the error of a script that was not watched, with its hint on one line."""
     assert done.returncode == 3, done.stderr[-3000:]
     said, _, hint = done.stderr.partition("hint:")
     return f"{said}hint: {' '.join(hint.split())}"
