@@ -23,7 +23,7 @@ from autopipe.values import Estimate, Value
 
 COPY_SECONDS = 1 / 4e9
 """Seconds to move one byte in memory, once."""
-_ROOM = 1.25  # reads or workers for each that a model needs, as they are not alike
+_ROOM = 1.25  # times the reads or workers that would just feed the model, as some take longer than others
 _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
 # Of Python's lock, that an op of Python costs for each other thread that runs beside it. Python ops on 16 virtual cores
 # lost 9.9 us for each other thread to some eight of them an image; two cores cannot show it.
