@@ -248,6 +248,8 @@ def run_alone(
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Describe a workload with its plan and its built model."""
+    some = _existing(dict.fromkeys(data_source.files(Subset(workload.data, 64))))
+    resident = disk.share_in_memory(some)  # before other steps read samples
     as_it_is = wrap.as_it_is(workload)
     whole = data_source.pieces(workload.data)
     wrapped, against = None, list[tuple[str, str | int, str | None]]()
@@ -268,6 +270,7 @@ def describe(workload: Workload, plan: Plan, model: Any) -> Description:
         impossible=(*_impossible(workload, plan, model), *_with_reasons(against)),
         data_digest=data_source.first_digest(workload.data),
         pieces=None if whole is None else (len(whole), data_source.first_digest(whole)),
+        resident_share=resident,
         progressive_share=_progressive_share(workload, plan),
         counted=plan.finished.counted,
         storage_kind=fingerprint.storage_of(workload.data),

@@ -274,6 +274,8 @@ class Description(WorkloadDigest):
     accelerators: int = pydantic.Field(default=0, ge=0)  # visible to the backend; 0 if it trains on the CPU
     virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
+    # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
+    resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     # share of some images, as they are read, that are progressive JPEG, 0 to 1; None if they are read as arrays
     progressive_share: float | None = pydantic.Field(default=None, ge=0, le=1)
     counted: str | None = None  # the parts of x that make a sample; None if it is plainly an image

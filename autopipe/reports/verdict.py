@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from autopipe.artifact import pick
 from autopipe.measure.bottleneck import MODEL_SHARE
-from autopipe.measure.facts import SampleTail
+from autopipe.measure.facts import FEWEST_OF_A_TAIL, SampleTail
 from autopipe.measure.outcome import FailureKind
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, Ratio
 from autopipe.pipeline.config import PipelineConfig
@@ -25,6 +25,7 @@ from autopipe.workload.mode import Mode
 
 _SPENT = 0.5  # of a budget: with the rest of it, the same command again may do nothing
 _ADVISED_TRIALS = 20  # with their confirmation run
+_MOST_RESIDENT = 0.9  # of the files: with more of them in memory, the disk has no part in the rate
 _BUSY_CORES = 0.5  # taken by other programs
 _DRIFT = 0.05
 _LARGER_BATCH = 1.3  # times as fast, from which twice the batch size is told of
@@ -448,6 +449,12 @@ def _of_page_cache(result: Result) -> Iterator[str]:
             f"The rate of {listed(names)} may be wrong: there was no time to {done}. Tune on a part of the "
             f"data, or with --page-cache {other}."
         )
+    share = result.resident_share
+    if result.epochs == 1 and share is not None and share < _MOST_RESIDENT and best.page_cache == "warm":
+        yield (
+            f"A training of one epoch may read files from the disk: {1 - share:.0%} of them were not in memory when "
+            "the tune began, and trials read them first. --page-cache cold measures such a training."
+        )
 
 
 def _of_conversions(result: Result) -> Iterator[str]:
@@ -482,7 +489,7 @@ def _of_the_batch_size(result: Result) -> Iterator[str]:
 
 
 def _of_samples(result: Result) -> Iterator[str]:
-    """Yield the samples or reads that take much longer than others, and how many are progressive JPEG."""
+    """Yield the samples or reads that take much longer than others; or that this is unknown of reads that wait."""
     ceiling = result.ceiling
     if result.progressive_share:
         yield (
@@ -493,12 +500,20 @@ def _of_samples(result: Result) -> Iterator[str]:
     if ceiling is None:
         return
     reads, tail = ceiling.reads, ceiling.tail
-    if reads is not None and reads.waits and reads.tail is not None and reads.tail.heavy:
-        yield (
-            f"{_heavy(reads.tail, 'reads')} With `read_ahead`, threads and processes repeat a late read and take the "
-            "first answer."
-        )
-    elif tail is not None and tail.heavy:
+    if reads is not None and reads.waits and reads.tail is not None:
+        if (timed := reads.tail.samples) < FEWEST_OF_A_TAIL:
+            yield (
+                "Whether some reads take much longer than others is not known: "
+                f"{wording.count(timed, 'read')} could be timed, and {FEWEST_OF_A_TAIL} are needed."
+            )
+            return
+        if reads.tail.heavy:
+            yield (
+                f"{_heavy(reads.tail, 'reads')} With `read_ahead`, threads and processes repeat a late read and take "
+                "the first answer."
+            )
+            return
+    if tail is not None and tail.heavy:
         yield _heavy(tail, "samples")
 
 

@@ -88,6 +88,7 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
         ended_at=datetime.datetime.now(datetime.UTC).replace(microsecond=0),
         others_cores=busy,
         drift=None if proved is None else _drift(session, proved),
+        resident_share=workload.resident_share,
         progressive_share=workload.progressive_share,
         unsaved=session.record.lost,
         study=settings.study_name,

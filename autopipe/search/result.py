@@ -232,6 +232,7 @@ class Result(Value):
     ended_at: pydantic.AwareDatetime
     others_cores: Amount = 0.0  # that other programs kept busy
     drift: float | None = None  # of a baseline from the beginning to the confirmation run: 0.06 is 6 % faster
+    resident_share: Share | None = None  # of the files, in memory when the tune began
     progressive_share: Share | None = None  # of the images that are read, which are progressive JPEG
     unsaved: str | None = None  # why the last trials are in memory only; None if the storage has them all
     study: str | None = None  # its name

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
-import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from autopipe.hardware import disk
-from tests.fakes.commands import python, succeeded
 
 Play = Callable[[dict[str, str]], Path]
 
@@ -70,26 +68,22 @@ def paths(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def share_in_memory(paths: list[Path]) -> float:
-    """Return the share of the files' pages that is in the page cache."""
-    pages = b""
-    for path in paths:
-        if size := path.stat().st_size:
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-                found = ctypes.create_string_buffer(-(-size // mmap.PAGESIZE))
-                address = np.frombuffer(view, np.uint8).ctypes.data
-                assert ctypes.CDLL(None).mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), found) == 0
-                pages += found.raw
-    return sum(page & 1 for page in pages) / len(pages)
-
-
 def test_dropped_files_are_out_and_warmed_files_are_in(paths: list[Path]) -> None:
     disk.drop(paths)
-    assert share_in_memory(paths) == 0.0
+    assert disk.share_in_memory(paths) == 0.0
     assert disk.warm(paths[:1]) == 3 << 20
-    assert share_in_memory(paths) == 768 / 770
+    assert disk.share_in_memory(paths) == 768 / 770
     assert disk.warm(paths) == (3 << 20) + 5001
-    assert share_in_memory(paths) == 1.0
+    assert disk.share_in_memory(paths) == 1.0
+
+
+def test_the_share_of_files_that_others_own_is_not_told(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: paths[0].stat().st_uid + 1)
+    monkeypatch.setattr(os, "access", lambda path, mode: path == paths[1])
+    disk.drop(paths)
+    disk.warm(paths[1:])
+    assert disk.share_in_memory(paths) == 1.0
+    assert disk.share_in_memory(paths[:1]) is None
 
 
 def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +91,12 @@ def test_old_files_are_dropped_without_a_wait_for_the_disk(paths: list[Path], mo
     monkeypatch.setattr("time.time", lambda: paths[0].stat().st_ctime + 3600)
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: pytest.fail("waited for the disk"))
     disk.drop(paths)
-    assert share_in_memory(paths) == 0.0
+    assert disk.share_in_memory(paths) == 0.0
+
+
+def test_what_holds_nothing_or_is_not_there_has_no_share(paths: list[Path], tmp_path: Path) -> None:
+    assert disk.share_in_memory([paths[2]]) is None
+    assert disk.share_in_memory([tmp_path / "gone"]) is None
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -126,7 +125,8 @@ from autopipe.hardware import disk
 with disk.replacing(pathlib.Path({str(tmp_path)!r}) / "a.json"):
     os._exit(0)
 """
-    succeeded(python("-c", script))
+    root = str(Path(__file__).parents[3])
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env={**os.environ, "PYTHONPATH": root})
     (left,) = tmp_path.glob(f"*{disk.PART_SUFFIX}")
     assert left.name.startswith(".a.json.")
 

@@ -188,6 +188,10 @@ def stopped(reason: Reason) -> dict[str, Any]:
     return {"trials": (MINE_ONLY,), "seconds": 30.0, "stop": Stop(reason=reason, message="Over.")}
 
 
+def cold(epochs: int | None, share: float | None, regime: str) -> dict[str, Any]:
+    return {"epochs": epochs, "resident_share": share, "page_cache": regime}
+
+
 def tail(samples: int, share: float) -> dict[str, Any]:
     found: dict[str, Any] = {"p50_seconds": 0.08, "p95_seconds": 0.1, "p99_seconds": 2.0, "slowest": "photo 7"}
     reads = ceilings.reads(12.0, 48.0, latency=0.08, tail=SampleTail(samples=samples, slowest_share=share, **found))
@@ -206,6 +210,12 @@ NOTED: dict[str, dict[str, Any]] = {
     "the whole training of one epoch": {"epochs": 1, "whole_training": True},
     "the whole training of two epochs": {"epochs": 2, "whole_training": True},
     "a full disk": {"unsaved": "the disk is full"},
+    "one epoch of files that are not in memory": cold(1, 0.25, "warm"),
+    "one epoch, measured cold": cold(1, 0.25, "cold"),
+    "one epoch of files in memory": cold(1, 0.95, "warm"),
+    "one epoch of nobody knows what": cold(1, None, "warm"),
+    "two epochs of files that are not in memory": cold(2, 0.25, "warm"),
+    "any number of epochs of them": cold(None, 0.25, "warm"),
     "no progressive files": {"progressive_share": 0.0},
     "progressive files": {"progressive_share": 0.75},
     "a batch size that brings little": {"doubled_images_per_second": 1.2 * 1250.0},
