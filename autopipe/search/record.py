@@ -142,7 +142,10 @@ class Record:
 
     def keep_in(self, kept: RDBStorage, stored: optuna.Study, on_lost: Callable[[str], None]) -> None:
         """Take over the trials of a study in a storage, and write to it from now on."""
-        self.study.add_trials(each for each in stored.get_trials(deepcopy=False) if each.state.is_finished())
+        ended = [each for each in stored.get_trials(deepcopy=False) if each.state.is_finished()]
+        # What the user's own code has enqueued there waits until it has run once.
+        waiting, ran = stored.get_trials(deepcopy=False, states=[TrialState.WAITING]), [_wish(each) for each in ended]
+        self.study.add_trials([*ended, *(each for each in waiting if _wish(each) not in ran)])
         for key, value in stored.user_attrs.items():
             self.study.set_user_attr(key, value)
         self._kept, self._stored, self._on_lost = kept, stored, on_lost
@@ -210,6 +213,10 @@ class Record:
     def enqueue(self, space: Space, config: PipelineConfig, *, origin: AskedBy) -> None:
         params = fitting(space, from_config(config))
         self.study.enqueue_trial(params, user_attrs=_described(config, origin))
+
+    def waiting(self) -> bool:
+        """True if a trial is enqueued: by this search, or by the user's own code."""
+        return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
     def describe(self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy) -> None:
         for name, value in _described(config, origin).items():
@@ -342,6 +349,10 @@ def _fields(text: str | None) -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else shortened(value)
+
+
+def _wish(trial: FrozenTrial) -> object:
+    return trial.system_attrs.get("fixed_params")  # as Optuna keeps those of an enqueued trial
 
 
 def _described(config: PipelineConfig, origin: AskedBy) -> dict[str, Any]:

@@ -330,9 +330,10 @@ class Session:
         return self.worth(config)
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
-        """Run one trial of `config`."""
+        """Run one trial of `config`, after those that wait."""
         self.record.enqueue(self.trimmed.asked, config, origin=origin)
-        self.run_next()
+        while self.record.waiting():
+            self.run_next()
 
     def run_each(
         self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None

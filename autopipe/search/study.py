@@ -108,6 +108,8 @@ class Search:
         self._measure_ceilings()
         if (plan := self._plan()) is not None:
             session.on_event(plan)
+        while session.record.waiting():  # enqueued by the user
+            session.run_next()
         wrapped = session.facts.workload.wrapped is not None
         if wrapped:  # what there is comes before any change of it
             session.run_each(self._baselines(1), self._used_up)

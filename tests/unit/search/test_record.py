@@ -340,6 +340,16 @@ def test_more_trials_go_on_where_the_study_ended(space: Space, url: str) -> None
     assert second.result.proved
 
 
+def test_trials_that_the_user_enqueued_run_first(space: Space, url: str) -> None:
+    first = run(space, loader_bound(), url, trials=1, blocks=(0, 0))
+    wish: Params = {"loader": "processes", "processes.workers": 3, "processes.queue_size": 8}
+    rest: Params = {"keep": "none", "finish": "device", "device_prefetch": 2, "devices": 1}
+    first.study.enqueue_trial({**wish, **rest})
+    surface = loader_bound()
+    run(space, surface, url, trials=4, blocks=(0, 0))
+    assert surface.measured[0][0] == to_config({**wish, **rest}).key()
+
+
 def test_another_space_is_refused(space: Space, url: str) -> None:
     run(space, Surface(), url, trials=2)
     quick, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
