@@ -177,7 +177,7 @@ def small():
 def test_the_lines_that_were_made_slow_are_named(backend: str, names: list[str], tmp_path: Path) -> None:
     """Each `fit` of a script is looked at from its first step to its end."""
     slow = [SCRIPTS[name] for name in names]
-    image = np.random.default_rng(0).integers(0, 256, (600, 800, 3), np.uint8)
+    image = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), np.uint8)
     cv2.imwrite(str(tmp_path / "image.png"), image)
     forms = (FORMS[each.form].replace("WORKERS", str(each.workers)).replace("FORKS", str(each.forks)) for each in slow)
     script = HEAD + "".join(each.code + form for each, form in zip(slow, forms, strict=True))
