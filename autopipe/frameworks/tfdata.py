@@ -179,6 +179,20 @@ def zips_apart(dataset: Any) -> bool:
     return any(one != other and hasattr(one, "dtype") and hasattr(other, "dtype") for one, other in specs)
 
 
+def mixes_epochs(dataset: Any) -> bool:
+    """Return True if a `tf.data.Dataset` shuffles what `repeat` made endless, and that alone."""
+    endless = (
+        later
+        for each, later in dataset_ops(dataset)
+        if type(each).__name__ == "_RepeatDataset" and int(each.cardinality()) == -1
+    )
+    until = (
+        itertools.takewhile(lambda name: name not in ("ZipDataset", "DirectedInterleaveDataset"), later)
+        for later in endless
+    )
+    return any("ShuffleDataset" in each for each in until)
+
+
 def loses_cache(dataset: Any) -> bool:
     """Return True if a `tf.data.Dataset` takes less than its `cache` would hold, so that TensorFlow throws that away.
     A shuffle may read on to the cache's end; of a dataset of unknown length nothing is said.

@@ -48,6 +48,11 @@ LOST_CACHE: Final = (
     "take(...) first, then cache()"
 )
 
+MIXED_EPOCHS: Final = (
+    "`shuffle` follows `repeat`: the end of an epoch and the begin of the next one are mixed, so that an epoch of "
+    "steps_per_epoch= steps can have a sample twice and lack another. Shuffle first, then repeat"
+)
+
 CACHED: Final = {
     "endless": "`cache()` stands behind `repeat()`, which has no end: it is never read, and keeps all that ever comes, "
     "until memory or the disk is full. Put it before",
@@ -477,6 +482,7 @@ def _prepared(data: WrappedData, dataset: Any, first: Epoch, found: Findings) ->
         found.faults.append(race.rstrip("."))
     if tfdata.loses_cache(dataset):
         found.notes.append(LOST_CACHE)
+    found.notes += [MIXED_EPOCHS] * tfdata.mixes_epochs(dataset)
     for kind in dict.fromkeys(tfdata.cached(dataset)):
         (found.notes if kind in ("lists", "order") else found.faults).append(CACHED[kind])
     if hasattr(dataset, "options") and getattr(dataset.options(), "deterministic", None) is False:

@@ -340,6 +340,23 @@ def test_a_dataset_tells_what_it_is_made_from_and_whether_it_is_a_part_that_chan
     assert not tfdata.splits_anew(Sequence())
 
 
+@pytest.mark.parametrize(
+    ("dataset", "mixes"),
+    [
+        (tf.data.Dataset.range(40).repeat().shuffle(40, seed=1), True),
+        (tf.data.Dataset.range(40).repeat().map(lambda x: x).shuffle(40, seed=1), True),
+        (tf.data.Dataset.range(40).shuffle(40, seed=1).repeat(), False),
+        (tf.data.Dataset.range(20).repeat(2).shuffle(40, seed=1).repeat(), False),
+    ],
+)
+def test_epochs_that_a_shuffle_mixes_are_seen_and_lack_samples(dataset: Any, mixes: bool) -> None:
+    first = [int(x) for x in dataset.take(40).as_numpy_iterator()]
+    assert (len(set(first)) < len(set(dataset.take(400).as_numpy_iterator()))) is mixes
+    assert tfdata.mixes_epochs(dataset) is mixes
+    of_classes = [tf.data.Dataset.range(8).repeat(), tf.data.Dataset.range(8, 16).repeat()]
+    assert not tfdata.mixes_epochs(tf.data.Dataset.sample_from_datasets(of_classes).shuffle(8))
+
+
 def _flipped(x: Any) -> Any:
     return tf.image.random_flip_left_right(x)
 

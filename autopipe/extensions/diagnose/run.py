@@ -467,6 +467,7 @@ def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *
         )
     said += [_ZIPPED] * tfdata.zips_apart(source)
     said += [f"{epochs.LOST_CACHE}."] * tfdata.loses_cache(source)
+    said += [f"{epochs.MIXED_EPOCHS}."] * tfdata.mixes_epochs(source)
     said += of_data.cached_before(source)
     kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(tfdata.cached(source)))
     said += [f"{capital(each)}." for each in kinds]

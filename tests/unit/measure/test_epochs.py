@@ -479,7 +479,8 @@ def test_of_an_epoch_that_is_no_pass_the_distinct_samples_are_counted_without_ra
     found = looked_at(lambda: tensors().repeat().map(change).shuffle(4 * COUNT).batch(BATCH), COUNT // BATCH)
     counted = len({x.tobytes() for x, _ in tensors().take(COUNT).as_numpy_iterator()})
     assert counted == COUNT
-    (note,) = found.notes
+    mixed, note = found.notes
+    assert mixed.startswith("`shuffle` follows `repeat`")
     assert "of its 48 samples are distinct, but for random changes" in note
     assert 12 < int(note.split("counts: ")[1].split()[0]) < COUNT
     assert (found.agreements[0].is_pass, found.hidden) == (False, False)
