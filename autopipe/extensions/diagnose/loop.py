@@ -142,8 +142,10 @@ class Loop:
         if len(steps) <= timing.WARM_UP_STEPS:
             return None
         seen, resources = timing.steady(steps), outcome.Resources.of(usage)
-        if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:  # by torchrun: what others use is this training's, too
+        cores = machine.core_time()
+        if (ranks := int(os.environ.get("LOCAL_WORLD_SIZE", "1"))) > 1:  # by torchrun: others are this training's, too
             resources = resources.model_copy(update={"others_cpu_percent": None})
+            cores /= ranks if len(machine.allowed()) == os.cpu_count() else 1  # unless each has cores of its own
         figures = self.clock.figures(seen)
         compiled = timing.compiling(seen, "jax" if frameworks.running_framework() == "JAX" else None)
         own = figures["seconds"] - figures["waiting_seconds"]
@@ -167,7 +169,7 @@ class Loop:
             alone_images_per_second=alone,
             compiling_seconds=compiled,
             shapes=len(self._shapes),
-            cores=machine.core_time(),
+            cores=cores,
             resources=resources,
             lines=lines,
             warnings=(

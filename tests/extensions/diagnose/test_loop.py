@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import multiprocessing
+import os
 import re
 import sqlite3
 import sys
@@ -793,6 +794,7 @@ def test_the_order_of_steps_that_are_not_seen_is_told_of_if_their_loop_is_the_on
     (told,) = script.told
     assert any("nothing shuffles" in each for each in told.warnings) is is_alone
     assert told.resources.others_cpu_percent is None  # the other rank's
+    assert told.cores == machine.core_time() / (2 if len(machine.allowed()) == os.cpu_count() else 1)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
