@@ -20,6 +20,7 @@ MODEL_SHARE = 0.9
 """The share of the model's own rate below which the model is not called the limit."""
 
 _NETWORK = 1_250.0  # MB/s that 10 Gbit/s carry: where more is needed, cores elsewhere are of no use
+_READ_HIGH = 1.25  # times the cores: each alone, model and loader are seen to take up to so much more than together
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
 
@@ -71,6 +72,8 @@ def bottleneck(
             f"the loader is the limit: without a model it makes {_text(loader_alone)} images/s, most of it "
             f"in {dearest.name}; the ops by themselves take less, so its workers hold each other up"
         )
+    elif unexplained and 1.0 <= _core_share(bounds, rate) <= _READ_HIGH:
+        found, words = _between(bounds, rate, Limit(kind=Kind.OP, images_per_second=rate))
     elif following is None:
         words = f"no limit that was measured explains what is missing: all of them are below {_text(rate)} images/s"
     elif unexplained:
@@ -116,19 +119,30 @@ def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, s
     If model and loader keep the cores busy, it is the loader's work on them; else the gap between the two.
     """
     does, costs, allowed = bounds.work, bounds.costs, following.images_per_second
-    cores, model = costs.cores or 1.0, costs.model_core_seconds_per_image
-    loader = cost_model.received_core_seconds(does) if bounds.config.loader.works_elsewhere else does.core_seconds
     together = f"together they reach {_text(reached)} images/s"
-    if does.paid and reached * (loader + model) >= _BUSY * cores:
+    if _core_share(bounds, reached) >= _BUSY:
         dearest = max(does.paid, key=lambda op: op.seconds_per_image).name
         return Limit(kind=Kind.OP, images_per_second=allowed, op=dearest), (
-            f"model and loader share {count_text(cores, 'core')}, of which an image takes {_ms(model)} in the model "
-            f"and {_ms(loader)} in the loader, most of that in {dearest}: {together}"
+            f"model and loader share {count_text(costs.cores or 1.0, 'core')}, of which an image takes "
+            f"{_ms(costs.model_core_seconds_per_image)} in the model and {_ms(_here(bounds))} in the loader, most of "
+            f"that in {dearest}: {together}"
         )
     return Limit(kind=Kind.HAND_OVER, images_per_second=allowed), (
         f"time is lost between loader and model, as in pauses between epochs: {together}, where "
         f"{_name(following)} allows {_text(allowed)}"
     )
+
+
+def _here(bounds: Bounds) -> float:
+    """Return the core-seconds of an image in the loader, on this machine."""
+    does = bounds.work
+    return cost_model.received_core_seconds(does) if bounds.config.loader.works_elsewhere else does.core_seconds
+
+
+def _core_share(bounds: Bounds, rate: float) -> float:
+    """Return the share of the cores' time that model and loader take at a rate, by what each takes alone, or 0."""
+    needed = rate * (_here(bounds) + bounds.costs.model_core_seconds_per_image)
+    return needed / (bounds.costs.cores or 1.0) if bounds.work.paid else 0.0
 
 
 def _name(limit: Limit) -> str:

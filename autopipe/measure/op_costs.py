@@ -1,11 +1,11 @@
 """The cost of one image, op by op: processor time, waiting, Python's lock; the spread of samples; and how reads
 scale with the number at a time.
 
-What the native library makes is timed as a whole, and shared out among its ops as Python's reference takes its time for
-them; it holds no lock. Of another op the share of processor time under Python's lock (GIL) is measured by running it in
-several threads: it is the part that does not scale. Threads waiting for the lock take no processor time, threads that
-share a slow memory do. So the figure is the waiting beyond that of one thread, and beyond that of a function known to
-release the lock, which shows the load of other programs.
+An op of the native library takes what the library takes longer with it, and holds no lock. Of another op the share of
+processor time under Python's lock (GIL) is measured by running it in several threads: it is the part that does not
+scale. Threads waiting for the lock take no processor time, threads that share a slow memory do. So the figure is the
+waiting beyond that of one thread, and beyond that of a function known to release the lock, which shows the load of
+other programs.
 """
 
 from __future__ import annotations
@@ -219,38 +219,70 @@ def _chain(plan: Plan) -> tuple[Link, ...]:
     return links(plan.source, singles) if native.why_not() is None else ()
 
 
-def as_made(found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int]) -> tuple[OpCost, ...]:
-    """Return the costs with those of the native library's ops scaled to its own processor time for all of them, as it
-    is measured of those before the first op that Python does sample by sample, in batches of 32 or a few more.
+def as_made(
+    found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int], *, seconds: float = 0.5
+) -> tuple[OpCost, ...]:
+    """Return the costs with those of the native library's ops as its own processor time: of those before the first op
+    that Python does sample by sample, in batches of at most 16, for about `seconds`.
+
+    The library runs without the ops behind each one, and what one more takes longer is that op's. Ops without a batch
+    of their own, as images of all sizes make none, share that of the next one in the ratio of Python's reference.
     """
     chain = _chain(plan)
     count = chain[0].programs.count if chain and not chain[0].alone else 0
     python = 0.0 if found[0].native else found[0].seconds_per_image
     reference = sum(cost.seconds_per_image for cost in found[: 1 + count]) - python
-    if count == 0 or reference == 0:
+    ends = [number for number in range(1, count + 1) if plan.steps[number - 1].after.is_fixed]
+    if reference == 0 or not ends:
         return tuple(found)
-    steps = plan.steps[:count]
-    recipe = dataclasses.replace(
-        Recipe.of(workload, plan), steps=steps, fixed_steps=0, fixed_spec=plan.source, spec=steps[-1].after
-    )
-    kernel, took = Kernel(recipe), list[float]()
-    for part in np.array_split(np.array(indices), max(1, len(indices) // 32)):
-        batch = recipe.spec.empty(len(part))
-        began = time.thread_time()
+    size = max(1, min(_AT_ONCE, int(_AT_ONCE_SECONDS / reference)))
+    took = _as_far_as(workload, plan, ends, np.array_split(np.array(indices), -(-len(indices) // size)), seconds)
+    if not took.size:
+        return tuple(found)
+    costs, began, done = list(found), 0 if found[0].native else 1, python
+    for end, seconds in zip(ends, np.maximum.accumulate(took).tolist(), strict=True):
+        group = found[began : end + 1]
+        of_python = sum(cost.seconds_per_image for cost in group)
+        for number, cost in enumerate(group, start=began):
+            share = cost.seconds_per_image / of_python if of_python else 1 / len(group)
+            costs[number] = cost.model_copy(update={"seconds_per_image": share * max(0.0, seconds - done)})
+        began, done = end + 1, max(done, seconds)
+    factor = max(0.01, (done - python) / reference)  # whatever the clock says
+    for number in range(began, 1 + sum(len(link.alone) + link.programs.count for link in chain)):
+        if (cost := found[number]).native:
+            costs[number] = cost.model_copy(update={"seconds_per_image": factor * cost.seconds_per_image})
+    return tuple(costs)
+
+
+_AT_ONCE, _AT_ONCE_SECONDS = 16, 0.1  # images of a batch at most, and what Python takes for them
+_BATCHES = 5  # that are timed at most; the first one, which meets new memory, is not
+
+
+def _as_far_as(
+    workload: Workload, plan: Plan, ends: Sequence[int], batches: Sequence[NDArray[np.int64]], seconds: float
+) -> NDArray[np.float64]:
+    """Return the processor seconds of an image up to the end of each of so many steps, by turns, medians of batches;
+    empty if no batch could be made.
+    """
+    recipe, took = Recipe.of(workload, plan), list[list[float]]()
+    made = [(plan.steps[:end], plan.steps[end - 1].after) for end in ends]
+    kernels = [
+        Kernel(dataclasses.replace(recipe, steps=steps, fixed_steps=0, fixed_spec=plan.source, spec=after))
+        for steps, after in made
+    ]
+    began = time.perf_counter()
+    for part in (batches[0], *batches):
+        times = [time.thread_time()]
         try:
-            kernel.fill(0, part, batch)
+            for kernel, (_, after) in zip(kernels, made, strict=True):
+                kernel.fill(0, part, after.empty(len(part)))
+                times.append(time.thread_time())
         except AutopipeError:
             continue  # told where the samples are measured
-        took.append((time.thread_time() - began) / len(part))
-    if not took:
-        return tuple(found)
-    factor = max(0.01, (float(np.median(took)) - python) / reference)  # whatever the clock says
-    return tuple(
-        cost.model_copy(update={"seconds_per_image": factor * cost.seconds_per_image})
-        if cost.native and number <= sum(len(link.alone) + link.programs.count for link in chain)
-        else cost
-        for number, cost in enumerate(found)
-    )
+        took.append([(end - begin) / len(part) for begin, end in itertools.pairwise(times)])
+        if len(took) > _BATCHES or (len(took) > 1 and time.perf_counter() - began > seconds):
+            break
+    return np.median(took[1:] or took, axis=0) if took else np.array([])
 
 
 def tail_of(whole: NDArray[np.float64], slowest: str) -> SampleTail:

@@ -46,11 +46,11 @@ class Look:
 
     @classmethod
     def at(cls, workload: Workload, plan: Plan) -> Look:
-        """Read 8 to 32 samples and run their ops, for 0.15 s. The training may go on meanwhile."""
+        """Read 8 to 32 samples and run their ops, for 0.25 s. The training may go on meanwhile."""
         mean_bytes = data_source.mean_bytes(workload.data)
         indices = spread(len(workload.data), 32)
         ops, _ = op_costs.op_costs(workload, plan, indices, seconds=0.15)
-        ops = op_costs.as_made(ops, workload, plan, indices)
+        ops = op_costs.as_made(ops, workload, plan, indices, seconds=0.1)
         latency = max(ops[0].wall_seconds_per_image, 1e-7)
         alone = ReadRung(at_once=1, images_per_second=1 / latency)
         reads = ReadCosts(

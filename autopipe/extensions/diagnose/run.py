@@ -420,7 +420,9 @@ def _python(trainer: Any) -> dict[str, Any]:
     plan, indices = planner.make_plan(workload), spread(len(workload.data), _OPS_SAMPLES)
     try:
         ops, _ = op_costs.op_costs(workload, plan, indices, seconds=_OPS_SECONDS)
-        ops = op_costs.with_lock(op_costs.as_made(ops, workload, plan, indices), workload, plan, indices)
+        ops = op_costs.with_lock(
+            op_costs.as_made(ops, workload, plan, indices, seconds=_OPS_SECONDS), workload, plan, indices
+        )
     except AutopipeError:
         return {}
     paid = costs.work(config, facts.LoaderCeiling(op_costs=ops)).paid

@@ -228,18 +228,37 @@ def test_without_the_native_library_each_op_is_python() -> None:
 
 
 @NATIVE
-def test_native_ops_cost_what_the_library_takes_for_all_of_them_and_others_what_they_took(
+def test_a_native_op_costs_what_the_library_takes_longer_with_it_and_others_what_they_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    workload = _mixed(ap.RandomFlip(), ap.Map(brighter))
+    workload = _mixed(ap.RandomFlip(), ap.RandomFlip(vertical=True), ap.Map(brighter), ap.RandomFlip())
     plan = make_plan(workload)
     before = op_costs(workload, plan, range(4))[0]
-    seconds = iter(range(100))
-    monkeypatch.setattr(time, "thread_time", lambda: 4.0 * next(seconds))  # for the four samples
+    clock = itertools.accumulate(itertools.cycle([0.0, 4.0, 12.0, 36.0]))  # of four samples
+    monkeypatch.setattr(time, "thread_time", clock.__next__)
     after = as_made(before, workload, plan, range(4))
-    assert sum(cost.seconds_per_image for cost in after if cost.native) == pytest.approx(1.0)
-    assert after[-1] == before[-1]
-    shares = [[cost.seconds_per_image / found[0].seconds_per_image for cost in found[:3]] for found in (before, after)]
+    costs = [cost.seconds_per_image for cost in after]
+    assert [costs[0] + costs[1], *costs[2:4]] == pytest.approx([1.0, 2.0, 6.0])
+    assert costs[0] / costs[1] == pytest.approx(before[0].seconds_per_image / before[1].seconds_per_image)
+    assert after[4] == before[4]
+    python = sum(cost.seconds_per_image for cost in before[:4])
+    assert costs[5] / before[5].seconds_per_image == pytest.approx(9.0 / python)  # behind what Python does
+
+
+@NATIVE
+def test_ops_on_images_of_all_sizes_share_what_the_library_takes_until_they_are_of_one_size(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(2):
+        cv2.imwrite(str(tmp_path / "a" / f"{number}.jpg"), np.zeros((9 + number, 9, 3), np.uint8))
+    data = ap.ImageFolder(tmp_path)
+    workload = ap.Workload(data=data, ops=[ap.Decode(), ap.Resize(8, 8), ap.RandomFlip()], batch_size=2)
+    plan = make_plan(workload)
+    before = op_costs(workload, plan, range(2))[0]
+    costs = [
+        np.array([cost.seconds_per_image for cost in each])
+        for each in (before, as_made(before, workload, plan, [0, 1]))
+    ]
+    shares = [each[:3] / each[:3].sum() for each in costs]
     assert shares[1] == pytest.approx(shares[0])
 
 
