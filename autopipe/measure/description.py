@@ -148,9 +148,10 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
     PageCache(part.data, "warm").prepare(data_source.files(part.data))
     single, tail = op_costs.op_costs(part, plan, order[:_SAMPLES])
     report.progress(0, 0.0)
-    single = op_costs.as_made(single, part, plan, order[:_SAMPLES])
+    made = op_costs.as_made(single, part, plan, order[:_SAMPLES])
+    by_python, by_loaders = (sum(op.wall_seconds_per_image for op in ops) for ops in (single, made))
     report.progress(0, 0.0)
-    ops = op_costs.with_lock(single, part, plan, order, lambda: report.progress(0, 0.0))
+    ops = op_costs.with_lock(made, part, plan, order, lambda: report.progress(0, 0.0))
     report.progress(0, 0.0)
     loader = _loader(workload, plan, reading)
     part = dataclasses.replace(part, batch_size=batch_size(part.batch_size, loader, ops, reading))
@@ -169,7 +170,7 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
         op_costs=op_costs.fitted(ops, whole, cached),
         not_native=native.why_not(),
         reads=reading,
-        tail=tail,
+        tail=tail.scaled(by_loaders / by_python) if by_python else tail,
         read_bytes_per_second=_read_bytes_per_second(workload, reading) if pages.regime == "cold" else None,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,

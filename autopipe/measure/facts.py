@@ -69,6 +69,11 @@ class SampleTail(Value):
         """True if the slowest 1 % take more than a tenth of the time."""
         return self.samples >= FEWEST_OF_A_TAIL and self.slowest_share > 0.1
 
+    def scaled(self, factor: float) -> SampleTail:
+        """Return the spread of samples that take `factor` times as long."""
+        names = ("p50_seconds", "p95_seconds", "p99_seconds")
+        return self.model_copy(update={name: factor * getattr(self, name) for name in names})
+
 
 class ReadCosts(Value):
     """Reads with several at a time, as far as they were measured."""

@@ -13,7 +13,7 @@ import pytest
 
 import autopipe as ap
 from autopipe.hardware import disk
-from autopipe.measure import description
+from autopipe.measure import description, op_costs
 from autopipe.measure.description import PageCache
 from autopipe.measure.facts import LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.session import Part, TrialSession
@@ -303,6 +303,27 @@ def test_the_loader_alone_makes_smaller_batches_where_the_wanted_ones_would_take
     plan = make_plan(workload)
     description.loader_ceiling(workload, plan, PageCache(workload.data, "warm"), Told())
     assert batches_of == [1, 1]  # without and with a cache
+
+
+def test_the_spread_of_samples_is_told_in_the_time_that_loaders_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, found = op_costs.op_costs, list[Any]()
+
+    def measured(*arguments: Any) -> Any:
+        found.append(usual(*arguments))
+        return found[-1]
+
+    def three_times(ops: Any, *rest: Any) -> Any:
+        return tuple(op.model_copy(update={"seconds_per_image": 3 * op.seconds_per_image}) for op in ops)
+
+    monkeypatch.setattr(op_costs, "op_costs", measured)
+    monkeypatch.setattr(op_costs, "as_made", three_times)
+    data = ap.Arrays(np.zeros((100, 8, 8, 3), np.uint8), np.arange(100))
+    workload = ap.Workload(data=data, ops=[ap.Rescale(1 / 255)], batch_size=50)
+    told = description.loader_ceiling(workload, make_plan(workload), PageCache(data, "warm"), Told()).tail
+    ((_, tail),) = found
+    assert told is not None
+    assert (told.p50_seconds, told.p99_seconds) == pytest.approx((3 * tail.p50_seconds, 3 * tail.p99_seconds))
+    assert (told.slowest_share, told.slowest) == (tail.slowest_share, tail.slowest)
 
 
 def test_each_form_and_cut_has_its_size(photos: Path) -> None:
