@@ -175,6 +175,8 @@ def looked_at(dataset: Any, **named: Any) -> Verification:
 def test_an_iterable_that_each_worker_reads_whole_is_a_fault(*, by_worker: bool) -> None:
     found = looked_at(Stream(by_worker=by_worker))
     assert ["each of 2 workers" in each for each in found.faults] == [True] * (not by_worker)
+    kind = loop.Loop(Look(), iter(DataLoader(Stream(by_worker=by_worker))), "train.py:7")._kind
+    assert "get_worker_info" in watched._READ_AHEAD[kind]
 
 
 ARCHIVE = """
@@ -232,6 +234,14 @@ def test_a_loop_whose_workers_begin_anew_is_told_so(tmp_path: Path) -> None:
     assert f"loop.py:{line}" in done.stdout
     assert "persistent_workers=True" in done.stdout
     assert "nothing shuffles" in done.stdout
+
+
+@pytest.mark.timeout(300)
+def test_of_a_script_that_trains_at_its_top_what_stands_before_is_read(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    done = in_shell(f"unset KERAS_BACKEND; {sys.executable} -m autopipe verify loop.py:loader --json", tmp_path)
+    assert "trains when it is imported: it was read as far as line 9, `(x @ weights).sum().backward()`" in done.stderr
+    assert json.loads(done.stdout)["agreements"][0]["samples"] == 32
 
 
 TRAIN = """

@@ -58,11 +58,12 @@ def shared(data: Any) -> Iterator[str]:
         return
     if (said := epochs.shared_files(source)) is not None:
         yield f"{said}."
-    drawn = [f"`{name}.{path}`" for path in pickling.generators(source) if path.partition(".")[0] in used]
+    names = used or {"transform"}  # a library's own dataset, such as ImageFolder, calls that
+    drawn = [f"`{name}.{path}`" for path in pickling.generators(source) if path.partition(".")[0] in names]
     by_numpy = [f"`{name}.random`" for name, each in used.items() if each is np and f"{name}.random" in used]
     drawn += by_numpy * (by_keras and _SEEDED.isdisjoint(used))  # torch seeds it in each worker
     if drawn and of_loader(data, "worker_init_fn") is None:
-        yield _SAME_NUMBERS.format(", ".join(drawn))
+        yield _SAME_NUMBERS.format(", ".join(drawn)) + _SEED_IT * (not by_keras)
     anew = by_keras or not of_loader(data, "persistent_workers", True)
     if kept := [f"`{each}`" for each in pickling.remembering(source)]:
         instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
@@ -93,6 +94,10 @@ _SEEDED = {"seed", "default_rng", "RandomState", "Generator"}
 _SAME_NUMBERS = (
     "{}: worker processes that are forked copy it as it is, so that all draw the same random numbers, and those that "
     "begin anew draw them again. `np.random.default_rng()`, made in `__getitem__` for each sample, does not."
+)
+_SEED_IT = (
+    " Or seed it in a `worker_init_fn` of the DataLoader by `torch.initial_seed()`; albumentations has "
+    "`set_random_seed` for that."
 )
 _COPIED_SHARE, _HEADER = 0.03, 128  # of memory; bytes of an array without its values
 _COPIED = (
@@ -328,11 +333,12 @@ _SCALED = (
 
 def larger(data: Any, batch: Any) -> Iterator[str]:
     """Say that the image files that the data name have many times the pixels of a batch's images, if so."""
-    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in sys.modules["keras"].tree.flatten(batch)]
+    shapes = [tuple(getattr(leaf, "shape", ())) for leaf in randomness.leaves(batch)]
     images = [
         sorted(shape[1:])[1:] for shape in shapes if len(shape) == 4 and None not in shape
     ]  # without the channels
-    paths = _paths(data)
+    every = pickling.attributes(torch_batches.whole(of_loader(data, "dataset", data))).values()
+    paths = [] if any("Crop" in type(each).__name__ for each in every) else _paths(data)  # of which parts are cut out
     sizes = sorted(filter(None, map(_size, (paths[at] for at in spread(len(paths), _SIZES)))), key=math.prod)
     if not images or not sizes:
         return

@@ -23,6 +23,7 @@ from autopipe.extensions.diagnose.data import (
     ahead_of,
     begins_anew,
     held_ahead,
+    larger,
     listed,
     of_loader,
     shared,
@@ -34,6 +35,7 @@ from autopipe.frameworks import grain, tfdata
 from autopipe.hardware import machine, processes
 from autopipe.measure import epochs, outcome, randomness
 from autopipe.measure.lines import LineWatch, users_frame
+from autopipe.pipeline.batching import stream
 from autopipe.values import capital, count_text
 
 if TYPE_CHECKING:  # imported when there is something to tell
@@ -52,7 +54,8 @@ class Loop:
         self.clock, self.is_done, self.trains, self.eager = StepClock(), False, 0, 0  # steps
         self._look, self._kind, self._asked = look, kind_of_data(data), timing.asked_of(data)
         self._workers, self._of_grain = of_loader(data, "num_workers"), grain.workers(data)
-        self._kind += _OF_TENSORS * _stacks_tensors(data)
+        self._forks = stream.forks_workers(data)
+        self._kind += _OF_TENSORS * _stacks_tensors(data) or _OF_STREAM * randomness.is_streamed(data)
         of = getattr(data, "_dataset", data) if self._kind == "tf.data.Dataset" else data  # an iterator's dataset
         shuffles = hasattr(of, "element_spec") and tfdata.shuffle_buffer(of) is not None
         self._anew = begins_anew(of, once=_MAKE_ONCE) if shuffles or self._workers else None
@@ -69,7 +72,8 @@ class Loop:
         self._images: int | None = None  # of the step that goes on
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
-        self._ahead, self._held = ahead_of(of), list[str]()
+        self._ahead, self._held, self._larger = ahead_of(of), list[str](), list[str]()
+        self._data: Any = None if epochs.caches(of) else of  # until the first batch
         self._sampler = processes.Sampler()
         self.line_watch = LineWatch(whole=True)
         self.warnings = (*warnings, *(shared(data) if self._workers else ()), *listed(data), *shuffled_ahead(of))
@@ -121,7 +125,9 @@ class Loop:
         self._images = timing.rows_of(batch)
         if not self.is_done:
             known = len(self._shapes)
-            self._held = self._held if known else [*held_ahead(self._ahead, batch)]
+            if not known:
+                self._held, self._larger = [*held_ahead(self._ahead, batch)], [*larger(self._data, batch)]
+                self._data = None
             self._shapes.add(timing.shape_of(batch))
             self._is_new = len(self._shapes) > known
             self.samples.trained(_x_and_y(batch))
@@ -158,6 +164,8 @@ class Loop:
         ends = figures["epochs"] and figures["epochs"].between_seconds + opening
         at_loop = _AT_LOOP.format(place) if ends and took >= _MOST * ends else None
         opens = not ends or opening >= _MOST * ends or self._kind != "tf.data.Dataset"  # whose `iter` reads nothing
+        waits = figures["waiting_seconds"] >= watched.NOTEWORTHY * figures["seconds"]
+        running = frameworks.running_framework() if self._forks or (self._workers == 0 and waits) else None
         made = _LOADERS + _WITH_WORKERS * bool(self._workers) if 1 < len(self._made) > self._passes // 2 else None
         return watched.Watched(
             data=self._kind,
@@ -183,9 +191,11 @@ class Loop:
                 *resources.warnings,
                 *timing.doubts(seen),
                 *timing.empty(steps),
-                *timing.dropped(self._asked, seen),
+                *timing.dropped(self._asked, steps),
                 *[_EAGER] * (self.eager > len(steps) / 2),
+                *[_FORKED.format(running)] * (running is not None and self._kind.startswith("torch")),
                 *self._held,
+                *(self._larger if waits else ()),
                 *self.warnings,
             ),
         )
@@ -215,6 +225,11 @@ _SET_EPOCH = ", unless the loop calls `loader.sampler.set_epoch(epoch)` before e
 _EAGER = (
     "Steps run eagerly, op by op: @tf.function above a function that makes one step, model and gradients, compiles it, "
     "so that steps take less."
+)
+_FORKED = (
+    "{} runs in this process: workers that a DataLoader forks from it may hang. Those of "
+    'multiprocessing_context="forkserver" import the script instead, so put what trains under '
+    "`if __name__ == '__main__':`; `ap.live` needs neither."
 )
 _STAY = (
     ", as `set_epoch` of the dataset does not reach workers that stay (persistent_workers=True): they have it as it "
@@ -486,7 +501,7 @@ def unused_workers(data: Any) -> list[str]:
     return [] if (workers, by_processes) == (1, False) else [said]
 
 
-_OF_TENSORS = " of a TensorDataset"
+_OF_TENSORS, _OF_STREAM = " of a TensorDataset", " of an IterableDataset"
 _OF_GRAIN = ("DataLoader", "DataLoaderIterator", "DatasetIterator", "IterDataset", "MapDataset")
 
 

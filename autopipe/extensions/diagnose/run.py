@@ -343,6 +343,7 @@ class Onlooker(keras.callbacks.Callback):
                 *(of_data.piped(source, self._batch, step_seconds) if waits else ()),
                 *(of_data.larger(source, self._batch) if waits and trainer is None and not keeps else ()),
                 *[_ENDED.format(self._steps.empty_epochs)] * (self._steps.empty_epochs > 0),
+                *timing.dropped(timing.asked_of(source), self._steps.steps),
                 *timing.empty(self._steps.steps),
                 *timing.grows(usage, self._epochs_from),
                 *unseen,
@@ -455,7 +456,7 @@ _ZIPPED = (
 
 
 def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
-    said = [*timing.doubts(seen), *timing.dropped(timing.asked_of(source), seen), *of_data.shared(source)]
+    said = [*timing.doubts(seen), *of_data.shared(source)]
     found = [epochs.few_weights(source)]
     if reader is not None:
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None

@@ -81,7 +81,8 @@ def run(  # noqa: PLR0913  as `diagnose`
     if script.suffix == ".ipynb":
         raise TrialError(
             f"`diagnose` runs a Python script, but `{script}` is a notebook.",
-            hint="In the notebook: import autopipe as ap, then model.fit(..., callbacks=[ap.Diagnose()]).",
+            hint="In the notebook: import autopipe as ap, then model.fit(..., callbacks=[ap.Diagnose()]), or, in a "
+            "loop of your own, for batch in ap.watch(batches).",
         )
     if not script.is_file():
         raise TrialError(
@@ -152,8 +153,8 @@ def _nothing(script: Path, status: int, hints: Sequence[str]) -> NothingMeasured
             hint=" ".join(hints) or "What it printed itself stands above.",
         )
     return NothingMeasuredError(
-        f"`{script}` came to its end, but no `fit` of a keras.Model with three steps or more was seen in its process, "
-        "nor a loop over a PyDataset, tf.data, Grain or a DataLoader.",
+        f"`{script}` came to its end, but no `fit` of a keras.Model, and no loop over a PyDataset, tf.data, Grain or a "
+        "DataLoader, of three steps or more was seen in its process.",
         hint="`predict`, loops over other data, tf_keras and child processes are not watched. In your own code: "
         "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
     )

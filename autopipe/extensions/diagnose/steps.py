@@ -259,10 +259,10 @@ def asked_of(data: Any) -> int | None:
 _FULL, _FEW_FULL = 0.9, 0.1  # of a batch's samples, and of the batches: with fewer that are full, samples are dropped
 
 
-def dropped(asked: int | None, seen: Sequence[TimedStep]) -> Iterator[str]:
+def dropped(asked: int | None, steps: Sequence[TimedStep]) -> Iterator[str]:
     """Say that hardly a batch has the samples that are `asked` of the data for it; nothing if they have."""
-    if asked is not None and sum(step.images > _FULL * asked for step in seen) <= _FEW_FULL * len(seen):
-        lost = 1 - sum(step.images for step in seen) / len(seen) / asked
+    if asked is not None and sum(step.images > _FULL * asked for step in steps) <= _FEW_FULL * len(steps):
+        lost = 1 - sum(step.images for step in steps) / len(steps) / asked
         yield (
             f"{lost:.0%} of the samples that the DataLoader reads are thrown away before the training, as by a "
             "`collate_fn` that drops None. Leave them out of the dataset's own list, so that they are not read."

@@ -28,7 +28,7 @@ from autopipe.workload.ops.headers import Progressive
 
 _GO_ON = ("keras.utils.PyDataset", "a generator")  # unless something of them begins anew, an epoch opens nothing
 _BEHIND = 0.25  # of the time of steps is waited for data: they are made more slowly than the model takes them
-_NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
+NOTEWORTHY = 0.1  # of the time, that layers of augmentation take
 # Of the cores: what the training uses, what others use, and what all use together, that makes figures doubtful.
 # A training that sleeps or waits for files uses less.
 _SOME, _MUCH, _FULL = 0.1, 0.25, 0.9
@@ -182,7 +182,7 @@ class Watched(Value):
     @property
     def waits(self) -> bool:
         """Whether waiting for data, or making them, takes a share of the time that matters."""
-        return self.parts[Verdict.DATA] + self.parts[Verdict.CORES] >= _NOTEWORTHY
+        return self.parts[Verdict.DATA] + self.parts[Verdict.CORES] >= NOTEWORTHY
 
     @property
     def opening_share(self) -> float:
@@ -221,7 +221,7 @@ class Watched(Value):
         model = parts.pop(Verdict.MODEL)
         largest = max(parts, key=lambda verdict: parts[verdict])
         lost = 1 - model - parts[Verdict.AUGMENTATION]
-        if lost <= 1 - bottleneck.MODEL_SHARE and parts[Verdict.AUGMENTATION] < _NOTEWORTHY:
+        if lost <= 1 - bottleneck.MODEL_SHARE and parts[Verdict.AUGMENTATION] < NOTEWORTHY:
             return Verdict.UNKNOWN if self.alone_images_per_second is None else Verdict.MODEL
         if self.busy_neighbours and largest in (Verdict.DATA, Verdict.CORES):
             return Verdict.OTHERS
@@ -268,7 +268,7 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         found.append(("an epoch", _epoch(watched.epochs)))
     anew = f"{capital(watched.begins_anew or '')}."
     if watched.begins_anew and watched.verdict is not Verdict.PAUSES and anew not in watched.warnings:
-        found += [("first batch", watched.begins_anew)] * (watched.opening_share >= _NOTEWORTHY)
+        found += [("first batch", watched.begins_anew)] * (watched.opening_share >= NOTEWORTHY)
     if watched.augmentation:
         found.append(("augmentation", _augmentation(watched)))
     found += [
@@ -394,6 +394,8 @@ _READ_AHEAD = {
     "`ap.build_loader(ap.wrap(dataset, model=model)).epoch(0)` reads ahead",
     "tf.data.Dataset": "the dataset itself: .prefetch(2) at its end, num_parallel_calls= in map",
     "torch DataLoader": "its num_workers=, {workers} now, with persistent_workers=True; `ap.live` finds them meanwhile",
+    "torch DataLoader of an IterableDataset": "its num_workers=, {workers} now, if its `__iter__` gives each worker a "
+    "part of the samples by `torch.utils.data.get_worker_info()`, as webdataset does: otherwise each gives them all",
     "torch DataLoader of a TensorDataset": "whole batches: samples are picked and stacked one by one, and to pass them "
     "on from workers takes longer. `DataLoader(dataset, batch_size=None, sampler=BatchSampler(RandomSampler(dataset), "
     "{size}, drop_last=False))` picks each batch by one index, in the order of shuffle=True",

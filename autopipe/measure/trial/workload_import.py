@@ -165,6 +165,7 @@ _TRAINS = (  # module, class and method that a training calls
     ("keras", "Model", "fit"),
     ("keras", "Model", "train_on_batch"),
     ("tensorflow", "GradientTape", "gradient"),
+    ("torch", "Tensor", "backward"),
 )
 
 
@@ -172,6 +173,24 @@ _TRAINS = (  # module, class and method that a training calls
 def _no_training() -> Iterator[None]:
     """Raise _TrainingError from what a training calls in the block, also if its module is imported in it."""
     undo: list[Callable[[], None]] = []
+
+    def refuse_gradient(name: str, module: types.ModuleType) -> None:
+        derive = getattr(module, name)
+
+        @functools.wraps(derive)
+        def derived(*given: Any, **named: Any) -> Any:
+            gradient = derive(*given, **named)
+
+            @functools.wraps(gradient)
+            def called(*arguments: Any, **others: Any) -> Any:
+                if undo:  # not in what the module does later
+                    raise _TrainingError(f"jax.{name}")
+                return gradient(*arguments, **others)
+
+            return called
+
+        undo.append(functools.partial(setattr, module, name, derive))
+        setattr(module, name, derived)
 
     def refuse(kind: str, name: str, module: types.ModuleType) -> None:
         def train(owner: Any, x: Any = None, *arguments: Any, **named: Any) -> None:
@@ -183,11 +202,13 @@ def _no_training() -> Iterator[None]:
 
     for module, kind, name in _TRAINS:
         undo.append(hooks.after_import(module, functools.partial(refuse, kind, name)))
+    for name in ("grad", "value_and_grad"):
+        undo.append(hooks.after_import("jax", functools.partial(refuse_gradient, name)))
     try:
         yield
     finally:
-        for restore in undo:
-            restore()
+        while undo:
+            undo.pop()()
 
 
 def _before(training: _TrainingError, module: types.ModuleType, path: Path) -> str:

@@ -293,8 +293,9 @@ def generators(dataset: Any) -> list[str]:
 
 
 def held(dataset: Any, is_one: Callable[[Any], bool]) -> list[str]:
-    """Return the paths of those values in a dataset, attributes of attributes among them, that are asked for."""
-    return [path for path, value in attributes(dataset, is_one).items() if is_one(value)]
+    """Return a path of each value in a dataset, attributes of attributes among them, that is asked for."""
+    found = reversed(attributes(dataset, is_one).items())  # of several paths of an object, the first
+    return [*{id(value): path for path, value in found if is_one(value)}.values()][::-1]
 
 
 def attributes(dataset: Any, is_last: Callable[[Any], bool] = lambda value: False) -> dict[str, Any]:
@@ -308,10 +309,12 @@ def attributes(dataset: Any, is_last: Callable[[Any], bool] = lambda value: Fals
             pending += [(f"{path}[{n}]", each) for n, each in enumerate(value[:_FEW]) if hasattr(each, "__dict__")]
         elif not type(value).__module__.startswith(_NOT_ASKED):
             pending += [(f"{path}.{name}", each) for name, each in getattr(value, "__dict__", {}).items()]
+        elif getattr(value, "_base_seed", None) is None and "random_generator" in getattr(value, "__dict__", {}):
+            pending.append((f"{path}.random_generator", value.random_generator))  # albumentations 1.4.21 to 2.0.8
     return found
 
 
-_NOT_ASKED = ("albumentations", "builtins", "keras", "numpy", "tensorflow")  # the first seeds itself in workers
+_NOT_ASKED = ("albumentations", "builtins", "keras", "numpy", "tensorflow")
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 _FILES = ("av", "decord", "h5py", "lmdb", "netCDF4", "openslide", "rasterio", "sqlite3", "tables", "tarfile", "zipfile")
 _LOCKED = ("h5py", "lmdb", "openslide", "zipfile")

@@ -26,7 +26,7 @@ def test_an_option_that_cannot_be_is_refused_by_name(autopipe: Autopipe) -> None
     ("options", "said"),
     [
         ({}, "`nowhere.py` is not there"),
-        ({"script": "nowhere.ipynb"}, "is a notebook"),
+        ({"script": "nowhere.ipynb"}, "is a notebook.*Diagnose.*in ap.watch"),
         ({"script": 3}, "`script` must be the path of a training script, but got 3"),
         ({"time": 0}, "`time` must be longer than 0 s"),
         ({"steps": 0}, "`steps` must be a whole number of 1 or more, but got 0"),

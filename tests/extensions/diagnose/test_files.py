@@ -15,7 +15,7 @@ from PIL import Image
 
 import autopipe as ap
 from autopipe.extensions.diagnose import data as of_data
-from autopipe.extensions.diagnose import fit_call
+from autopipe.extensions.diagnose import fit_call, loop, steps
 
 
 @pytest.fixture
@@ -360,6 +360,11 @@ def test_files_with_many_times_the_pixels_of_a_batch_are_told_of(
     assert [str(said) in each for each in told] == [True] * (said is not None)
     assert all("30 x 20" in each and f"{max(high, wide)} x {min(high, wide)}" in each for each in told)
     assert all(("IMREAD_REDUCED_COLOR_4" in each) == (high < 12) for each in told)
+    seen = loop.Loop(steps.Look(), data, "train.py:7")
+    seen.came(batch)
+    assert seen._larger == told
+    data.transforms = [type("RandomResizedCrop", (), {})()]
+    assert not list(of_data.larger(data, batch))
     assert not list(of_data.larger(data, (np.zeros((4, 7)), np.zeros(4))))
     ragged = pytest.importorskip("tensorflow").RaggedTensor.from_row_lengths(np.zeros((3, 5, 3)), [1, 2])
     assert not list(of_data.larger(data, (ragged, np.zeros(2))))

@@ -180,6 +180,14 @@ def test_waiting_is_told_from_the_loops_own_work(clock: Clock) -> None:
     assert works.verdict is Verdict.MODEL
 
 
+def test_no_samples_are_dropped_by_a_loader_whose_every_second_batch_is_its_last(clock: Clock) -> None:
+    data = types.SimpleNamespace(collate_fn=None, batch_size=4, dataset=range(6))
+    found = looped(
+        clock, 1.0, 1.0, data=data, batches=[(x[:rows], y[:rows]) for x, y in BATCHES[:1] for rows in (4, 2)]
+    )
+    assert not any("thrown away" in each for each in found.warnings)
+
+
 def test_batches_without_a_sample_are_counted(clock: Clock) -> None:
     found = looped(clock, 1.0, 1.0, batches=[*BATCHES, (np.zeros((0, 2)), np.zeros(0))])
     assert any(said.startswith("3 of 21 batches had no sample") for said in found.warnings)
@@ -576,6 +584,38 @@ class Dataset:
         self.file = file
 
 
+class Compose:  # as albumentations has it
+    __module__ = "albumentations.core.composition"
+
+    def __init__(self, seed: int | None) -> None:
+        self.random_generator, self._base_seed = np.random.default_rng(), seed
+        self.transforms = [types.SimpleNamespace(random_generator=self.random_generator)]
+
+
+@pytest.mark.parametrize("module", [__name__, "torchvision.datasets.folder"])
+@pytest.mark.parametrize(("seed", "told"), [(None, 1), (3, 0)])
+def test_a_transform_whose_numbers_forked_workers_copy_is_told_of_unless_it_seeds_them(
+    module: str, seed: int | None, told: int
+) -> None:
+    def read(self: Any, index: int) -> Any:
+        return self.transform(image=index)
+
+    if module != __name__:  # a library's code, which no name is read of
+        read = functools.partialmethod(read)  # type: ignore[assignment]
+    Images = type("Images", (), {"__getitem__": read, "transform": Compose(seed)})
+    images = Images()
+    images.__dict__ |= {"transform": Compose(seed), "transforms": [Compose(seed)]}
+
+    class Loader:
+        _num_workers, _persistent_workers, _workers = 2, True, (types.SimpleNamespace(_start_method="fork"),)
+        __module__ = "torch.utils.data.dataloader"
+        _dataset = images
+
+    said = list(shared(Loader()))
+    assert [each.startswith("`Images.transform.random_generator`: worker processes") for each in said] == [True] * told
+    assert ["worker_init_fn" in each for each in said] == [True] * told
+
+
 class Subset:  # as torch has it
     __module__ = "torch.utils.data.dataset"
 
@@ -609,6 +649,9 @@ def test_more_workers_are_no_advice_where_there_are_as_many_as_cores(clock: Cloc
     assert "num_workers=" not in said
     of_tensors = waits.model_copy(update={"data": "torch DataLoader of a TensorDataset", "workers": 16})
     assert "BatchSampler(RandomSampler(dataset), 4, drop_last=False)" in sentence(of_tensors)
+    of_stream = waits.model_copy(update={"data": "torch DataLoader of an IterableDataset", "workers": 0})
+    assert "num_workers=, 0 now, if its `__iter__` gives each worker a part" in sentence(of_stream)
+    assert "ap.live" not in sentence(of_stream)  # which needs an index
 
 
 def test_each_epoch_of_an_index_begins_where_the_index_does() -> None:

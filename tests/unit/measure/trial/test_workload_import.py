@@ -266,6 +266,16 @@ def test_of_a_file_that_trains_at_its_top_all_before_that_is_there(call: str, wr
     assert load_workload("train_me.py:workload").batch_size == 2
 
 
+def test_a_gradient_of_jax_is_a_training_at_the_top_of_a_file_and_none_later(write: Write) -> None:
+    pytest.importorskip("jax")
+    derived = "from jax import grad\ndef gradient():\n    return grad(lambda x: x**2)(3.0)\nslope = grad(abs)\n"
+    write("train_me.py", GOOD + derived + "gradient()\nworkload = 1\n")
+    with pytest.warns(DataWarning, match=r"line \d+, `gradient\(\)`"):
+        workload = load_workload("train_me.py:workload")
+    module = sys.modules[type(workload.data).__module__]
+    assert (float(module.gradient()), float(module.slope(-1.0))) == (6.0, -1.0)
+
+
 def test_what_fit_gets_at_the_top_of_a_file_is_named(write: Write) -> None:
     write("train_me.py", f"{DATASETS}import keras\nkeras.Sequential().fit(x=photos)\nworkload = 1\n")
     with pytest.raises(WorkloadError, match="calls `fit`") as caught:
