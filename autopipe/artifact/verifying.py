@@ -52,8 +52,8 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
     described = searching.description(runner)
     facts = searching.facts_of(machine.detect(), described, Path.cwd())
-    few = None if described.wrapped is None else 2  # workers, each with a dataset of the user's
-    facts = dataclasses.replace(facts, limits=Limits(convert=False, workers=few))
+    most = max(4, facts.cores) if described.wrapped is None else 2  # workers, each with a dataset of the user's
+    facts = dataclasses.replace(facts, limits=Limits(convert=False, workers=most))
     if (wrapped := described.wrapped) is None:
         found = candidates(library.load(space, searching.bounds(facts)), facts)
         configs = _one_of_each_kind(list(found.values()))

@@ -20,6 +20,7 @@ MODEL_SHARE = 0.9
 """The share of the model's own rate below which the model is not called the limit."""
 
 _NETWORK = 1_250.0  # MB/s that 10 Gbit/s carry: where more is needed, cores elsewhere are of no use
+_PAUSES = "pauses between epochs"
 _READ_HIGH = 1.25  # times the cores: each alone, model and loader are seen to take up to so much more than together
 _BUSY = 0.5  # of the cores: model and loader that take more of them together get in each other's way
 
@@ -77,9 +78,11 @@ def bottleneck(
     elif following is None:
         words = f"no limit that was measured explains what is missing: all of them are below {_text(rate)} images/s"
     elif unexplained:
+        others_took = 0.0 if used is None else (used.others_cpu_percent or 0.0) / 100
+        maybe = f"the {others_took:.1f} cores that other programs took" if others_took > _BUSY else _PAUSES
         found = None
         words = (
-            "no limit that was measured explains what is missing, which may be pauses between epochs: the next one, "
+            f"no limit that was measured explains what is missing, which may be {maybe}: the next one, "
             f"{_name(following)}, is {_text(following.images_per_second)} images/s"
         )
     elif following.images_per_second > model:

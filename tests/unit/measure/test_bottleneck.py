@@ -179,6 +179,13 @@ def test_what_makes_batches_waits_if_the_cores_are_idle() -> None:
     assert "in use" not in told(None)
 
 
+def test_what_no_limit_explains_may_be_what_other_programs_took() -> None:
+    for others, said in ((170.0, "the 1.7 cores that other programs took"), (10.0, "pauses"), (None, "pauses")):
+        found = bottleneck(bounds(ceiling(), THREADS), 200.0, used=Resources(others_cpu_percent=others))
+        assert found.kind is None
+        assert said in found.sentence
+
+
 def test_sending_batches_to_the_device_is_a_limit_that_the_device_finish_may_lift() -> None:
     known = facts(compact_bytes=100, finished_bytes=400)
     host = THREADS.model_copy(update={"finish": "host"})
