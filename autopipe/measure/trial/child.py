@@ -450,11 +450,13 @@ def _pickled(workload: Workload) -> IO[bytes]:
     try:
         cloudpickle.dump(workload, file)
     except Exception as error:
+        from autopipe.pipeline.wrap import WrappedData
+
         file.close()
-        raise WorkloadError(
-            f"This workload cannot be sent to another process: {told(error)}",
-            hint="Write it at the top level of a file and name it: `train.py:workload`.",
-        ) from error
+        hint = "Write it at the top level of a file and name it: `train.py:workload`."
+        if isinstance(workload.data, WrappedData):
+            hint = "Give `ap.wrap` the function that makes the dataset: ap.wrap(make_dataset, ...)."
+        raise WorkloadError(f"This workload cannot be sent to another process: {told(error)}", hint=hint) from error
     file.flush()
     return file
 

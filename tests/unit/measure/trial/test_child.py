@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import importlib.util
 import os
 import py_compile
@@ -14,11 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import pydantic
 import pytest
 import tensorflow as tf
 
-from autopipe.errors import TrialError
+import autopipe as ap
+from autopipe.errors import TrialError, WorkloadError
 from autopipe.hardware.processes import ProcessTree, uninterrupted
 from autopipe.measure.trial import child, runner
 from autopipe.measure.trial.child import EVENT, TAIL_BYTES, Channel, Child, ChildLog, Launch, Log, Scratch
@@ -185,6 +188,17 @@ def test_in_another_thread_nothing_is_to_be_held_back() -> None:
     thread.start()
     thread.join()
     assert ran == [signal.default_int_handler]
+
+
+def test_a_workload_that_no_process_can_be_given_is_refused_with_the_form_that_can_be() -> None:
+    dataset = tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4)
+    model: Any = functools.partial(print, threading.Lock())
+    locked = ap.Workload(data=ap.Arrays(np.zeros((4, 2), np.uint8)), ops=[], batch_size=2, model=model)
+    for workload, form in ((ap.wrap(dataset), "ap.wrap(make_dataset"), (locked, "train.py:workload")):
+        with pytest.raises(WorkloadError, match="cannot be sent to another process") as raised:
+            child._pickled(workload)
+        assert form in str(raised.value)
+    child._pickled(ap.wrap(lambda: tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4))).close()
 
 
 @pytest.mark.parametrize("kept", [False, True])
