@@ -259,7 +259,8 @@ def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
             + f". {grain.ORDERS_ANEW}" * grain.is_grain(dataset)
         )
         return
-    found.notes += filter(None, [same_targets([first, second])] if found.hidden and not draws_parts(dataset) else [])
+    said = [same_targets([first, second])] if found.hidden and not draws_parts(dataset) else []
+    found.notes += filter(None, [*said, orders_nothing(dataset)])
 
 
 def same_targets(epochs: Sequence[Epoch]) -> str | None:
@@ -337,6 +338,14 @@ def hook(dataset: Any) -> str:
     usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", None)
     hook = getattr(kind, "on_epoch_end", None)
     return "" if hook in (None, getattr(usual, "on_epoch_end", None)) else f"{kind.__name__}.on_epoch_end"
+
+
+def orders_nothing(dataset: Any) -> str | None:
+    """Say that a dataset's own `on_epoch_end` draws an order by which nothing is read, if so."""
+    if not (name := hook(dataset)) or not (drawn := pickling.drawn_for_nothing(dataset)):
+        return None
+    said = f"`{name}` draws {', '.join(f'`{each}`' for each in drawn)} anew, which no other method reads"
+    return f"{said}: each batch keeps its samples. Let `__getitem__` take them in that order"
 
 
 def _thrown_away(dataset: Any) -> str | None:

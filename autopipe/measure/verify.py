@@ -30,6 +30,7 @@ from autopipe.frameworks import grain
 from autopipe.measure import epochs, randomness
 from autopipe.measure.outcome import FEWEST_VERIFIED, Agreement, Report, Verification, VerifyOptions
 from autopipe.pipeline import assembly
+from autopipe.pipeline.batching import pickling
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.loaders.threads import Threads
@@ -453,7 +454,10 @@ class Values:
             for name, scale in once_more[:1]:
                 yield _SCALED.format(low=figure_text(low), high=figure_text(high), name=name, scale=figure_text(scale))
         yield from self._not_prepared(model) if 0 in self._ranges else ()
-        if 1 not in self._ranges or isinstance(model.loss, dict | list | tuple):
+        usual, own = sys.modules["keras"].Model, type(model)
+        calls = own.train_step is usual.train_step or "compute_loss" in pickling.code_names(own.train_step.__code__)
+        is_by_loss = calls and own.compute_loss is usual.compute_loss  # else what `compile` got may have no effect
+        if 1 not in self._ranges or isinstance(model.loss, dict | list | tuple) or not is_by_loss:
             return
         low, high, is_whole = self._ranges[1]
         loss = sys.modules["keras"].losses.get(model.loss)

@@ -283,6 +283,8 @@ class _Watch:
         from autopipe.errors import hint_of_workers
 
         self._lines, self._first = None, []  # what it came to is said by the error
+        if not self.trained and "reads" in vars(self):  # a loop before the training, such as one that shows images
+            vars(self).pop("reads").leave()
         hints = [hint_of_workers(error), *fit_call.of_error(error)]
         if self._unread is not None and "Too many open files" not in str(error):  # none can be opened here
             from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared

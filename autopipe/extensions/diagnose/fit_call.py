@@ -55,6 +55,8 @@ _MANY, _SHORT = 10, 1.0  # calls, and seconds of one
 _HINTS = {  # by patterns of errors
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
     "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, a keras.layers.Pipeline on JAX, too.",
+    "no attribute '(fit|evaluate|predict)_generator'": "In Keras 3, `fit`, `evaluate` and `predict` take generators.",
+    "has DataType bool not in": "Keras 3 takes no booleans as y: tf.cast(y, tf.float32), or y.astype('float32').",
     "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
     "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",
     "must have the same rank": "If y are classes as numbers, their loss is sparse_categorical_crossentropy.",

@@ -457,7 +457,7 @@ _ZIPPED = (
 
 def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *, waits: bool) -> tuple[str, ...]:
     said = [*timing.doubts(seen), *of_data.shared(source)]
-    found = [epochs.few_weights(source)]
+    found = [epochs.few_weights(source), epochs.orders_nothing(source)]
     if reader is not None:
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
         found += [tfdata.thrown_away(reader), tfdata.one_by_one(reader), calls]

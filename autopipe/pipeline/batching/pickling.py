@@ -244,6 +244,32 @@ def _only_counts(dataset: Any, name: str) -> bool:
     return type(vars(dataset).get(name)) in (int, float) and ways == _SUMMED
 
 
+def drawn_for_nothing(dataset: Any) -> list[str]:
+    """Return the attributes that a dataset's `on_epoch_end` shuffles or sets, if it draws an order and no other method
+    of the class, but for `__init__` and `__len__`, reads one of them.
+    """
+    own = {name: each for kind in reversed(type(dataset).__mro__) for name, each in vars(kind).items()}
+    changed, draws, is_sure = set[str](), False, True
+    for code in _codes(own.get("on_epoch_end")):
+        steps, itself = [*dis.get_instructions(code)], code.co_varnames[:1]
+        before = [each.argval[-1:] if isinstance(each.argval, tuple) else (each.argval,) for each in steps]
+        for at, step in enumerate(steps):
+            if step.opname == "STORE_ATTR":  # of another object it may be read by that
+                is_sure = is_sure and before[at - 1] == itself
+                changed.add(step.argval)
+            elif step.argval in _DRAWING and before[at - 1] != itself:  # no flag of the dataset
+                draws = True
+                if step.argval == "shuffle" and before[at + 1] == itself:
+                    changed.add(steps[at + 2].argval)
+    others = [each for name, each in own.items() if name not in ("__init__", "__len__", "on_epoch_end")]
+    codes = (code for each in others for code in _codes(each) if is_users(code.co_filename))
+    read = {*itertools.chain(*map(code_names, codes))}
+    return sorted(changed) if draws and is_sure and read.isdisjoint({*changed, "vars", "__dict__", "getattr"}) else []
+
+
+_DRAWING: Final = ("permutation", "permuted", "sample", "shuffle")
+
+
 def _codes(each: Any) -> Iterator[types.CodeType]:
     """Yield the code of a function, a property or the like, and of functions within."""
     parts = (each, *(getattr(each, name, None) for name in ("__func__", "__wrapped__", "fget", "fset")))

@@ -241,6 +241,7 @@ def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: 
         ("x, np.eye(64)", "its loss is categorical_crossentropy"),
         ("((x[:, : 8 - n // 2], y) for n in range(3))", "the first two"),
         ("__import__('tensorflow').data.Dataset.from_tensor_slices((x, y))", "`.batch(32)`"),
+        ("x, model.fit_generator(x)", "take generators"),
     ],
 )
 def test_data_that_keras_3_does_not_take_are_told_with_what_it_takes(data: str, hint: str, tmp_path: Path) -> None:
@@ -285,6 +286,17 @@ for index in range(8):
 """
     (watched,) = seen(run(tmp_path, script, "--json"))
     assert any("1 of 8 image files" in each and "7.png" in each for each in watched["warnings"])
+
+
+def test_a_loop_before_an_error_in_which_nothing_is_trained_is_no_training(tmp_path: Path) -> None:
+    script = f"""{HEAD}
+import tensorflow as tf
+
+for images, labels in tf.data.Dataset.from_tensor_slices((x, y)).batch(8):
+    images.numpy()
+raise ValueError("no model")
+"""
+    assert "ended with exit status 1 before a training" in refused(run(tmp_path, script))
 
 
 @pytest.mark.parametrize(

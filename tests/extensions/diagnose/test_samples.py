@@ -195,6 +195,31 @@ def test_values_that_the_model_is_not_made_for_are_told(x: Any, y: Any, loss: An
     assert [str(said) in each for each in found.values.misfits(model)] == [True] * (said is not None)
 
 
+class OwnStep(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        raise NotImplementedError
+
+
+class CallsLoss(keras.Sequential):
+    def train_step(self, data: Any) -> Any:
+        return {"loss": self.compute_loss(*data)}
+
+
+class OwnLoss(CallsLoss):
+    def compute_loss(self, *given: Any, **named: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [(OwnStep, False), (CallsLoss, True), (OwnLoss, False)])
+def test_a_loss_that_a_step_of_the_models_own_does_not_use_tells_nothing_of_y(*, kind: Any, is_told: bool) -> None:
+    model = kind([keras.layers.Dense(3)])
+    model.build((None, 40, 40, 3))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    found = Samples(clock=lambda: 0.0)
+    found.trained((X, Y % 3 / 2))
+    assert ["between whole numbers" in each for each in found.values.misfits(model)] == [True] * is_told
+
+
 @pytest.mark.parametrize(
     ("name", "scale", "before", "said"),
     [

@@ -152,6 +152,26 @@ class WithoutEffect(Items):
         self.order = np.random.permutation(COUNT)
 
 
+class Flagged(Items):
+    shuffle = True
+
+    def on_epoch_end(self) -> None:
+        self.order = np.arange(len(self.rows))
+        if self.shuffle:
+            np.random.shuffle(self.order)
+
+
+class Reordered(WithoutEffect):
+    def on_epoch_end(self) -> None:
+        super().on_epoch_end()
+        self.order = np.random.permutation(COUNT)
+        self.rows = self.rows[self.order]
+
+
+class ByProperty(WithoutEffect):
+    first = property(lambda self: self.order[0])
+
+
 class OtherPart(Items):
     def __len__(self) -> int:
         return COUNT // BATCH - 4
@@ -164,6 +184,10 @@ class Noisy(Items):
     def __getitem__(self, index: int) -> Any:
         x, y = super().__getitem__(index)
         return x + np.random.random(x.shape).astype(np.float32), y
+
+
+class NoisyWithoutEffect(Noisy, WithoutEffect):
+    pass
 
 
 class Shrinking(Items):
@@ -372,6 +396,10 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
     ),
     "a PyDataset whose batches Keras shuffles": (Items(), [f"{ALIKE}, which have them in another order"]),
     "an `on_epoch_end` without effect": (WithoutEffect(), ["`WithoutEffect.on_epoch_end` has no effect"]),
+    "an order that nothing reads, beside random changes": (
+        NoisyWithoutEffect(),
+        ["`NoisyWithoutEffect.on_epoch_end` draws `order` anew, which no other method reads"],
+    ),
     "an `on_epoch_end` that a generator does not call": (generator_of_items, ["`Shuffled.on_epoch_end` has no effect"]),
     "a PyDataset that is shuffled": (Shuffled(), []),
     "a dataset of Grain that ends": (of_grain, ["Grain orders and draws anew only in data that go on"]),
@@ -383,6 +411,17 @@ NOTES: dict[str, tuple[Any, list[str]]] = {
         ["float64"],
     ),
 }
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_told"),
+    [(WithoutEffect, True), (Flagged, True), (Shuffled, False), (Reordered, False), (ByProperty, False)],
+)
+def test_an_order_that_is_drawn_and_never_read_is_told(*, kind: type[Items], is_told: bool) -> None:
+    dataset = kind()
+    dataset.on_epoch_end()
+    said = epochs.orders_nothing(dataset)
+    assert said is None if not is_told else "draws `order` anew" in str(said)
 
 
 def test_a_dataset_of_grain_that_goes_on_is_asked_for_what_it_has() -> None:
