@@ -33,7 +33,16 @@ def autopipe(*arguments: str | os.PathLike[str]) -> str:
 
 def this() -> str:
     """Return the line that repeats this process's command, without passwords in URLs."""
-    return shlex.join(["autopipe", *(re.sub(r"(://[^/:@]*):(?!\d+/)[^@]*@", r"\1@", each) for each in sys.argv[1:])])
+    return shlex.join(["autopipe", *map(without_password, sys.argv[1:])])
+
+
+# Up to the last @, as SQLAlchemy takes it; a port is none. Drivers take it among the parameters, too.
+_PASSWORD = re.compile(r"(?<=://)([^/:@]*):(?!\d+/)[^@]*(?:@[^@/?]*)*@|(?<=[?&]password=)[^&]+")
+
+
+def without_password(url: str) -> str:
+    """Return a URL, or a text that holds one, that may be shown and kept."""
+    return _PASSWORD.sub(lambda match: "" if match[1] is None else f"{match[1]}@", url)
 
 
 def going_on() -> str:

@@ -41,7 +41,6 @@ def tune(
     from autopipe.cli.progress import Progress
     from autopipe.pipeline.batching import trace as traces
     from autopipe.reports import text
-    from autopipe.search.record import without_password
     from autopipe.search.result import nothing_measured
     from autopipe.workload.workload import Workload
 
@@ -69,7 +68,7 @@ def tune(
             raise unwritten
         if tuned is None or written is None:
             raise nothing_measured(result)
-        study = without_password(search.storage) if search.storage else str(out / "study.db")
+        study = again.without_password(search.storage) if search.storage else str(out / "study.db")
         screen.say(f"wrote     {written[0]}, {written[1]} and the study {study}")
         output.say_next(written[0], tuned.profile, chosen.arguments, [str(written[0])])
         if result.interrupted:

@@ -15,6 +15,7 @@ from statistics import fmean, geometric_mean, stdev
 
 import optuna
 
+from autopipe.again import without_password
 from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
@@ -24,7 +25,7 @@ from autopipe.pipeline.config import PipelineConfig, SettingValue
 from autopipe.search import feasible, measurer
 from autopipe.search import result as results
 from autopipe.search.confirmation import Blocks, Confirmation, finalist, ratios
-from autopipe.search.record import Point, TrialRow, taken, without_password
+from autopipe.search.record import Point, TrialRow, taken
 from autopipe.search.result import AskedBy, BaselineResult, Contest, Payback, Reason, Stop, Way, Winner
 from autopipe.search.session import Session
 from autopipe.search.space import from_config
@@ -112,20 +113,22 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
 
 
 def _best(session: Session, stop: Stop, proved: Confirmation | None) -> Point | None:
-    """Return the point to use: the incumbent, if any, unless another is proved faster or it cannot run; and a wrapped
-    dataset as it is unless another is faster: by the rounds or, without any, far beyond the intervals of both trials.
+    """Return the point to use: the incumbent, if any, unless another is proved faster, or it cannot run or breaks a
+    limit; and a wrapped dataset as it is, if it keeps the limits, unless another is faster: by the rounds or, without
+    any, far beyond the intervals of both trials.
     """
     points = session.points()
     best = _unconfirmed(session, stop) if proved is None else points[proved.winner]
     incumbent = next((each for each in session.baselines if each.incumbent), None)
     if best is not None and incumbent is not None:
-        key = incumbent.config.key()
-        gain = None if proved is None else proved.against.get(key)
+        former = points.get(incumbent.config.key())
+        gain = None if proved is None or former is None else proved.against.get(former.key)
         beaten = gain is not None and gain.faster and not gain.few and stop.reason is not Reason.INTERRUPTED
-        return best if beaten or _failure(session, incumbent) is not None else points.get(key)
+        unfit = _failure(session, incumbent) is not None if former is None else not former.feasible
+        return best if beaten or unfit else former
     wrapped = session.facts.workload.wrapped
     usual = None if wrapped is None else points.get(wrapped.as_it_is.key())
-    if best is None or usual is None or best.key == usual.key:
+    if best is None or usual is None or best.key == usual.key or not usual.feasible:
         return best
     if (gain := None if proved is None else proved.against.get(usual.key)) is not None:
         return best if gain.faster and gain.ratio >= results.WORTH else usual

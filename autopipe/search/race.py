@@ -125,19 +125,16 @@ class Race:
     def _ranked_kinds(self) -> list[str]:
         return sorted(map(str, self.space["loader"].values), key=lambda kind: LOADERS[kind].rank)
 
-    def cheaper(self) -> list[PipelineConfig]:
-        """Return the best with half of its workers, and without its cache, as far as that is allowed."""
-        best = self.best()
-        if best is None:
-            return []
-        params, found = from_config(best[0]), list[PipelineConfig]()
-        for name in self._knobs(best[0], _WORKERS):
+    def cheaper(self, config: PipelineConfig) -> list[PipelineConfig]:
+        """Return a configuration with half of its workers, and without its cache, as far as that is allowed."""
+        params, found = from_config(config), list[PipelineConfig]()
+        for name in self._knobs(config, _WORKERS):
             few = [
                 each for each in self.space[name].values if isinstance(each, int) and each <= _number(params[name]) // 2
             ]
-            found += [each for count in few[-1:] for each in self._with(best[0], name, count)]
-        found += self._with(best[0], "keep", "none") if "keep" in params else []
-        return [each for each in found if self.cost(each) < self.cost(best[0])]
+            found += [each for count in few[-1:] for each in self._with(config, name, count)]
+        found += self._with(config, "keep", "none") if "keep" in params else []
+        return [each for each in found if self.cost(each) < self.cost(config)]
 
     def best(self) -> tuple[PipelineConfig, float] | None:
         """Return the cheapest of those that make enough, or else are as good as the fastest, with its rate; None if
@@ -213,7 +210,8 @@ class Race:
     def fewer(self) -> None:
         """Halve the workers of the best as long as what is left makes enough."""
         while (best := self.best()) is not None and best[1] >= self.enough:
-            fewer = [each for each in self.cheaper() if each.key() not in self.table and each.key() not in self._failed]
+            ran = self.table.keys() | self._failed
+            fewer = [each for each in self.cheaper(best[0]) if each.key() not in ran]
             if not fewer or self.over():
                 return
             self._measure(fewer[0])

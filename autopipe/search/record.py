@@ -9,9 +9,8 @@ on in memory. What to try next, and which one wins, is decided elsewhere.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -22,7 +21,8 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from autopipe.errors import AutopipeError, TrialError, shortened
+from autopipe.again import without_password
+from autopipe.errors import AutopipeError, ConfigError, TrialError, shortened
 from autopipe.measure import costs
 from autopipe.measure.facts import Ceiling, Description
 from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure, parse_outcome
@@ -280,7 +280,8 @@ def open_record(
         on_lost: gets the reason if the storage fails later on; the study then goes on in memory.
 
     Raises:
-        TrialError: the study is of another workload, machine or space; or the storage cannot be used.
+        TrialError: the study is of another workload, machine or space, or of a version that this one does not read; or
+            the storage cannot be used.
     """
     wanted = {"schema_version": str(SCHEMA_VERSION), **digests}
     with _quiet():
@@ -292,7 +293,17 @@ def open_record(
         there = _opened(kept, name, wanted, fresh=fresh)
         _require_same(there, wanted)
         record.keep_in(kept, there, on_lost)
+        try:
+            _ = record.rows(), record.ceilings(), record.block_ceilings()
+            _ = [PipelineConfig.model_validate(each.config) for each in record.raced()]
+        except _UNREADABLE as error:
+            said = f"The study `{name}` is of another version of autopipe, or of a loader that is not installed here"
+            raise TrialError(f"{said}: {_reason(error)}.", hint=_ANOTHER) from error
     return record
+
+
+_ANOTHER: Final = "`--fresh`, in Python fresh=True, begins a new one; another --out or --storage keeps both."
+_UNREADABLE: Final = (ConfigError, ValueError)  # pydantic's is one, too
 
 
 def _opened(kept: RDBStorage, name: str, wanted: dict[str, str], *, fresh: bool) -> optuna.Study:
@@ -317,7 +328,7 @@ def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
         said = "; ".join(f"{name}: {each}" for name, each in sides.items())
         raise TrialError(
             f"The study `{study.study_name}` was recorded for something else: {said}.",
-            hint="`--fresh`, in Python fresh=True, begins a new one; another --out or --storage keeps both.",
+            hint=_ANOTHER,
         )
 
 
@@ -429,15 +440,15 @@ def _is_of(study: optuna.Study, workload: str) -> bool:
 
 
 def _best(study: optuna.Study) -> PipelineConfig | None:
-    rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
+    rows = list[TrialRow]()
+    with suppress(*_UNREADABLE):  # its machine may have other packages
+        rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
     rows = [row for row in rows if not row.config.loader.is_foreign]
     best = max(rows, key=lambda row: row.value or 0.0, default=None)
     return None if best is None else best.config
 
 
 # -------------------- the storage of studies, as Optuna opens it by its URL: its errors in words, and URLs to be shown
-
-_PASSWORD = re.compile(r"(?<=://)([^/:@]*):[^@]*(?:@[^@/?]*)*@")  # SQLAlchemy takes all up to the last @
 
 
 @contextmanager
@@ -506,8 +517,3 @@ def url_of(file: Path) -> str:
 def is_shared(url: str | None) -> bool:
     """Return True if several machines can reach a storage; SQLite's and the one in memory are for one."""
     return url is not None and not url.startswith("sqlite:")
-
-
-def without_password(url: str) -> str:
-    """Return a URL that may be shown and kept."""
-    return _PASSWORD.sub(r"\1@", url, count=1)

@@ -190,14 +190,23 @@ class Search:
         """Run trials of the best of a race of loaders: of one, if it makes all that the model has `taken` alone; else
         also of the best of another kind, or that keeps samples elsewhere, if it makes 0.9 of what the best does.
         """
-        session, ranked = self._session, race.ranked()
+        ranked = race.ranked()
         unlike = {(each.loader.kind, each.keep): (each, rate) for each, rate in reversed(ranked)}
         first, top = ranked[0]
         for config, rate in sorted(unlike.values(), key=lambda each: (each[0].key() != first.key(), -each[1])):
             near = top < taken and rate >= 0.9 * top
             if self._has_found() and not (near and self._over() is None):
                 break
-            session.run_each([(config.model_copy(update=setup._asdict()), AskedBy(Asker.RACE))])
+            self._run_within_limits(race, config.model_copy(update=setup._asdict()))
+
+    def _run_within_limits(self, race: Race, config: PipelineConfig) -> None:
+        """Run a trial of a configuration and, while that breaks a limit and nothing else can be used, of less."""
+        session, less = self._session, [config]
+        while less:
+            session.run_each([(less[0], AskedBy(Asker.RACE))])
+            if less[0].key() not in session.points() or self._has_found() or self._used_up() is not None:
+                return
+            less = [each for each in race.cheaper(less[0]) if each.key() not in session.tried()]
 
     def _has_found(self) -> bool:
         """Whether anything to use has run but for what an artifact knew before."""
@@ -213,15 +222,21 @@ class Search:
         usable = known is not None and not known.config.loader.is_foreign
         first = known.config if known is not None and usable else self._fastest_alone()
         race.of_trainings(first, self._fastest_alone)
+        for each in [] if race.table else race.usuals():
+            if each.key() in session.points() and session.best() is None:  # it broke a limit
+                self._run_within_limits(race, each)
         best = session.best()
+        if best is not None and not race.table:
+            race.of_trainings(best.config)
+            best = session.best()
         if best is not None and not best.config.loader.is_foreign and not race.is_cut:
             devices = devices_for(session, best.estimate.value) if best.config.devices == 1 else best.config.devices
             setup = setup_for(session, best.config.model_setup._replace(devices=devices))
             chosen = best.config.model_copy(update=setup._asdict())
             session.run_each([(chosen, AskedBy(Asker.RACE))], self._used_up)
         stop = self._over()
-        if stop is not None and stop.reason is Reason.CEILING:
-            session.run_each((each, AskedBy(Asker.RACE, "cheaper")) for each in race.cheaper())
+        if stop is not None and stop.reason is Reason.CEILING and (top := race.best()) is not None:
+            session.run_each((each, AskedBy(Asker.RACE, "cheaper")) for each in race.cheaper(top[0]))
         return stop or _compared(race, "Each setting was compared, one after the other; no other value was faster.")
 
     def _fastest_alone(self) -> PipelineConfig | None:
@@ -280,7 +295,9 @@ class Search:
     def _plan(self) -> BudgetPlanned | None:
         """Divide the remaining time, and return the plan; None without a budget, or if it is used up already."""
         session, budget = self._session, self._settings.budget_seconds
-        self._most_for_confirmation = session.seconds_left() / 2
+        race = 0.3 if session.races_loaders else 0.5  # of the time that is left; a race of loaders alone needs less
+        spent, left = session.seconds(), session.seconds_left()
+        self._most_for_confirmation, self._race_ends = left / 2, spent + race * left
         if budget is None or (session.record.rows() and session.is_short()):
             return None
         usual = session.ceilings[0] if session.ceilings else None
@@ -289,14 +306,11 @@ class Search:
         trial = session.trial_seconds() or max(StopRule().most_seconds, FEWEST_STEPS * step)
         # The first baseline has a process of its own, which takes no longer to start.
         starting = 0.0 if session.trial_seconds() else session.starting_seconds
-        spent, left = session.seconds(), max(0.0, session.seconds_left() - starting)
-        race = 0.3 if session.races_loaders else 0.5  # of the time that is left; a race of loaders alone needs less
-        self._race_ends = spent + race * session.seconds_left()
         return BudgetPlanned(
             budget_seconds=budget,
             spent_seconds=spent,
             trial_seconds=trial,
-            trials=int(left / trial),
+            trials=int(max(0.0, left - starting) / trial),
             needed_seconds=spent + starting + 2 * trial + self._settings.end_seconds,
             advised_seconds=spent + starting + self._trials_in_confirmation() * trial / (1.0 - race),
         )

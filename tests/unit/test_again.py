@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,24 @@ def test_an_activated_environment_has_names(tmp_path: Path, monkeypatch: pytest.
 def test_the_command_that_goes_on_is_the_same_but_for_a_new_study(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["autopipe", "tune", "my train.py:workload", "--fresh", "--trials", "9"])
     assert again.going_on() == again.autopipe("tune", "my train.py:workload", "--trials", "9")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///study.db", "sqlite:///study.db"),
+        ("http://host:8080/a@b", "http://host:8080/a@b"),
+        ("postgresql+psycopg://me@host/name", "postgresql+psycopg://me@host/name"),
+        ("postgresql+psycopg://me:secret@host:5432/name?a=b", "postgresql+psycopg://me@host:5432/name?a=b"),
+        ("postgresql://host/name?user=me&password=secret&a=b", "postgresql://host/name?user=me&password=&a=b"),
+        ("--storage=mysql://:secret@host/name", "--storage=mysql://@host/name"),
+        *[(f"postgresql://me:{word}@host/db", "postgresql://me@host/db") for word in ("a#b", "a/b", "a?b", "a@b", ":")],
+    ],
+)
+def test_a_password_is_never_shown(url: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["autopipe", "tune", url])
+    assert again.without_password(url) == shown
+    assert again.this() == shlex.join(["autopipe", "tune", shown])
 
 
 @pytest.fixture

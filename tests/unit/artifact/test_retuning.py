@@ -23,6 +23,7 @@ from autopipe.artifact.factory import NamelessWarning, ProfileWarning
 from autopipe.artifact.schema import FileReference, Profile
 from autopipe.errors import ArtifactError, ConfigError, SearchInterruptedError
 from autopipe.measure import fingerprint
+from autopipe.measure.facts import Limits
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.pipeline.config import PipelineConfig
@@ -96,6 +97,10 @@ def test_the_former_stays_if_the_search_was_interrupted(space: Space, monkeypatc
 
 def test_a_former_that_cannot_run_any_more_is_given_up(space: Space) -> None:
     assert known(searched(space, GOOD, fails=GOOD.__eq__).best_config) != GOOD
+
+
+def test_a_former_that_breaks_a_limit_of_today_is_given_up(space: Space) -> None:
+    assert known(searched(space, GOOD, limits=Limits(workers=4), blocks=(0, 0)).best_config) != GOOD
 
 
 # ---------------------------------------------------------------- when

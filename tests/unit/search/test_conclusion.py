@@ -170,6 +170,18 @@ def test_a_dataset_stays_as_it_is_unless_settings_gain_time(gain: float, seed: i
         assert re.match(r"good: nothing was measurably faster than the dataset as it is in \d rounds", said)
 
 
+@pytest.mark.parametrize("blocks", [(3, 6), (0, 0)])
+def test_a_dataset_that_takes_too_much_memory_as_it_is_does_not_stay(blocks: tuple[int, int]) -> None:
+    class Large(Wrapping):
+        def resources(self, config: PipelineConfig) -> Resources:
+            return Resources(peak_rss_bytes=(8 if config == AS_IT_IS else 1) * 2**30)
+
+    space = of_wrapped({"freed_memory": ("returned", "kept")}).only("device_prefetch", [AS_IT_IS.device_prefetch])
+    surface = Large(model_rate=60_000.0, noise=0.01)
+    asked: dict[str, Any] = {"blocks": blocks, "limits": Limits(memory_bytes=2**32), "known": [AROUND]}
+    assert run(space, surface, budget_seconds=None, **asked).best_config == AROUND
+
+
 # ---------------------------------------------------------------- why nothing was measured
 
 CUT = {"stop": Stop(reason=Reason.INTERRUPTED, message="Interrupted.")}
@@ -237,11 +249,11 @@ REASON, CHANGE = "The reason of the last: Forked children hang.", "Change what t
         (
             "exceeding",
             {},
-            "No configuration keeps the limits: 3 were measured and took more than is allowed, the least 1 GiB of "
+            "No configuration keeps the limits: 4 were measured and took more than is allowed, the least 1 GiB of "
             "memory.",
             "Allow more with --max-memory.",
         ),
-        ("exceeding", CUT, f"{INTERRUPTED} that keeps the limits; 3 took more than is allowed.", None),
+        ("exceeding", CUT, f"{INTERRUPTED} that keeps the limits; 4 took more than is allowed.", None),
         ("failed", UNMEASURED, KEPT, "It stays"),
         ("failed", UNMEASURED | CUT, KEPT, "It stays"),
     ],

@@ -205,20 +205,6 @@ def test_a_study_holds_a_word_that_is_read_back(origin: AskedBy, word: str, bloc
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
-        ("sqlite:///study.db", "sqlite:///study.db"),
-        ("postgresql+psycopg://me@host/name", "postgresql+psycopg://me@host/name"),
-        ("postgresql+psycopg://me:secret@host:5432/name?a=b", "postgresql+psycopg://me@host:5432/name?a=b"),
-        ("mysql://:secret@host/name", "mysql://@host/name"),
-        *[(f"postgresql://me:{word}@host/db", "postgresql://me@host/db") for word in ("a#b", "a/b", "a?b", "a@b", ":")],
-    ],
-)
-def test_a_password_is_never_shown(url: str, shown: str) -> None:
-    assert record.without_password(url) == shown
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
         ("sqlite:////no/such/folder/study.db", "sqlite:////no/such/folder/study.db"),
         ("nosuchdatabase://me:secret@host/name", "nosuchdatabase://me@host/name"),
         ("postgresql+psycopg://me@127.0.0.1:9/name", "postgresql+psycopg://me@127.0.0.1:9/name"),  # does not answer
@@ -318,6 +304,31 @@ def test_a_study_whose_time_is_used_up_keeps_what_it_proved_and_says_so_only_at_
     assert not [event for event in told if isinstance(event, BudgetPlanned)]
     (stopped,) = [event for event in told if isinstance(event, Stop)]
     assert stopped.reason is Reason.TIME
+
+
+def test_a_study_whose_time_is_used_up_races_no_more_loaders(space: Space, url: str) -> None:
+    first = run(space, loader_bound(quirks=2), url, budget_seconds=15.0)
+    again = loader_bound(quirks=2)
+    second = run(space, again, url, budget_seconds=sum(row.seconds for row in first.rows))
+    assert second.best_config == first.best_config
+    assert (second.result.raced, again.now) == (first.result.raced, 0.0)
+
+
+def of_another_version(url: str) -> None:
+    """Write into what a study holds of its trials a key that is not known here."""
+    with optuna.storages.RDBStorage(url).engine.begin() as database:
+        for table in ("trial_user_attributes", "study_user_attributes"):
+            new = "replace(value_json, '\\\"status\\\"', '\\\"state\\\"')"
+            database.exec_driver_sql(f"UPDATE {table} SET value_json = {new}")
+
+
+def test_a_study_of_another_version_is_refused_in_words_and_holds_nothing_for_others(space: Space, url: str) -> None:
+    run_one(opened(url), space)
+    of_another_version(url)
+    with pytest.raises(TrialError, match="`tune` is of another version of autopipe, or of a loader") as refused:
+        opened(url)
+    assert "`--fresh`" in (refused.value.hint or "")
+    assert best_elsewhere(url, "w1") == []
 
 
 def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(space: Space, url: str) -> None:

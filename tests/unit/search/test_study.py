@@ -15,7 +15,7 @@ import pytest
 from autopipe.measure import meter
 from autopipe.measure.costs import bounds
 from autopipe.measure.facts import Ceiling, Limits, WrappedDataset
-from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import verdict
@@ -379,6 +379,17 @@ def test_who_has_to_be_beaten_may_win_with_more_workers_than_are_of_use(space: S
     surface = Retuned(model_rate=60_000.0, compared=[Baseline(name="former", config=former, required=True)])
     assert run(space, surface).best_config == former
     assert run(space, surface, limits=Limits(workers=8)).best_config not in (None, former)
+
+
+@pytest.mark.parametrize("accelerator", [True, False])
+def test_where_as_many_workers_as_cores_take_too_much_memory_fewer_are_tried(space: Space, accelerator: bool) -> None:
+    class Hungry(Surface):
+        def resources(self, config: PipelineConfig) -> Resources:
+            return Resources(peak_rss_bytes=(1 + (config.loader.worker_count() or self.cores)) * 2**30)
+
+    surface, limits = Hungry(model_rate=60_000.0, compared=()), Limits(memory_bytes=int(3.5 * 2**30))
+    ended = run(space.only("loader", ["threads", "processes"]), surface, limits=limits, accelerator=accelerator)
+    assert some(ended.best_config).loader.worker_count() == 2
 
 
 @pytest.mark.parametrize("accelerator", [True, False])
