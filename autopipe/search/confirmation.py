@@ -63,10 +63,11 @@ def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: b
 
 
 def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
-    """Return the order of a block, by a Williams design over keys that are shuffled once a round of `len(keys)` blocks.
+    """Return the order of a block, by a Williams design over keys that are shuffled anew after two rounds
+    of `len(keys)` blocks. The second round is backwards.
 
     In a round each key has each place once; with an even number of keys each also follows each other once, and with an
-    odd number over two rounds, the second backwards.
+    odd number over two rounds.
     """
     count = len(keys)
     if count == 0:

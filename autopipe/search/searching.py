@@ -181,10 +181,11 @@ def search(
 ) -> tuple[Searched, Settings]:
     """Search for the fastest configuration, once no other process measures on this machine.
 
-    Free memory and disk of the `site` are read when the search begins. `rivals` have to be beaten beside the usual
-    baselines. Returns the result, and the settings with the facts about the workload. Raises SpaceError if the search
-    space holds nothing that can run here, TrialError if the study is another workload's or its storage cannot be used,
-    and NothingMeasuredError if another process still measures on this machine after the longest wait.
+    Free memory and disk of the `site` are read when the search begins, and `runner` is closed at its end. `rivals` have
+    to be beaten beside the usual baselines. Returns the result, and the settings with the facts about the workload.
+    Raises SpaceError if the search space holds nothing that can run here, TrialError if the study is another workload's
+    or its storage cannot be used, and NothingMeasuredError if another process still measures on this machine after the
+    longest wait.
     """
     queue = queue_of(on_event, settings.budget_seconds)
     with queue.held(MEASURING):
@@ -222,13 +223,15 @@ def _searched(
         found = study.run(space, measurer, facts, kept, on_event)
         ends = clock() + budget - found.result.seconds - completed.end_seconds - ending
         over = ends + (SLACK + GRACE_SHARE) * budget
-        if epochs:
-            found = _with_epochs(found, measurer, epochs, lambda: over - clock())
-    best = found.best_config
-    if described.wrapped is not None and best is not None:
-        _tell_of_changes(runner, described.wrapped, best, look, over - clock())
-    if best is not None and described.wrapped is None and described.accelerators and settings.simulate is None:
-        found = _with_twice_the_batch(found, runner, best, ends - clock())
+        with contextlib.suppress(KeyboardInterrupt):  # the search is over, and its result is there
+            if epochs:
+                found = _with_epochs(found, measurer, epochs, lambda: over - clock())
+            measurer.close()  # a larger batch may need the memory
+            if (best := found.best_config) is not None and described.wrapped is not None:
+                _tell_of_changes(runner, described.wrapped, best, look, over - clock())
+            elif best is not None and described.accelerators and settings.simulate is None:
+                found = _with_twice_the_batch(found, runner, best, ends - clock())
+            runner.close()  # which may take its time, and nothing follows
     return found, completed
 
 
@@ -245,14 +248,11 @@ def _with_epochs(
     fastest = sorted(rates, key=lambda key: -rates[key])[:_RIVALS_EPOCHS]
     rates = {winner.key: winner.images_per_second.value} | {key: rates[key] for key in fastest}
     configs = {**{each.key: each.config for each in result.baselines}, winner.key: winner.config}
-    try:
-        times = {
-            key: measurer.epoch(PipelineConfig.model_validate(configs[key]), seconds, rate, most=left())
-            for key, rate in rates.items()
-            if left() >= seconds
-        }
-    except KeyboardInterrupt:  # the search is over, and its result is there
-        return found
+    times = {
+        key: measurer.epoch(PipelineConfig.model_validate(configs[key]), seconds, rate, most=left())
+        for key, rate in rates.items()
+        if left() >= seconds
+    }
     update = {
         "winner": winner.model_copy(update={"epoch": times.get(winner.key)}),
         "baselines": tuple(each.model_copy(update={"epoch": times.get(each.key)}) for each in result.baselines),

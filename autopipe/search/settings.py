@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
+import shlex
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -207,14 +208,15 @@ def _space(space: str, folder: Path) -> str:
 
 
 def as_options(settings: Settings) -> str:
-    """Return the options of a search that differ from the defaults, as on a command line; "" if none does."""
+    """Return the options of a search that differ from the defaults, quoted for a shell; "" if none does."""
     request, usual, said = request_of(settings), Request(), []
     for name, text in _OPTIONS.items():
         if (value := attrgetter(name)(request)) != attrgetter(name)(usual):
             value = step_text(value) if isinstance(value, SimulatedAccelerator) else value
-            said.append(text.format(value))
+            said.append(text.format(shlex.quote(str(value))))
     said += ["--convert" if request.convert else "--no-convert"] if request.convert is not None else []
-    said += [f"--only {name}={','.join(map(_text, values))}" for name, values in request.limits.only.items()]
+    only = (f"{name}={','.join(map(_text, values))}" for name, values in request.limits.only.items())
+    said += [f"--only {shlex.quote(each)}" for each in only]
     return " ".join(said)
 
 

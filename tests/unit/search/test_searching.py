@@ -231,6 +231,36 @@ def test_twice_the_batch_may_fail(search: Search) -> None:
     assert found.result.doubled_images_per_second is None
 
 
+@pytest.mark.parametrize("last", ["epoch", "ceiling", "close"])
+def test_ctrl_c_behind_the_search_loses_nothing(search: Search, last: str) -> None:
+    class Interrupted(Started):
+        is_over = False
+
+        def _cut(self, name: str) -> None:
+            if name == last and self.is_over:
+                self.is_over = False  # once
+                raise KeyboardInterrupt
+
+        def measure(self, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
+            self.is_over = True
+            return super().measure(config, options)
+
+        def ceiling(self, setup: ModelSetup, options: JsonObject | None = None) -> Ceiling:
+            self._cut("ceiling" if "samples" in (options or {}) else "")
+            return super().ceiling(setup, options)
+
+        def epoch(self, config: PipelineConfig, options: JsonObject) -> EpochTime:
+            self._cut("epoch")
+            return EpochTime(training_seconds=1.0, validation_seconds=0.25, pause_seconds=0.5)
+
+        def close(self) -> None:
+            self._cut("close")
+
+    validated = {"validation": 200, "accelerators": int(last == "ceiling")}
+    found, _ = search(Interrupted(), described=validated, budget_seconds=120.0, trials=8)
+    assert found.result.winner is not None
+
+
 @pytest.mark.parametrize(
     ("validation", "chosen", "seconds"),
     [(200, {}, 3.6), (200, {"budget_seconds": 50.0}, 1.5), (0, {}, None), (200, {"mode": Mode.PREDICT}, None)],

@@ -73,6 +73,10 @@ def test_it_is_told_as_a_command_line_says_it() -> None:
         "--space quick --max-memory 8589934592B --max-workers 8 --epochs 30 --simulate-step 224ms/400 "
         "--virtual-devices 2 --page-cache cold --seed 3 --no-convert --only loader=threads --only keep=none,memory"
     )
+    said = as_options(
+        Settings(virtual_devices=0, space="/my spaces/a.yaml", limits=Limits(only={"wrapped.a": ("b c",)}))
+    )
+    assert said == "--space '/my spaces/a.yaml' --only 'wrapped.a=b c'"
 
 
 def test_a_space_of_ones_own_is_found_where_it_was_or_beside_the_artifact(tmp_path: Path) -> None:
