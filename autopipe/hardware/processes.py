@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -101,6 +101,7 @@ class ProcessTree:
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._pid = pid
         self._proc = proc
+        self._cores = machine.allowed()  # of all samples: cores that come or go would bring or take hours
         first = self._process(pid)
         self._members: Mapping[int, _Process] = {} if first is None else {pid: first}
         self._unrelated: frozenset[int] = frozenset()
@@ -112,7 +113,7 @@ class ProcessTree:
         return Sample(
             tree=self.read(),
             seconds=clock(),
-            machine_cpu_seconds=busy_seconds(self._proc),
+            machine_cpu_seconds=busy_seconds(self._proc, self._cores),
             gpus=() if nvml is None else nvml.use(),
         )
 
@@ -378,13 +379,13 @@ _SHARE: Final = 0.0025  # of the time, that looking may take: all processes of t
 _BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and steal; guests are in the first two
 
 
-def busy_seconds(proc: Path = PROC) -> float:
-    """Return the busy core-seconds of the usable cores since the machine started.
+def busy_seconds(proc: Path = PROC, cores: Collection[int] | None = None) -> float:
+    """Return the busy core-seconds of some cores since the machine started; None: of the usable ones.
 
     Time that a hypervisor has stolen from them is included. Read from /proc/stat (`man 5 proc`), line by line of a
     core.
     """
-    ours = {f"cpu{core}" for core in machine.allowed()}
+    ours = {f"cpu{core}" for core in (machine.allowed() if cores is None else cores)}
     lines = (line.split() for line in machine.text_of(proc / "stat").splitlines() if line.startswith("cpu"))
     ticks = (int(counts[field]) for name, *counts in lines if name in ours for field in _BUSY if field < len(counts))
     return sum(ticks) / _TICKS_PER_SECOND

@@ -89,7 +89,7 @@ class Resources(Value):
         busy = [fmean(card) for card in cards if card]
         watts = [sum(each) for look in looks if (each := _known(use.power_watts for use in look))]
         every = _known(use.busy_percent for look in looks for use in look)
-        memory = [sum(use.memory_used_bytes or 0 for use in look) for look in looks if look]
+        memory = [int(sum(each)) for look in looks if (each := _known(use.memory_used_bytes for use in look))]
         return cls(
             cpu_percent=100 * own / seconds if seconds > 0 else None,
             others_cpu_percent=None if others is None else 100 * others,

@@ -311,6 +311,7 @@ class Child:
     """A running child process, leader of a group and session of its own."""
 
     def __init__(self, launch: Launch) -> None:
+        self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         try:
             # Files in the child's temporary folder, such as converted samples, are removed even if it dies at once.
             self._scratch = Scratch()
@@ -322,7 +323,6 @@ class Child:
             ) from error
         self._launch = launch
         self._sets: Scratch | None = None
-        self._pickle = _pickled(launch.workload) if isinstance(launch.workload, Workload) else None
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
         self._process: subprocess.Popen[bytes] | Forked

@@ -111,6 +111,18 @@ def test_samples_are_those_of_the_files(play: Play, monkeypatch: pytest.MonkeyPa
     assert Sampler().usage.spare_cores == 0.75
 
 
+def test_cores_that_come_and_go_bring_and_take_no_work_of_others(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = iter([{0}, {0, 1}, {0, 1}])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: next(allowed))
+    stat = "cpu0 {} 0 0 9 9 0 0 0 0 0\ncpu1 900000 0 0 9 9 0 0 0 0 0\n"
+    proc = play({"stat": stat.format(0), "50/stat": "50 (python) S 1 50 50 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0\n"})
+    tree = ProcessTree(50, proc)
+    looks = [tree.sample(clock=lambda: 0.0)]
+    (proc / "stat").write_text(stat.format(2 * os.sysconf("SC_CLK_TCK")))
+    looks.append(tree.sample(clock=lambda: 4.0))
+    assert Usage(samples=tuple(looks)).others_cores == 0.5
+
+
 def test_gpus_are_sampled_and_a_library_that_was_lent_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     library = FakeNvml()
     with Nvml(library, {}) as nvml, Sampler(period_seconds=60, nvml=nvml) as sampler:

@@ -82,7 +82,7 @@ def card(busy: float | None, watts: float | None = 100.0) -> GpuUse:
             | {"gpu_memory_bytes": 2},
         ),
         ([look(1, 0, card(90))], 0, 0, {"gpu_percent": None, "gpu_watts": None, "cpu_percent": None}),
-        ([look(1, 0, card(None, None))], 0, None, {"gpu_percent": None, "gpu_watts": None}),
+        ([look(1, 0, card(None, None))], 0, None, {"gpu_percent": None, "gpu_watts": None, "gpu_memory_bytes": None}),
         ([], 0, None, Resources().model_dump()),
     ],
 )

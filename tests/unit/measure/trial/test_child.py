@@ -105,6 +105,14 @@ def test_a_folder_may_be_elsewhere_also_on_a_disk_without_locks(
     assert list(elsewhere.iterdir()) == []
 
 
+def test_a_workload_that_cannot_be_sent_leaves_nothing(temporary: Path) -> None:
+    data = ap.Arrays(np.zeros((4, 2)))
+    object.__setattr__(data, "file", (lock := threading.Lock()))
+    with pytest.raises(WorkloadError, match="cannot be sent to another process"):
+        Child(Launch(workload=ap.Workload(data=data, ops=[ap.Map(lambda x: (x, lock)[0])], batch_size=2)))
+    assert list(temporary.iterdir()) == []
+
+
 def test_a_link_or_a_file_of_that_name_is_left_alone(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     precious = tmp_path_factory.mktemp("precious")
     (precious / "photo.jpg").touch()
