@@ -135,16 +135,22 @@ class Report:
         """Write the report, and its figures beside it as JSON; return the report's path.
 
         Raises:
-            ArtifactError: a file cannot be written.
+            ArtifactError: a file cannot be written, or the figures would take an artifact's place.
         """
         file = Path(path)
         file = file / NAME if file.is_dir() else file
-        if file.suffix == ".json":
+        figures = file.with_suffix(".json")
+        if file == figures:
             raise ArtifactError(
                 f"A report is a page, with its figures beside it as JSON, but got `{file}` for the page.",
                 hint=f"Name the page: {file.with_suffix('.html')}",
             )
-        files.replace_text(file.with_suffix(".json"), profile_report.json_text(self.document), usual="report.json")
+        if files.is_artifact(figures):
+            raise ArtifactError(
+                f"The figures of a report stand beside its page, but `{figures}` is an artifact.",
+                hint=f"Give the page another name: {file.with_name(NAME)}",
+            )
+        files.replace_text(figures, profile_report.json_text(self.document), usual="report.json")
         return files.replace_text(file, self.html, usual=NAME)
 
     def __repr__(self) -> str:

@@ -89,6 +89,13 @@ def parse(text: bytes, name: str = NAME) -> Artifact:
         raise ArtifactError(f"`{name}`: {error.message}", hint=_RENEW) from None
 
 
+def is_artifact(path: Path) -> bool:
+    """Return True if a file is an artifact that `read` reads."""
+    with contextlib.suppress(ArtifactError):
+        return bool(read(path).profiles)
+    return False
+
+
 def below(folder: Path) -> dict[Path, Artifact]:
     """Return the artifacts in a folder and its subfolders; files that are none are left out."""
     found = {}

@@ -72,14 +72,13 @@ def text_for(named: Reference | None, artifact: str) -> str:
     """Return the text of a module beside an artifact of that name; the workload's path starts at their folder."""
     pinned = "None"
     if named is not None:
-        # JSON's texts are Python's, too, in the quotes that formatters write.
-        lines = (f'    "{key}": {json.dumps(value)},\n' for key, value in named.model_dump(exclude_none=True).items())
+        lines = (f'    "{key}": {_literal(value)},\n' for key, value in named.model_dump(exclude_none=True).items())
         pinned = f"{{\n{''.join(lines)}}}"
     return _MODULE.substitute(
         workload=_plain("a workload without a name" if named is None else reference.short_text(named)),
         artifact=_plain(artifact),
         version=__version__,
-        name=json.dumps(artifact),
+        name=_literal(artifact),
         pinned=pinned,
     )
 
@@ -91,6 +90,13 @@ def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, P
     artifact = tuned.save(Path(folder) / "autopipe.json")
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
     return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
+
+
+def _literal(value: object) -> str:
+    """Write a text or a number as Python does, in the quotes that formatters write. JSON's own escapes would make two
+    letters of one beyond U+FFFF.
+    """
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _plain(text: str) -> str:
@@ -135,7 +141,7 @@ def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Differen
         named = artifact.workload.model_copy(update={"path": str(Path(workload).absolute()), "origin": None})
         found = reference.images_workload(named, named.path)
     else:
-        named, found = reference.parse(workload), converting.imported(workload)
+        found, named = converting.imported(workload), reference.parse(workload)  # the first refuses what is no name
     digest = fingerprint.workload_digest(found)
     return point(path, named), fingerprint.compare_workload(artifact.profiles[-1].workload, digest)
 

@@ -11,6 +11,7 @@ import enum
 import functools
 import inspect
 import logging
+import os
 import re
 import time
 import tomllib
@@ -141,7 +142,7 @@ def settings_file(start: Path) -> tuple[str, Mapping[str, Any]]:
     """
     for folder in (start, *start.parents):
         for file, place in ((folder / "autopipe.toml", ""), (folder / "pyproject.toml", "tool.autopipe")):
-            if file.is_file():
+            if os.path.isfile(file):  # noqa: PTH113  which raises where a folder above may not be looked into
                 table = _toml(file)
                 for key in filter(None, place.split(".")):
                     table = table.get(key, {})

@@ -37,15 +37,16 @@ def _source(named: Reference | None, artifact: Path) -> str:
     return codegen.text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
 
 
-def test_the_module_holds_the_workload_itself(tmp_path: Path) -> None:
-    text = _source(FileReference(path=str(tmp_path / "train.py")), tmp_path / "tuned" / "autopipe.json")
+@pytest.mark.parametrize("name", ["train.py", 'the "größte" \U0001f5bc\ufe0f.py'])
+def test_the_module_holds_the_workload_itself(tmp_path: Path, name: str) -> None:
+    text = _source(FileReference(path=str(tmp_path / name)), tmp_path / "tuned" / "autopipe.json")
     constants = [node for node in ast.parse(text).body if isinstance(node, ast.Assign)]
     artifact, workload = (ast.literal_eval(node.value) for node in constants[:2])
     assert artifact == "autopipe.json"
     assert workload == {
         "kind": "file",
-        "path": "../train.py",
-        "origin": str(tmp_path / "train.py"),
+        "path": f"../{name}",
+        "origin": str(tmp_path / name),
         "attribute": "workload",
     }
     assert "allow_outside" not in text

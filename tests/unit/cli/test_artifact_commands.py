@@ -198,6 +198,7 @@ def test_a_module_of_the_users_own_is_left_and_another_workload_is_told(autopipe
 def test_what_is_not_there_is_refused_and_nothing_is_written(autopipe: Autopipe, renamed: Path) -> None:
     before = renamed.read_text()
     assert "A workload must be named" in autopipe("repoint").refused()
+    assert "named by a file or module and an attribute" in autopipe("repoint", renamed, "new.py").refused()
     assert "Did you mean `photos`?" in autopipe("repoint", renamed, f"{renamed.parents[1] / 'new.py'}:foto").refused()
     assert renamed.read_text() == before
 
@@ -323,8 +324,11 @@ def test_its_figures_are_printed_as_json_and_nothing_is_written(autopipe: Autopi
     [
         (("--out", "nowhere/report.html"), "cannot be written"),
         (("--out", "mine.json"), "\nhint: Name the page: mine.html\n"),
+        (("--out", "tuned/autopipe.html"), "`tuned/autopipe.json` is an artifact.\n\nhint: Give the page another name"),
     ],
 )
 def test_what_cannot_be_written_is_refused(autopipe: Autopipe, arguments: tuple[str, ...], said: str) -> None:
+    before = Path("tuned/autopipe.json").read_text()
     assert said in autopipe("report", *arguments).refused()
+    assert Path("tuned/autopipe.json").read_text() == before
     assert not Path("mine.json").exists()

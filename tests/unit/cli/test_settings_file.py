@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from autopipe.cli import main
+from autopipe.cli import main, options
 from tests.unit.cli.conftest import Autopipe
 
 
@@ -46,6 +46,10 @@ def test_the_nearest_file_counts_and_a_project_without_options_is_passed_over(au
     assert "'soon'" in refused(autopipe)
     (home / "sub" / "autopipe.toml").write_text('[tune]\nbudget = "near"\n')
     assert "'near'" in refused(autopipe)
+
+
+def test_folders_that_cannot_be_looked_into_hold_no_options() -> None:
+    assert options.settings_file(Path("/", "x" * 300)) == ("", {})  # as root one may look into all that there are
 
 
 def test_more_output_tells_of_values_origins(autopipe: Autopipe, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
