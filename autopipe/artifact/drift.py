@@ -70,8 +70,8 @@ def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> str | None
     if then.value - rate <= min(max(then.high - then.low, sways), LEAST_SHARE * then.value):
         return None
     said = (
-        f"The training takes {rate:.0f} images/s, {1 - rate / then.value:.0%} less than the {then.value:.0f} when its "
-        "pipeline was tuned"
+        f"The training takes {figure_text(rate)} images/s, {1 - rate / then.value:.0%} less than the "
+        f"{figure_text(then.value)} when its pipeline was tuned"
     )
     waited = f"{said}, and waits for data {waits:.0%} of the time ({winner.data_wait_share:.0%} then)"
     retune, check = (f"Run: {again.autopipe(each, str(promise.artifact))}" for each in ("retune", "check"))
@@ -222,7 +222,7 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     as it would be trained now; None leaves it unchecked.
     """
     match = compare_hardware(profile.hardware, here)
-    age_days = (now - profile.measured_at).days
+    age_days = max(0, (now - profile.measured_at).days)  # clocks of machines differ
     reached = profile.winner.share_of_model
     if match.level is not MatchLevel.SAME:
         differences = "; ".join(map(str, match.differences))

@@ -67,7 +67,7 @@ class Progress:
         """Return the live line, which is drawn several times a second so that its clock runs."""
         now = self._clock()
         left = "" if self._ends is None else f", {max(0.0, self._ends - now):.0f} s left"
-        best = "" if self._best is None else f"best {self._best:,.0f} images/s"
+        best = "" if self._best is None else f"best {wording.rate(self._best)} images/s"
         parts = (f"{now - self._began:.0f} s{left}", best, self._doing, self._detail)
         return Text(" | ".join(filter(None, parts)), no_wrap=True, overflow="ellipsis")
 
@@ -132,15 +132,15 @@ class Progress:
     def _ceiling(self, ceiling: Ceiling) -> None:
         if self._verbose or not self._said_ceiling:
             setup = wording.setup(ceiling.setup) if self._verbose else ""
-            rate = ceiling.model_images_per_second.value
-            self.say("ceiling", f"the model alone takes {rate:,.0f} images/s{setup and f', {setup}'}")
+            rate = wording.rate(ceiling.model_images_per_second.value)
+            self.say("ceiling", f"the model alone takes {rate} images/s{setup and f', {setup}'}")
         self._said_ceiling = True
 
     def _raced(self, event: events.Raced) -> None:
         config = PipelineConfig.model_validate(event.config).short()
         self._doing, self._detail = f"race of loaders: {config}", ""
         if self._verbose:
-            self.say("loader", f"{event.images_per_second:>9,.0f} images/s  {config}", one_line=True)
+            self.say("loader", f"{wording.rate(event.images_per_second):>9} images/s  {config}", one_line=True)
 
     def _opened(self, event: events.StudyOpened) -> None:
         if event.resumed:
@@ -191,13 +191,13 @@ class Progress:
 
     def _rate(self, label: str, outcome: Measurement, what: str) -> None:
         mark = "~" if self._verbose and not outcome.stable else " "
-        self.say(label, f"{mark}{outcome.images_per_second.value:>8,.0f} images/s  {what}", one_line=True)
+        self.say(label, f"{mark}{wording.rate(outcome.images_per_second.value):>8} images/s  {what}", one_line=True)
 
     def _trial(self, event: child.Event) -> None:
         if isinstance(event, child.PhaseBegan):
             self._detail = str(event.phase).replace("_", " ")
         elif isinstance(event, child.Progress):
-            self._detail = f"{event.images_per_second:,.0f} images/s"
+            self._detail = f"{wording.rate(event.images_per_second)} images/s"
         else:
             self._remark(event)
 

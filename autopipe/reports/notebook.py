@@ -15,6 +15,7 @@ from autopipe.reports.terminal import cell
 from autopipe.search import result as events
 from autopipe.search.conclusion import trial
 from autopipe.search.result import Trial
+from autopipe.values import figure_text
 
 Show = Callable[[dict[str, str]], None]
 
@@ -66,14 +67,14 @@ class Live:
         return True
 
     def _line(self, seconds: float) -> str:
-        best = "" if self._best is None else f", best so far {self._best:,.0f} images/s"
+        best = "" if self._best is None else f", best so far {figure_text(self._best)} images/s"
         return f"{self._doing} ({seconds:.0f} s{self._whole()}{best})"
 
     def _whole(self) -> str:
         return "" if self._budget is None else f" of {self._budget:.0f} s"
 
     def _html(self, seconds: float) -> str:
-        best = "" if self._best is None else f"<b>{self._best:,.0f} images/s</b> at best, "
+        best = "" if self._best is None else f"<b>{figure_text(self._best)} images/s</b> at best, "
         drawn = ""
         if self._trials:
             drawn = plots.draw_history(self._trials, self._ceiling).render()

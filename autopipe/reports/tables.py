@@ -244,8 +244,8 @@ def _live(live: Live) -> Table:
 def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     best, result = profile.winner, profile.result
     share = "" if best.share_of_model is None else f", {best.share_of_model:.0%} of the model alone"
-    age = wording.count((now - profile.measured_at).days, "day")
     judged = drift.judge(profile, here, now)
+    age = wording.count(judged.age_days, "day")
     fits = judged.verdict is drift.Verdict.FITS
     said = "yes" if fits else f"no: {'; '.join(judged.reasons)}"
     gains = [

@@ -62,7 +62,7 @@ def test_a_training_within_the_interval_keeps_the_promise(rate: float) -> None:
 
 def test_a_training_that_waits_for_data_is_told_to_retune() -> None:
     assert fell(800.0, 0.25, others=0.2) == (
-        "The training takes 800 images/s, 20% less than the 1000 when its pipeline was tuned, "
+        "The training takes 800 images/s, 20% less than the 1,000 when its pipeline was tuned, "
         f"and waits for data 25% of the time (5% then). Run: {again.autopipe('retune', LIES)}"
     )
 
@@ -162,6 +162,7 @@ def test_the_same_machine_workload_and_speed_fit() -> None:
     result = checked(profile(), rates(990.0))
     assert (result.verdict, result.exit_code, result.reasons) == (Verdict.FITS, 0, ())
     assert result.age_days == 1
+    assert judge(profile(), hardware(), NOON - datetime.timedelta(days=2)).age_days == 0  # another machine's clock
     assert (result.share, result.recorded_share) == pytest.approx((0.792, 0.8))
 
 
