@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Unpack
 
@@ -110,16 +109,15 @@ def run(
     watcher.on_machine(here)
     with ForkServer() as server, searching.runner_for(workload, settings, watcher.on_trial, folder, server) as runner:
         described = searching.description(runner)
+        if not isinstance(workload, Workload):  # before anything is measured: an artifact may not be able to name it
+            named = reference.parse(workload)
         site = searching.Site(machine=here, described=described, space=space, folder=folder)
         watcher.tell_of_bound(here, described)
         found, asked = searching.search(runner, site, settings, watcher.on_search)
     profile = codegen.profile_of(found.result, described, site.hardware, asked)
     if profile is None:
         return found.result, None
-    if isinstance(workload, Workload):
-        source: Workload | Callable[[], Workload] = workload
-    else:
-        source, named = functools.partial(workload_import.load_workload, workload), reference.parse(workload)
+    source = workload if isinstance(workload, Workload) else functools.partial(workload_import.load_workload, workload)
     return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
 
 

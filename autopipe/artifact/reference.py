@@ -22,7 +22,7 @@ import pydantic
 
 from autopipe import again
 from autopipe.artifact.schema import Artifact, FileReference, ImagesReference, ModuleReference, Reference
-from autopipe.errors import ArtifactError
+from autopipe.errors import ArtifactError, shortened
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.data.paths import is_url
@@ -34,11 +34,19 @@ from autopipe.workload.workload import Workload
 
 
 def parse(text: str) -> FileReference | ModuleReference:
-    """Parse "train.py:workload" or "package.module:workload"; paths become absolute."""
+    """Parse "train.py:workload" or "package.module:workload"; paths become absolute. Raises ArtifactError for a name
+    that an artifact cannot hold.
+    """
     target, _, attribute = text.rpartition(":")
-    if target.endswith(".py"):
-        return FileReference(path=str(Path(target).absolute()), attribute=attribute)
-    return ModuleReference(module=target, attribute=attribute)
+    try:
+        if target.endswith(".py"):
+            return FileReference(path=str(Path(target).absolute()), attribute=attribute)
+        return ModuleReference(module=target, attribute=attribute)
+    except pydantic.ValidationError as error:
+        raise ArtifactError(
+            f"An artifact cannot name the workload {shortened(text)}: {error.errors()[0]['msg']}.",
+            hint=f"Names of folders and files are text in UTF-8, without control characters; here: {Path.cwd()}",
+        ) from None
 
 
 def of_object(workload: Workload) -> FileReference | ModuleReference | None:

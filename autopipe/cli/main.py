@@ -142,7 +142,13 @@ def main() -> None:
         with _whole_output():
             application()(sys.argv[1:], prog_name="autopipe")
     except AutopipeError as error:
-        sys.exit(_report(error, debug=options.LOG.isEnabledFor(logging.DEBUG)))
+        sys.exit(_report(error))
+    except OSError as error:  # such as a path that may not be looked into
+        refused = AutopipeError(
+            f"{error.strerror or error}" + f": `{error.filename}`" * bool(error.filename), hint=_WHERE
+        )
+        refused.__cause__ = error
+        sys.exit(_report(refused))
     except SystemExit as end:
         if end.code == Exit.INTERRUPTED:
             print("interrupted", file=sys.stderr)
@@ -155,7 +161,7 @@ def _whole_output() -> Iterator[None]:
     try:
         yield
     except (OSError, SystemExit) as ended:
-        refusal = _refusal_of_output(more=isinstance(ended, OSError))
+        refusal = _refusal_of_output(more=isinstance(ended, OSError) and ended.filename is None)
         if refusal is None or (isinstance(ended, SystemExit) and ended.code):
             raise
         if refusal.errno == errno.EPIPE:  # the reader has seen enough
@@ -204,13 +210,17 @@ def _show_warning(message: Warning | str, category: type[Warning], *place: objec
         print(f"warning: {message}", file=sys.stderr)
 
 
-def _report(error: AutopipeError, *, debug: bool) -> int:
+_WHERE = "With --log-level debug, the same command shows where."
+
+
+def _report(error: AutopipeError) -> int:
+    debug = options.LOG.isEnabledFor(logging.DEBUG)
     if debug:
         traceback.print_exception(error)
     print(f"error: {error.message}", file=sys.stderr)
     hint = error.hint
     if hint is None and not debug and isinstance(error, OpError) and error.__cause__ is not None:
-        hint = "With --log-level debug, the same command shows where."
+        hint = _WHERE
     if hint:
         print(f"\nhint: {hint}", file=sys.stderr)
     if isinstance(error, SearchInterruptedError):

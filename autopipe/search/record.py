@@ -9,6 +9,7 @@ on in memory. What to try next, and which one wins, is decided elsewhere.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -511,7 +512,7 @@ def _reason(error: BaseException) -> str:
 
 def url_of(file: Path) -> str:
     """Return the URL of a study in a file; a `?` or a `%` in its folder's name does not change the path."""
-    return f"sqlite:///{quote(str(file.absolute()), safe=' +/')}"
+    return f"sqlite:///{quote(os.fsencode(file.absolute()), safe=' +/')}"
 
 
 def is_shared(url: str | None) -> bool:

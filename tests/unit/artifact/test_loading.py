@@ -163,6 +163,8 @@ def test_a_file_and_a_module_are_told_apart(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     assert reference.parse("train.py:photos") == FileReference(path=str(tmp_path / "train.py"), attribute="photos")
     assert reference.parse("project.train:photos") == ModuleReference(module="project.train", attribute="photos")
+    with pytest.raises(ArtifactError, match=r"cannot name the workload 'caf\\udce9\.py:photos'"):
+        reference.parse("caf\udce9.py:photos")
 
 
 HELD = object()

@@ -146,6 +146,11 @@ def test_an_error_is_a_line_and_a_hint_on_stderr(autopipe: Autopipe, tmp_path: P
     assert hint.startswith("hint: `autopipe tune` writes one.")
 
 
+def test_a_path_that_the_system_refuses_is_an_error_in_a_line(autopipe: Autopipe) -> None:
+    said = autopipe("show", "x" * 300).refused()
+    assert said.startswith(f"error: File name too long: `{'x' * 300}`\n\nhint: With --log-level debug")
+
+
 def test_the_page_of_reference_has_every_exit_code() -> None:
     table = (Path(__file__).parents[3] / "docs" / "reference.md").read_text().partition("## Exit codes")[2]
     codes = re.findall(r"^\| ([\d, ]+) \|", table.partition("\n## ")[0], re.MULTILINE)

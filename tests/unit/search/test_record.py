@@ -226,6 +226,12 @@ def test_a_study_lies_in_its_file_whatever_its_folder_is_called(tmp_path: Path) 
     assert [each.name for each in tmp_path.iterdir()] == [folder.name]
 
 
+def test_a_folder_whose_name_is_no_text_is_refused_as_a_storage(tmp_path: Path) -> None:
+    (tmp_path / "caf\udce9").mkdir()
+    with pytest.raises(TrialError, match="cannot be used"):
+        opened(record.url_of(tmp_path / "caf\udce9" / "study.db"))
+
+
 def test_only_a_file_of_ones_own_holds_one_study() -> None:
     urls = (None, "sqlite:///a.db", "mysql://h/n", "postgresql://h/n")
     assert [url for url in urls if record.is_shared(url)] == ["mysql://h/n", "postgresql://h/n"]
