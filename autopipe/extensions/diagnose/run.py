@@ -23,6 +23,7 @@ from autopipe.errors import AutopipeError, ModelError
 from autopipe.extensions.diagnose import data as of_data
 from autopipe.extensions.diagnose import steps as timing
 from autopipe.extensions.diagnose import watched
+from autopipe.extensions.diagnose.loop import kind_of_data
 from autopipe.extensions.diagnose.samples import Samples
 from autopipe.extensions.diagnose.steps import WARM_UP_STEPS, Look, StepClock, TimedStep
 from autopipe.frameworks import tfdata
@@ -58,13 +59,14 @@ class Onlooker(keras.callbacks.Callback):
     ) -> None:
         """Call `told`, once: after enough steps, or at the end of a shorter training. It may raise, which ends the
         training. `data`, the kind of the training's data, `source`, the data themselves, `left_out`, callbacks, and
-        `before`, samples that the model was trained on earlier, are for the report.
+        `before`, samples that the model was trained on earlier, are for the report. Without the first two, they are
+        those of the `fit` that calls.
         """
         super().__init__()
         self._told = told
         self._look = look or Look()
         self._report: dict[str, Any] = {"data": data, "left_out": left_out}
-        self._source, self._trainer, self._before = source, None, before
+        self._source, self._trainer, self._before, self._looks = source, None, before, data is None
         self._seen: Any = None
         self._owners: Any = None
         self._tests: Any = None  # the model's test function, while it is validated
@@ -90,7 +92,7 @@ class Onlooker(keras.callbacks.Callback):
         self._epoch_from, self._batch_size, self._done = 0, 0, False
 
     def set_trainer(self, trainer: Any) -> None:
-        self._report["data"], self._trainer = "autopipe", trainer
+        self._report["data"], self._trainer, self._looks = "autopipe", trainer, False
         self._source = None if trainer.workload is None else trainer.workload.data
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -104,6 +106,9 @@ class Onlooker(keras.callbacks.Callback):
         if lines is not None and lines.is_new:  # made by `wait`, for this `fit`
             self._lines = None
         self.leave()  # a `fit` before may have had no end
+        if self._looks:
+            self._source = frameworks.fitted_on()
+            self._report["data"] = None if self._source is None else kind_of_data(self._source)
         # Without a loss, a `train_step` of its own gives slots a meaning.
         self._begin(has_y=getattr(self.model, "loss", None) is not None)
         self.model.make_train_function()  # a trainer's callbacks are told before Keras does

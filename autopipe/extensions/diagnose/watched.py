@@ -249,8 +249,7 @@ def render(watched: Watched) -> RenderableType:
 
 def show(watched: Watched) -> None:
     """Print the table, and what may be run or pasted."""
-    for part in parts(watched):
-        terminal.Console().print(part, soft_wrap=True, highlight=False)
+    terminal.Console().print(Group(*parts(watched)), soft_wrap=True, highlight=False)  # one output of a notebook's cell
 
 
 def parts(watched: Watched) -> list[RenderableType]:

@@ -352,7 +352,22 @@ def test_the_callback_of_the_docs_prints_its_verdict_once(capsys: pytest.Capture
     code, *_ = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.M)
     short = code.replace("ap.Diagnose()", "ap.Diagnose(steps=3)")
     exec(short, {"model": model(), "dataset": tf_dataset()})
-    assert capsys.readouterr().out.count("verdict") == 1
+    printed = capsys.readouterr().out
+    assert printed.count("verdict") == 1
+    assert "tf.data.Dataset (" in printed
+
+
+@pytest.mark.filterwarnings("ignore:.shuffle=True. was passed")
+def test_a_callback_knows_the_data_of_each_fit_and_holds_none_of_them() -> None:
+    told: list[Watched] = []
+    watching, made = Onlooker(told.append, Look(steps=3, alone_seconds=0.01)), model()
+    held = list[weakref.ref[Any]]()
+    for given in ({"x": X, "y": Y, "batch_size": 4}, {"x": tf_dataset()}):
+        made.fit(**given, epochs=2, verbose=0, callbacks=[watching])
+        held.append(weakref.ref(given["x"]))
+    assert [each.data for each in told] == ["arrays", "tf.data.Dataset"]
+    del given
+    assert held[1]() is None
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Keras hands tf.data's iterator to TensorFlow only")
