@@ -230,6 +230,7 @@ def as_made(
     """
     chain = _chain(plan)
     count = chain[0].programs.count if chain and not chain[0].alone else 0
+    count = len(plan.steps) if count and len(chain) == 1 else count  # samples are mixed by the library, too
     python = 0.0 if found[0].native else found[0].seconds_per_image
     reference = sum(cost.seconds_per_image for cost in found[: 1 + count]) - python
     ends = [number for number in range(1, count + 1) if plan.steps[number - 1].after.is_fixed]

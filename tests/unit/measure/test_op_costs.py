@@ -246,6 +246,18 @@ def test_a_native_op_costs_what_the_library_takes_longer_with_it_and_others_what
 
 
 @NATIVE
+def test_what_mixes_samples_costs_what_the_library_takes_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = _mixed(ap.Rescale(1 / 255), ap.OneHot(4), ap.MixUp(0.2))
+    plan = make_plan(workload)
+    before = op_costs(workload, plan, range(4))[0]
+    clock = itertools.accumulate(itertools.cycle([0.0, 4.0, 8.0, 8.0, 20.0]))
+    monkeypatch.setattr(time, "thread_time", clock.__next__)
+    costs = {cost.name: cost for cost in as_made(before, workload, plan, range(4))}
+    assert costs["MixUp"].native
+    assert [costs[name].seconds_per_image for name in ("Rescale", "OneHot", "MixUp")] == pytest.approx([1.0, 0.0, 3.0])
+
+
+@NATIVE
 def test_ops_on_images_of_all_sizes_share_what_the_library_takes_until_they_are_of_one_size(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for number in range(2):
