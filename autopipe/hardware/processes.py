@@ -192,6 +192,11 @@ def _read(pid: int, name: str, proc: Path) -> bytes:
         os.close(descriptor)
 
 
+def runs(pid: int, proc: Path = PROC) -> bool:
+    """Return False if a process has gone, or has ended and waits for its parent to take notice, which may never be."""
+    return _read(pid, "stat", proc).rpartition(b") ")[2][:1] not in (b"", b"Z", b"X")
+
+
 def started(module: str, places: Iterable[str] = ()) -> list[str]:
     """Return the command that runs the `main` of a module of this very autopipe in a new Python.
 

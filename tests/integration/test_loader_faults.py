@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
+import gc
 import json
 import os
 import shutil
@@ -15,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -25,7 +29,7 @@ from numpy.typing import NDArray
 
 import autopipe as ap
 from autopipe.errors import BadSampleError, ConfigError, DataError, LoaderError, OpError, WorkerDiedError
-from autopipe.pipeline.batching import streaming
+from autopipe.pipeline.batching import process, streaming
 from autopipe.pipeline.batching.process import Nursery
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
@@ -106,8 +110,8 @@ def test_idle_workers_that_are_killed_are_replaced_and_counted_by_whoever_watche
         before = copies(loader.batches(0, last=True))
         workers = children()[1:]
         assert watched.lost_workers() == 0
-        for process in workers:
-            process.kill()
+        for each in workers:
+            each.kill()
         np.testing.assert_array_equal(np.concatenate(before), np.concatenate(copies(loader.batches(0))))
         assert 1 <= watched.lost_workers() <= len(workers)
 
@@ -289,16 +293,80 @@ def test_processes_that_cannot_all_be_started_are_told_and_end(photos: Path, mon
     assert not children()
 
 
-def test_a_killed_nursery_is_replaced_with_the_next_worker_that_dies() -> None:
-    with opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1)) as loader:
+@contextlib.contextmanager
+def first_of_a_container() -> Iterator[None]:
+    """Have this process get the orphans below it, whose ends nobody but their parent takes notice of."""
+    library = ctypes.CDLL(None, use_errno=True)
+    assert library.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    yield
+    library.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+    for each in psutil.Process().children():
+        if each.status() == psutil.STATUS_ZOMBIE:
+            os.waitpid(each.pid, 0)
+
+
+@contextlib.contextmanager
+def with_ends_ignored() -> Iterator[None]:
+    """Ignore the ends of children, as a worker of Ray does."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("place", [contextlib.nullcontext, first_of_a_container, with_ends_ignored])
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("with_nursery", [True, False])
+def test_killed_workers_are_replaced_also_with_their_nursery(
+    place: Callable[[], contextlib.AbstractContextManager[None]],
+    workers: int,
+    with_nursery: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    config = ap.Processes(workers=workers, queue_size=1)
+    with place(), opened(ap.Workload(data=Large(), ops=[], batch_size=1), config) as loader:
         batches = loader.batches(0, last=True)
         made = [next(batches)]
-        nursery, *workers = children()
-        for process in (nursery, *workers):
-            process.kill()
+        nursery, *killed = children()
+        killed += [nursery] * with_nursery
+        for each in killed:
+            each.kill()
         made += batches
-    assert sorted(int(image[0, 0, 0]) for x, _ in made for image in np.asarray(x)) == list(range(40))
-    assert gone([nursery, *workers])
+        assert 1 <= loader.lost_workers() <= workers
+    assert sorted(int(x[0, 0, 0, 0]) for x, _ in made) == list(range(40))
+    assert gone([nursery, *killed])
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_ctrl_c_while_a_loader_is_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=3))
+    started = children()
+    monkeypatch.setattr(process, "time", SimpleNamespace(sleep=lambda seconds: signal.raise_signal(signal.SIGINT)))
+    with pytest.raises(KeyboardInterrupt):
+        loader.close()
+    monkeypatch.undo()
+    assert len(started) == 4
+    assert gone(started)
+
+
+def test_a_nursery_that_cannot_be_started_leaves_no_file_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = socket.socketpair
+
+    def pair(*kind: Any) -> Any:
+        if sys._getframe(1).f_code is Nursery._start.__code__:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return made(*kind)
+
+    monkeypatch.setattr(socket, "socketpair", pair)
+    gc.collect()
+    before = psutil.Process().num_fds()
+    with pytest.raises(LoaderError, match="Too many open files"):
+        opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1))
+    gc.collect()
+    assert psutil.Process().num_fds() == before
 
 
 @pytest.mark.parametrize("place", [None, "", "folder"], ids=["not on the path", "as in a notebook", "as in a trial"])

@@ -111,6 +111,7 @@ def serve_forks(
     channel: socket.socket, questions: Iterator[tuple[bytes, list[int]]], begin: Callable[[Any, list[int]], object]
 ) -> None:
     """Answer `fork` and `ended`, until the owner has gone. A forked process does `begin(asked, copies)` alone."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an owner that ignores it, as in Ray, would have no ends told
     ends: dict[int, int] = {}
     for question, descriptors in questions:
         what, asked = pickle.loads(question)  # noqa: S301  # from the owner
@@ -128,8 +129,9 @@ def serve_forks(
             answer: Any = (max(0, pid), error, descriptors)
         else:
             if asked not in ends:
-                done, status = os.waitpid(asked, os.WNOHANG)
-                ends |= {asked: os.waitstatus_to_exitcode(status)} if done else {}
+                with contextlib.suppress(ChildProcessError):  # of a process before this one
+                    done, status = os.waitpid(asked, os.WNOHANG)
+                    ends |= {asked: os.waitstatus_to_exitcode(status)} if done else {}
             answer = ends.get(asked)
         if not _answer(channel, pickle.dumps(answer)):
             return
@@ -186,8 +188,11 @@ class Nursery:
             LoaderError: the process that starts it has ended; its own error is shown.
         """
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
+            if self._process is not None:
+                with contextlib.suppress(EOFError, ConnectionError):  # it was killed: another one is started
+                    return fork(self._channel, readers, [channel.fileno()])[0]
+                self._process.wait()
+            self._start()
             try:
                 return fork(self._channel, readers, [channel.fileno()])[0]
             except (EOFError, ConnectionError):
@@ -195,11 +200,11 @@ class Nursery:
 
     def ended(self, pid: int) -> int | None:
         """Return the exit status of a worker, negative for a signal; None while it runs."""
-        with self._lock:
-            try:
-                return ended(self._channel, pid)
-            except (EOFError, OSError):  # the nursery was killed, and how its workers end is not known
-                return None if os.path.exists(f"/proc/{pid}") else -signal.SIGKILL  # noqa: PTH110
+        has_gone = not processes.runs(pid)  # asked first: of one that ends meanwhile, the status is known
+        with self._lock, contextlib.suppress(EOFError, OSError):
+            if (status := ended(self._channel, pid)) is not None:
+                return status
+        return -signal.SIGKILL if has_gone else None  # its nursery was killed: how its workers end is not known
 
     def dataset(self) -> SharedBlock | None:
         """Return the pickled dataset that makes the batches, if one does, as it is in this epoch."""
@@ -227,12 +232,12 @@ class Nursery:
         if self._process is not None:
             self._channel.close()
             self._said.close()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._said = open(os.memfd_create("autopipe"), "r+b")  # noqa: SIM115  # closed with the process
         try:
             stderr = os.dup(2)
         except OSError:  # it is closed
             stderr = os.open(os.devnull, os.O_WRONLY)
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._said = open(os.memfd_create("autopipe"), "r+b")  # noqa: SIM115  # closed with the process
         descriptors = [stderr, theirs.fileno(), self._recipe.descriptor]
         if self._cache is not None:
             descriptors.append(self._cache.block.descriptor)
@@ -313,8 +318,10 @@ class WorkerProcess:
         with self._lock:
             if not self._stopped:
                 self._stopped = True
-                self._end()
-                self._nursery.retire()
+                try:
+                    self._end()
+                finally:  # also by Ctrl-C
+                    self._nursery.retire()
 
     def _start(self) -> None:
         try:

@@ -331,8 +331,9 @@ def _shut_down(
         threading.Thread(target=_shut_down, args=(owner, stream, fillers, threads)).start()
         return
     stream.close()
-    for filler in fillers:
-        filler.stop()
+    with contextlib.ExitStack() as stack:  # all of them, also if Ctrl-C comes in one
+        for filler in fillers:
+            stack.callback(filler.stop)
     patience = time.monotonic() + _PATIENCE_SECONDS
     for thread in threads:
         if thread.is_alive():
