@@ -240,9 +240,10 @@ class BatchStream(Generic[T]):
                 raise self._error or LoaderError("The loader was closed while an epoch was being read.")
             if reader != self._reader:
                 raise overtaken(wanted[0])
-            count, result = self._done.pop(wanted)
-            self._wanted = self._behind(wanted[0], wanted[1] + count)
+            count, result = self._done[wanted]
+            self._wanted = self._behind(wanted[0], wanted[1] + count)  # first, as Ctrl-C may come between two lines
             self._out -= count
+            del self._done[wanted]
             self._work.notify_all() if self._ahead else self._work.notify(count)
             if isinstance(result, BaseException):
                 self._last_epoch = -1  # a consumer that goes on after an error starts afresh

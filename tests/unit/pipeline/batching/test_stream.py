@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -51,6 +54,36 @@ def of_another_run(stream: BatchStream[str], before: Task) -> Task:
 
 
 WHOLE = [f"0.{batch}" for batch in range(5)]
+
+
+def made_all(stream: BatchStream[str]) -> None:
+    while (task := stream.next_task()) is not None:
+        deliver(stream, task)
+
+
+TAKING = BatchStream._take.__code__
+
+
+@pytest.mark.parametrize("line", sorted({line - TAKING.co_firstlineno for *_, line in TAKING.co_lines() if line}))
+def test_an_epoch_can_be_begun_anew_after_ctrl_c_at_any_line_of_taking_a_batch(
+    stream: BatchStream[str], line: int
+) -> None:
+    def interrupts(frame: types.FrameType, event: str, argument: object) -> Any:
+        if frame.f_code is TAKING and event == "line" and frame.f_lineno == TAKING.co_firstlineno + line:
+            raise KeyboardInterrupt
+        return interrupts
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(made_all, stream)
+        before = sys.gettrace()
+        sys.settrace(interrupts)
+        with contextlib.suppress(KeyboardInterrupt):  # some lines are not reached
+            next(started(stream, 0))
+        sys.settrace(before)
+        try:
+            assert pool.submit(list, started(stream, 0, last=True)).result(WAIT_SECONDS) == WHOLE
+        finally:
+            stream.close()
 
 
 def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStream[str]) -> None:
