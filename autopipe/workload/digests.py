@@ -6,6 +6,7 @@ module.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pydantic
+from numpy.typing import NDArray
 
 from autopipe.workload.op import Op
 
@@ -67,8 +69,26 @@ def _revision(value: Any) -> str:
     return f" v{value.revision}" if isinstance(value, Op) and value.revision > 1 else ""
 
 
-def _fields(op: Op) -> dict[str, Any]:
-    return {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _array_of(value: Any) -> NDArray[Any] | None:
+    """Return an array, also of another library if its text leaves out some of it; None if it is none."""
+    if isinstance(value, np.ndarray):
+        return value
+    with contextlib.suppress(Exception):  # one that lies on a device, say
+        if hasattr(type(value), "__array__") and ("..." in (text := repr(value)) or "array(" in text):
+            return None if (array := np.asarray(value)).dtype.hasobject else array
+    return None
+
+
+def _holds_set(value: Any, depth: int = _DEEPEST) -> bool:
+    """Return True for a set or what holds one, whose order differs from process to process."""
+    parts = list(value) if isinstance(value, list | tuple | dict) else []
+    parts += value.values() if isinstance(value, dict) else ()
+    parts += _fields(value).values() if dataclasses.is_dataclass(value) and not isinstance(value, type) else ()
+    return isinstance(value, set | frozenset) or (depth > 0 and any(_holds_set(each, depth - 1) for each in parts))
 
 
 def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
@@ -76,21 +96,25 @@ def value_text(value: Any, inside: tuple[int, ...] = ()) -> str:
     if id(value) in inside or len(inside) > _DEEPEST:
         return type(value).__qualname__
     inside = (*inside, id(value))
-    if isinstance(value, np.ndarray):
-        content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-        return f"array({value.dtype}, {value.shape}, {content})"
+    if (array := _array_of(value)) is not None:
+        content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        return f"array({array.dtype}, {array.shape}, {content})"
     if isinstance(value, types.ModuleType | type):
         return value.__name__
     if callable(value):
         return _function_text(value, inside)
+    if isinstance(value, set | frozenset):
+        shown = f"{{{', '.join(sorted(value_text(each, inside) for each in value))}}}"
+        return shown if isinstance(value, set) else f"frozenset({shown})"
     text = repr(value)
-    if " at 0x" not in text and "array(" not in text:
+    is_whole = " at 0x" not in text and "array(" not in text and not _holds_set(value)
+    if isinstance(value, str | bytes) or is_whole:
         return text + _revision(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(value_text(each, inside) for each in value)}]"
     if isinstance(value, dict):
         return _named_text(value, inside)
-    named = _fields(value) if isinstance(value, Op) else getattr(value, "__dict__", {})
+    named = _fields(value) if dataclasses.is_dataclass(value) else getattr(value, "__dict__", {})
     return f"{type(value).__qualname__}{_named_text(named, inside)}"
 
 
@@ -139,4 +163,4 @@ def _content(cell: Any) -> Any:
 
 
 def _constants(code: Any) -> list[str]:
-    return [digest(c.co_code.hex(), _constants(c)) if hasattr(c, "co_code") else repr(c) for c in code.co_consts]
+    return [digest(c.co_code.hex(), _constants(c)) if hasattr(c, "co_code") else value_text(c) for c in code.co_consts]

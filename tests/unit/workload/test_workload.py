@@ -19,6 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from autopipe.errors import DataError, DataWarning, WorkloadError
 from autopipe.frameworks.hooks import standing_in
@@ -26,7 +27,7 @@ from autopipe.pipeline.assembly import batch_order, batches_digest
 from autopipe.workload.data import paths
 from autopipe.workload.data.arrays import Arrays
 from autopipe.workload.data.source import Subset
-from autopipe.workload.digests import digest, op_settings, ops_digest
+from autopipe.workload.digests import digest, op_settings, ops_digest, value_text
 from autopipe.workload.ops.custom import Map
 from autopipe.workload.ops.decode import Decode
 from autopipe.workload.ops.geometry import RandomFlip
@@ -36,6 +37,7 @@ from autopipe.workload.ops.sizes import RandomCrop
 from autopipe.workload.order import Blocks
 from autopipe.workload.sample import Structure, label
 from autopipe.workload.workload import Workload
+from tests.fakes.commands import python, succeeded
 from tests.fakes.facts import known
 from tests.fakes.sources import Made
 
@@ -344,6 +346,52 @@ def by_default(value: object) -> Callable[[Any], Any]:
 def test_what_a_function_has_captured_counts(made: Callable[[float], Callable[..., Any]]) -> None:
     assert ops_digest([Map(made(0.5))]) == ops_digest([Map(made(0.5))])
     assert ops_digest([Map(made(0.5))]) != ops_digest([Map(made(0.9))])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    names: object
+
+
+ANIMALS = """
+import dataclasses
+from autopipe.workload.digests import value_text
+
+@dataclasses.dataclass(slots=True)
+class Settings:
+    names: object
+
+animals = {"ant", "bee", "cat", "dog", "eel", "fox"}
+held = animals, frozenset(animals), [animals], {"of": animals}, Settings(animals)
+print(value_text(lambda x: x in {"ant", "bee", "cat", "dog", "eel", "fox"}), *map(value_text, held), sep="\\n")
+"""
+
+
+def test_a_set_that_a_function_holds_is_the_same_in_every_process() -> None:
+    one, other = (succeeded(python("-c", ANIMALS, PYTHONHASHSEED=seed)).stdout for seed in ("1", "2"))
+    assert one == other
+    for held in (set, frozenset, Settings, lambda name: [{name}], lambda name: Settings({name})):
+        assert ops_digest([Map(captured(held("a")))]) != ops_digest([Map(captured(held("b")))])
+    assert value_text({1, 2}) == repr({1, 2})
+    assert value_text(frozenset({1, 2})) == repr(frozenset({1, 2}))  # as in digests that are known
+
+
+class OfAnotherLibrary:
+    """An array whose text leaves out what is in its middle."""
+
+    def __init__(self, values: NDArray[np.float32]) -> None:
+        self.values = values
+
+    def __repr__(self) -> str:
+        return "tensor([0., 0., ..., 0., 0.])"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[np.float32]:
+        return self.values
+
+
+def test_all_of_an_array_counts_also_of_another_library() -> None:
+    zeros, ones = (OfAnotherLibrary(np.full(2000, value, np.float32)) for value in (0, 1))
+    assert value_text(zeros) == value_text(zeros.values) != value_text(ones)
 
 
 def test_an_op_within_another_is_the_same_after_its_check_as_before() -> None:
