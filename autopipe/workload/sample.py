@@ -354,8 +354,8 @@ class Rows(NamedTuple):
     numbers: NDArray[np.integer]
 
     @property
-    def addresses(self) -> NDArray[np.integer]:
-        return self.array.ctypes.data + self.numbers * self.array.strides[0]
+    def addresses(self) -> NDArray[np.int64]:
+        return self.array.ctypes.data + self.numbers.astype(np.int64) * self.array.strides[0]
 
     def gathered(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Return the rows as an array of their own, `out` if that is given and fits."""

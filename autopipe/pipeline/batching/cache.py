@@ -323,7 +323,7 @@ class MemoryCache:
         """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given. Samples whose shapes
         differ have `sample_bytes` on average.
         """
-        self._count = rows = kept_count(count, fraction)
+        self._kept = rows = kept_count(count, fraction)
         self._room = _room(spec, rows, sample_bytes)
         # What worker processes map; its descriptor is passed to them.
         self.block = SharedBlock(self._room.size + rows) if block is None else block
@@ -367,7 +367,7 @@ class MemoryCache:
         return sum(cache._to_come() for cache in [*_OPEN])
 
     def _to_come(self) -> int:
-        return self._room.size * (self._count - self.filled) // self._count
+        return self._room.size * (self._kept - self.filled) // self._kept
 
     def get(self, index: int, *, copies: bool = True) -> Sample | None:
         """Return a sample as read-only views of the cache, or None if it is not there. Encoded images are `bytes`, or,

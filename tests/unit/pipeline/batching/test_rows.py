@@ -24,7 +24,7 @@ from autopipe.pipeline.storage.form import Conversion
 from autopipe.workload.op import Op
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.planner import make_plan
-from autopipe.workload.sample import FieldKind
+from autopipe.workload.sample import FieldKind, Rows
 from tests.fakes.reference import by_python
 from tests.unit.native.test_program import jpeg, pixels, png
 
@@ -100,6 +100,26 @@ def test_the_library_fills_a_cache(monkeypatch: pytest.MonkeyPatch, cached: floa
         found, filled = batches(made)
     same(found, expected)
     assert filled == cached * COUNT
+
+
+def test_rows_of_a_cache_of_a_part_are_found_wherever_they_lie(tmp_path: Path) -> None:
+    array = np.memmap(tmp_path / "sparse", np.uint8, "w+", shape=(2, 2**31))  # a cache of more than 2 GiB
+    found = Rows(array, np.array([0, 1], np.int32)).addresses - array.ctypes.data
+    assert found.tolist() == [0, 2**31]
+
+
+def test_a_batch_of_which_a_part_of_a_cache_holds_all_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recipe(Photographs(), [*KEPT, ap.RandomFlip()], 0.5)
+    kept = MemoryCache.of(made)
+    assert kept is not None
+    filler, held = Kernel(made, kept), np.array([index for index in range(COUNT) if kept.keeps(index)])
+    batch, expected = made.spec.empty(len(held)), made.spec.empty(len(held))
+    filler.fill(0, held, batch)
+    Kernel(dataclasses.replace(made, cached=0.0)).fill(1, held, expected)
+    monkeypatch.setattr(kernel, "run", None)  # the kernel makes no sample by its ops
+    filler = Kernel(made, kept)
+    filler.fill(1, held, batch)
+    np.testing.assert_array_equal(batch[0], expected[0])
 
 
 class Pairs(Photographs):
