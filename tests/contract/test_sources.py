@@ -31,7 +31,7 @@ import pytest
 
 import autopipe as ap
 from autopipe import native
-from autopipe.errors import BadSampleError
+from autopipe.errors import BadSampleError, DataError
 from autopipe.workload import data
 from autopipe.workload.data import records as example
 from autopipe.workload.data import source as asked
@@ -409,6 +409,17 @@ def test_a_bad_sample_is_an_error_of_its_own_that_names_the_file_and_the_others_
     with pytest.raises(BadSampleError, match=case.file.rpartition("/")[2]):
         made.read(0)
     assert_same(case.sample(COUNT - 1), made.read(COUNT - 1))
+
+
+def test_a_process_without_another_file_descriptor_has_no_bad_samples(case: Case, tmp_path: Path) -> None:
+    """Else a training that skips them would go on with other samples."""
+    made, failure = case.make(tmp_path, COUNT), None
+    with damage.no_other_file():
+        try:
+            planner.read(made, 0)  # unless its files are open
+        except DataError as error:
+            failure = error
+    assert not isinstance(failure, BadSampleError)
 
 
 def test_a_million_samples_would_take_at_most_64_mb_in_memory_and_in_a_pickle(case: Case, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
-from collections.abc import Callable, Sequence
+import resource
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,17 @@ import pytest
 
 from autopipe.errors import DataError
 from autopipe.workload.sample import Source
+
+
+@contextlib.contextmanager
+def no_other_file() -> Iterator[None]:
+    """Let this process open no file within the block, as if too many were open."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def truncate(path: Path) -> None:

@@ -24,7 +24,7 @@ from autopipe.extensions.raster.files import scenes_of
 from autopipe.extensions.raster.rasters import Kept, Raster
 from autopipe.workload.data import remote
 from autopipe.workload.data.images import check_split, part_of
-from autopipe.workload.data.paths import PathList, Place, is_url, short_digest, shown, spread
+from autopipe.workload.data.paths import PathList, Place, has_run_out, is_url, short_digest, shown, spread, unreadable
 from autopipe.workload.data.source import Pieces
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.plain_code import Library, Lines, PlainSource, names, parts, through_python
@@ -268,11 +268,11 @@ class Windows:
             found = raster.window(place, self._bands[number], tiles)
         except AutopipeError as error:
             # A server that fails is not the sample's fault, which else would be skipped.
-            kind = DataError if is_url(path) and not isinstance(error, BadSampleError) else BadSampleError
+            is_bad = isinstance(error, BadSampleError) or not (is_url(path) or has_run_out(error))
             said = f"{error.message.rstrip('.')}. It was read for the {_named(place)}."
-            raise kind(said, hint=error.hint) from error
+            raise (BadSampleError if is_bad else DataError)(said, hint=error.hint) from error
         except Exception as error:  # libraries raise many errors for damaged files
-            raise BadSampleError(f"The {_named(place)} of `{shown(path)}` cannot be read: {told(error)}") from error
+            raise unreadable(f"The {_named(place)} of `{shown(path)}`", error, told(error)) from error
         if self._nodata[number] is not None and raster.nodata is not None:
             found[np.isnan(found) if math.isnan(raster.nodata) else found == raster.nodata] = self._nodata[number]
         found = found if self._flat is None else found.squeeze(self._flat)

@@ -25,7 +25,7 @@ from autopipe.errors import BadSampleError, StorageError
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.storage.form import Conversion, Folder, Shard, Storage, Where
 from autopipe.workload.data import source as data_source
-from autopipe.workload.data.paths import spread
+from autopipe.workload.data.paths import spread, unreadable
 from autopipe.workload.ops.planner import normalise
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
 
@@ -349,8 +349,7 @@ class StoredSource:
             # Of two threads that open it, both take the first one's: the files of the other are closed.
             return self._shards.setdefault(number, self._storage.open(self.folder, self._spec, number))
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise BadSampleError(f"Shard {number} of the set in `{self.folder}` cannot be read: {reason}.") from error
+            raise unreadable(f"Shard {number} of the set in `{self.folder}`", error) from error
 
     def name(self, index: int) -> str:
         return f"sample {index} of {self.folder}"

@@ -21,7 +21,7 @@ import numpy as np
 from autopipe.errors import AutopipeError, BadSampleError, DataError, near, shortened, told
 from autopipe.hardware import disk
 from autopipe.workload.data.arrays import Arrays, part_kind
-from autopipe.workload.data.paths import Place, located, spread
+from autopipe.workload.data.paths import Place, located, spread, unreadable
 from autopipe.workload.data.records import cache_folder, not_unpacked
 from autopipe.workload.data.source import sample_bytes
 from autopipe.workload.plain_code import Library, PlainSource
@@ -135,7 +135,7 @@ class Columns(abc.ABC):
         except AutopipeError:
             raise
         except Exception as error:  # as above
-            raise BadSampleError(f"row {index} of {self!r} cannot be read: {told(error)}") from error
+            raise unreadable(f"row {index} of {self!r}", error, told(error)) from error
 
     def _flat_columns(self) -> tuple[str | None, ...]:
         """Return the column of each part of a flat sample, see `Structure`; None for a missing target."""
@@ -253,7 +253,7 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
 
 def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:
     made = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
-    if not made.exists():
+    if not made.exists() or made.stat().st_size != opened.getinfo(f"{key}.npy").file_size:  # as a power cut leaves it
         folder.mkdir(parents=True, exist_ok=True)
         with opened.open(f"{key}.npy") as source, disk.replacing(made) as target:
             shutil.copyfileobj(source, target, 1 << 20)

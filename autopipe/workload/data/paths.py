@@ -308,11 +308,22 @@ def read_file(path: bytes) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
-        kind = DataError if error.errno in _NOT_THE_FILES_FAULT else BadSampleError
-        raise kind(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
+        raise unreadable(f"`{os.fsdecode(path)}`", error) from error
     if not content:
         raise BadSampleError(f"`{os.fsdecode(path)}` is empty (0 bytes).")
     return content
+
+
+def has_run_out(error: BaseException | None) -> bool:
+    """Return True for an error that a lack of file descriptors or memory has caused, and no file."""
+    return error is not None and (getattr(error, "errno", 0) in _NOT_THE_FILES_FAULT or has_run_out(error.__cause__))
+
+
+def unreadable(what: str, error: BaseException, why: str | None = None) -> DataError:
+    """Return the error of a sample that cannot be read: a BadSampleError, unless the process `has_run_out`."""
+    kind = DataError if has_run_out(error) else BadSampleError
+    said = f"{getattr(error, 'strerror', None) or error}." if why is None else why
+    return kind(f"{what} cannot be read: {said}")
 
 
 def read_at(descriptor: int, count: int, start: int) -> bytes:
@@ -359,7 +370,7 @@ class OpenFile:
         try:
             content = read_at(self.descriptor, count, start)
         except OSError as error:
-            raise BadSampleError(f"`{self._path}` cannot be read: {error.strerror}.") from error
+            raise unreadable(f"`{self._path}`", error) from error
         if len(content) < count:
             raise BadSampleError(f"`{self._path}` is cut short: it ends before byte {start + count}.")
         return content

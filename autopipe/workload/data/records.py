@@ -69,7 +69,7 @@ def _pread(path: bytes, start: int, end: int) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return paths.read_at(file.fileno(), end - start, start)
     except OSError as error:
-        raise BadSampleError(f"{_place(path, start - HEADER_BYTES)} cannot be read: {error.strerror}.") from error
+        raise paths.unreadable(_place(path, start - HEADER_BYTES), error) from error
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:

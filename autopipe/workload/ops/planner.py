@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from autopipe import errors
 from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, WorkloadError, shortened, told
-from autopipe.workload.data.paths import SUFFIXES, spread
+from autopipe.workload.data.paths import SUFFIXES, spread, unreadable
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
 from autopipe.workload.ops.pixels import PixelOp
@@ -102,8 +102,9 @@ def read_failure(error: BaseException, source: Source, index: int) -> AutopipeEr
     if isinstance(error, AutopipeError):
         named = f"sample {index}" if sample_name(source, index) in error.message else place
         return errors.said_anew(error, f"{named}: {error.message}", error.hint)
-    kind = BadSampleError if isinstance(error, Exception) else DataError  # `sys.exit` says nothing about a sample
-    return kind(f"{place} cannot be read: {told(error)}")
+    if not isinstance(error, Exception):  # `sys.exit` says nothing about a sample
+        return DataError(f"{place} cannot be read: {told(error)}")
+    return unreadable(place, error, told(error))
 
 
 def _pass_interrupt(error: BaseException) -> None:

@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.errors import BadSampleError
-from autopipe.pipeline.assembly import conversion_of
+from autopipe.errors import BadSampleError, DataError
+from autopipe.pipeline.assembly import conversion_of, recipe_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.config import STORAGES
 from autopipe.pipeline.loader import Recipe
 from autopipe.pipeline.storage.convert import convert
 from autopipe.workload.ops.planner import make_plan
+from tests.fakes import damage
 from tests.fakes.reference import by_python
 from tests.fakes.sources import Failing, Made
 
@@ -92,6 +93,14 @@ def test_a_set_that_vanishes_before_it_is_read_is_told(kept: Any) -> None:
         shutil.rmtree(folder)
         with pytest.raises(BadSampleError, match=rf"set in `{folder}` cannot be read: No such file or directory\."):
             list(loader.epoch(0))
+
+
+def test_a_process_that_cannot_open_another_file_is_told_and_no_sample_is_bad(kept: Any) -> None:
+    workload, config, _ = kept
+    source = recipe_of(workload, config, make_plan(workload)).source
+    with damage.no_other_file(), pytest.raises(DataError, match="cannot be read: Too many open files") as caught:
+        source.read(0)
+    assert not isinstance(caught.value, BadSampleError)
 
 
 def test_a_set_that_vanishes_while_it_is_open_is_read_on(kept: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -180,6 +181,8 @@ class Missing(BadSampleError):
 def test_a_sample_without_a_name_of_its_own_is_named_once(name: str | None, said: str) -> None:
     source: Any = SimpleNamespace() if name is None else SimpleNamespace(name=lambda index: name)
     assert str(read_failure(OSError("torn"), source, 3)) == f"{said} cannot be read: OSError: torn"
+    assert type(read_failure(OSError("torn"), source, 3)) is BadSampleError
+    assert type(read_failure(OSError(errno.EMFILE, "too many"), source, 3)) is DataError  # no fault of the sample's
     of_read, of_op = read_failure(Missing("a"), source, 3), op_failure(Missing("a"), Decode(), source, 3)
     assert (of_read.message, of_op.message) == (f"{said}: `a` is missing.", f"Decode on {said}: `a` is missing.")
     assert {(type(each), each.hint) for each in (of_read, of_op)} == {(BadSampleError, "Fetch it.")}
