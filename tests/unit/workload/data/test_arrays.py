@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import zipfile
 from pathlib import Path
@@ -180,6 +181,15 @@ def test_a_changed_archive_is_unpacked_again(tmp_path: Path) -> None:
     for value in (1, 2):
         np.savez(tmp_path / "set.npz", x=np.full((3, 4 + value), value))
         np.testing.assert_array_equal(ap.NPZ(tmp_path / "set.npz", y=None).read(2), np.full(4 + value, value))
+
+
+@pytest.mark.parametrize("left", [0, 130])
+def test_an_unpacked_array_that_a_power_cut_has_left_is_unpacked_again(tmp_path: Path, cache: Path, left: int) -> None:
+    np.savez(tmp_path / "set.npz", x=np.arange(6).reshape(3, 2))
+    ap.NPZ(tmp_path / "set.npz", y=None)
+    (unpacked,) = cache.rglob("*.npy")
+    os.truncate(unpacked, left)
+    np.testing.assert_array_equal(ap.NPZ(tmp_path / "set.npz", y=None).read(2), (4, 5))
 
 
 def test_a_cache_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
