@@ -78,14 +78,18 @@ class TfData(LoaderConfig):
         samples_ahead = readahead.samples_ahead(readers, self._calls, batch_size)
         held = self.held_batches(job.recipe.spec.bytes * batch_size, job.setup)
         require_memory(job, held, samples_ahead)
-        kernel = Kernel(job.recipe, MemoryCache.shared(job), readers)
-        kernel.undo.enter_context(processes.library_threads())
         ahead = self._calls * readahead.batches_ahead(readers, self._calls, batch_size)
-        work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
         threads = machine.usable_cores() + self._calls if self._needs_threads(readers) else 0
         prefetch = None if self.prefetch == "auto" else self.prefetch
-        graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
-        return _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
+        kernel = Kernel(job.recipe, MemoryCache.shared(job), readers)
+        with contextlib.ExitStack() as undo:
+            undo.callback(kernel.close)
+            kernel.undo.enter_context(processes.library_threads())
+            work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
+            graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
+            loader = _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
+            undo.pop_all()
+        return loader
 
     @property
     def _calls(self) -> int:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import psutil
 import pytest
@@ -38,6 +39,18 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
         for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
             np.testing.assert_array_equal(x, native_x.numpy())
             np.testing.assert_array_equal(y, native_y.numpy())
+
+
+def test_samples_that_tensorflow_does_not_know_leave_no_thread_of_a_loader_and_opencv_its_own() -> None:
+    threads = cv2.getNumThreads()
+    workload = ap.Workload(data=ap.Arrays(np.zeros((8, 4), np.longdouble)), ops=[], batch_size=2)
+    with pytest.raises(TypeError, match="float128"):
+        ap.build_loader(workload, ap.PipelineConfig(loader=ap.TfData(read_ahead=4)))
+    for each in threading.enumerate():
+        if each.name.startswith("autopipe-reader"):
+            each.join(20)
+            assert not each.is_alive()
+    assert cv2.getNumThreads() == threads
 
 
 def test_shapes_are_known_to_tensorflow(photos: Path) -> None:
