@@ -155,7 +155,8 @@ def written(
     functions = {name: function for step in steps for name, function in asked(step.op.plain_functions, step).items()}
     if reasons:
         raise PlainCodeError("; ".join(dict.fromkeys(reasons)))
-    own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {workload.seed}"]
+    seed = workload.seed % 2**32  # as NumPy and Keras take it
+    own = [f"BATCH_SIZE = {workload.batch_size}", f"SEED = {seed}"]
     if config is not None and config.channels == "first":
         axes = "(2, 0, 1)" if is_joined else "(0, 3, 1, 2)"
         images = [part for part in names(plan.finished) if part.field.rank == 3]
