@@ -54,7 +54,7 @@ class Case:
 
 
 def workload(data: Any, *ops: Any, batch_size: int = 4, **more: Any) -> ap.Workload:
-    return ap.Workload(data=data, ops=ops, batch_size=batch_size, shuffle=False, seed=-1, **more)  # as no NumPy takes it
+    return ap.Workload(data=data, ops=ops, batch_size=batch_size, shuffle=False, seed=-1, **more)  # as none of NumPy
 
 
 def photos(root: Path) -> list[tuple[str, bytes]]:

@@ -113,10 +113,10 @@ class Feeder:
             return
         empty = False
         while not empty:  # one that goes on, and ends after all, is begun anew
-            empty = form not in self._running
-            running = self._running.setdefault(form, iter(self.begin(form)) if empty else iter(()))
+            if empty := form not in self._running:
+                self._running[form] = iter(self.begin(form))
             try:
-                for element in itertools.chain(running):  # without `chain` it would be closed with the epoch
+                for element in itertools.chain(self._running[form]):  # else it would be closed with the epoch
                     empty = False
                     yield element
             except Exception:
