@@ -69,7 +69,9 @@ def samples(batch: Iterable[Any], most: int | None = None) -> tuple[Sample, ...]
     """Return the digests of each sample of a batch (x, y, weights); `most` as in `randomness.digests`."""
     x, *others = (slot for slot in batch if slot is not None)
     first = randomness.digests([x], most)
-    return tuple(zip(first, randomness.digests(others, most) if others else [b""] * len(first), strict=True))
+    return tuple(
+        zip(first, randomness.digests(others, most, about=True) if others else [b""] * len(first), strict=True)
+    )
 
 
 @dataclasses.dataclass(slots=True)

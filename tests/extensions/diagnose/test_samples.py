@@ -272,6 +272,14 @@ def test_targets_that_are_shuffled_apart_are_told() -> None:
     assert "of 128 samples that came again had another y" in said
 
 
+@pytest.mark.parametrize(("beside", "is_told"), [(6e-8, False), (0.2, True)])
+def test_a_y_that_mixup_by_nearly_nothing_made_is_the_same(*, beside: float, is_told: bool) -> None:
+    one_hot = np.eye(8, dtype=np.float32)[Y % 8]
+    mixed = one_hot * np.float32(1 - beside) + one_hot[::-1] * np.float32(beside)
+    said = seen((X[order], y[order]) for order, y in zip(orders(2), (one_hot, mixed), strict=True))
+    assert ["had another y" in each for each in said] == [True] * is_told
+
+
 def test_of_slots_that_are_no_y_nothing_is_told() -> None:
     """As of triplets, whose positive is drawn anew for each anchor, and of unpaired images of two kinds."""
     assert seen(((X, X[order]) for order in orders(3)), has_y=False) == []
