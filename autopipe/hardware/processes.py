@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import ctypes
 import functools
+import itertools
 import linecache
 import os
 import signal
@@ -134,6 +135,14 @@ class ProcessTree:
             processes=len(self._members),
             workers_bytes=own - each.get(self._pid, Resident()).anonymous_bytes,
         )
+
+    def queued_seconds(self) -> float:
+        """Return how long threads of these processes have waited for a core; 0 where the kernel does not tell."""
+        waited = 0
+        for file in itertools.chain(*((self._proc / str(pid) / "task").glob("*/schedstat") for pid in self._members)):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                waited += int(file.read_text().split()[1])
+        return waited / 1e9
 
     def _look(self) -> None:
         members = self._living()

@@ -47,7 +47,7 @@ class _Enough(BaseException):
 
 
 PATIENCE_SECONDS = 20.0  # without a batch, while nothing computes one
-_IDLE, _IDLE_SECONDS = 0.1, 2.0  # of a core, on average over this time
+_IDLE, _QUEUED, _IDLE_SECONDS = 0.1, 0.5, 2.0  # of a core, and waits for one, on average over this time
 _SOON, _ENDED = 2.0, 2  # seconds without a batch from which workers are counted; so many have to end
 _NO_BATCH = f"No batch came for {PATIENCE_SECONDS:g} s"
 _ANEW = (
@@ -57,6 +57,10 @@ _ANEW = (
 _FORKED = (
     "Keras and torch fork them from this process. If one of its threads holds a lock by then, nobody gives it back in "
     "the forked process. Take no such lock where a batch is made, or use threads (use_multiprocessing=False)."
+)
+_NO_LINE = (
+    "No line of Python was seen to wait, as in tf.data's own operations, or in processes that were not forked. If they "
+    "read files or a server, keep a copy nearby."
 )
 _THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
 _BY_HAND = (
@@ -102,11 +106,14 @@ def _raised_above(script: str) -> str:
 
 
 def _is_idle() -> bool:
-    """Return True if this process and all that it started compute next to nothing for some seconds."""
+    """Return True if this process and all that it started compute next to nothing for some seconds, and wait for no
+    core that other programs use.
+    """
     tree = processes.ProcessTree(os.getpid())
-    before = tree.read().cpu_seconds
+    before, queued = tree.read().cpu_seconds, tree.queued_seconds()
     time.sleep(_IDLE_SECONDS)
-    return tree.read().cpu_seconds - before <= _IDLE * _IDLE_SECONDS
+    computed = tree.read().cpu_seconds - before
+    return max(computed / _IDLE, (tree.queued_seconds() - queued) / _QUEUED) <= _IDLE_SECONDS
 
 
 class _Watch:
@@ -164,7 +171,7 @@ class _Watch:
             lines = None if watch is None else watch.stop()  # it computes as well
             if _is_idle() and looked_at.waiting_since == since:
                 break
-        message, hint = f"{_NO_BATCH}, and nothing computes", _THREADED
+        message, hint = f"{_NO_BATCH}, and nothing computes", _NO_LINE
         if lines is not None and lines.lines:
             line, hint = lines.lines[0], _FORKED if lines.forked else _THREADED
             who = "worker processes wait" if lines.forked else "its threads wait"

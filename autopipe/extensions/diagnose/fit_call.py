@@ -56,6 +56,7 @@ _HINTS = {  # by patterns of errors
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
     "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, a keras.layers.Pipeline on JAX, too.",
     "no attribute '(fit|evaluate|predict)_generator'": "In Keras 3, `fit`, `evaluate` and `predict` take generators.",
+    "no attribute 'reset_states'": "Keras 3 calls it `reset_state`.",
     "has DataType bool not in": "Keras 3 takes no booleans as y: tf.cast(y, tf.float32), or y.astype('float32').",
     "x=<zip object": "Keras 3 takes no `zip`, but a generator: `(batch for batch in zip(...))`.",
     "found <class 'list'>": "Keras 3 takes several inputs or targets as a tuple, and not as a list: `(a, b), y`.",

@@ -78,6 +78,7 @@ class Onlooker(keras.callbacks.Callback):
         self._batch: Any = None
         self._unwatch: Callable[[], None] = lambda: None
         self._unhook = self._unwatch
+        self._behind: list[Any] = []  # the logs of steps that JAX may not have done yet
         self.waiting_since: float | None = None  # of the monotonic clock; None while no batch is waited for
         self._images = 0  # of this step
         self._begin()
@@ -90,6 +91,7 @@ class Onlooker(keras.callbacks.Callback):
         self._shapes: set[Any] = set()
         self._samples = Samples(drawn=epochs.draws_parts(self._source), has_y=has_y, before=self._before)
         self._epoch_from, self._batch_size, self._done = 0, 0, False
+        self._behind.clear()
 
     def set_trainer(self, trainer: Any) -> None:
         self._report["data"], self._trainer, self._looks = "autopipe", trainer, False
@@ -160,6 +162,7 @@ class Onlooker(keras.callbacks.Callback):
     def on_test_begin(self, logs: Any = None) -> None:
         if self._seen is None or self._lines is None:
             return
+        self._catch_up()
         self.waiting_since = time.monotonic()
         # The first one's data were opened just now, of which Keras reads two batches.
         self._steps.spent_on("between" if self._epoch_from else "validation")
@@ -178,12 +181,14 @@ class Onlooker(keras.callbacks.Callback):
         else:
             batches = self._steps.waiting(batches)
         result = self._tests(*state, self._samples.validated(batches))
+        self._let_run(result[0] if state else result)
         self._tested, self.waiting_since = time.perf_counter(), time.monotonic()
         return result
 
     def on_test_end(self, logs: Any = None) -> None:
         if self._tests is None or self._lines is None:
             return
+        self._behind.clear()
         self._steps.validated(self._steps.waits - self._validation_from)
         if self.model.test_function == self._test:  # else it was compiled anew
             self.model.test_function = self._tests
@@ -193,6 +198,7 @@ class Onlooker(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.waiting_since = None  # callbacks take as long as they like
+        self._catch_up()
         self._steps.spent_on("between")
         steps = self._steps.steps[max(self._epoch_from, WARM_UP_STEPS) :]
         seconds = sum(step.seconds for step in steps)
@@ -249,6 +255,7 @@ class Onlooker(keras.callbacks.Callback):
         enough = not self._done and self._is_enough()
         if enough or len(self._steps.steps) == WARM_UP_STEPS - 1:
             bench.wait_for_device(logs)  # between these two, steps overlap with the host as they do in training
+        self._let_run(logs)
         self._steps.step_ended(self._images, is_new=len(self._shapes) > known)
         self._pages.step_ended()
         if not self._done:
@@ -258,6 +265,19 @@ class Onlooker(keras.callbacks.Callback):
             self._steps.pause_ended()
         self.waiting_since = time.monotonic()
         return result
+
+    def _let_run(self, logs: Any) -> None:
+        """Let JAX be some steps behind, and no whole epoch, which it would do while something else is timed."""
+        if keras.backend.backend() == "jax":
+            self._behind.append(logs)
+        while len(self._behind) > _AHEAD_STEPS:
+            bench.wait_for_device(self._behind.pop(0))
+
+    def _catch_up(self) -> None:
+        if self._behind:
+            bench.wait_for_device(self._behind)
+            self._behind.clear()
+            self._steps.step_lasted()
 
     def _is_enough(self) -> bool:
         """Return True after enough steps, unless the end of an epoch is near and none but the first was seen."""
@@ -414,6 +434,7 @@ def _copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
     return made
 
 
+_AHEAD_STEPS = 2  # of the host, on JAX
 _WAITS = 0.1  # of the time: with less, it is no matter how a batch comes
 _OPS_SAMPLES, _OPS_SECONDS = 32, 0.15  # that ops are timed on
 

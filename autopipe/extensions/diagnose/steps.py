@@ -180,6 +180,14 @@ class StepClock:
             self._epoch["images"] = self._epoch.get("images", 0) + images
         self._last, self._opening = now, False
 
+    def step_lasted(self) -> None:
+        """Note that the last step has ended only now: its device was behind."""
+        now = self._clock()
+        last, more = self.steps[-1], now - self._last
+        self.steps[-1] = dataclasses.replace(last, seconds=last.seconds + more)
+        self._add("steps", more)
+        self._last = now
+
     def pause_ended(self) -> None:
         self._last = self._clock()
 

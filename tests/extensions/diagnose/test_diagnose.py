@@ -242,6 +242,7 @@ def test_arguments_of_keras_2_are_named_with_where_they_go_in_keras_3(tmp_path: 
         ("((x[:, : 8 - n // 2], y) for n in range(3))", "the first two"),
         ("__import__('tensorflow').data.Dataset.from_tensor_slices((x, y))", "`.batch(32)`"),
         ("x, model.fit_generator(x)", "take generators"),
+        ("x, keras.metrics.Mean().reset_states()", "`reset_state`"),
     ],
 )
 def test_data_that_keras_3_does_not_take_are_told_with_what_it_takes(data: str, hint: str, tmp_path: Path) -> None:
@@ -385,6 +386,24 @@ def test_a_slow_validation_is_a_part_of_the_epoch_with_its_own_lines(backend: st
     assert epochs["validation_seconds"] >= epochs["validation_waiting_seconds"] >= 1.4 * epochs["count"]
     assert [line["code"] for line in watched["validation_lines"]["lines"]] == ["threading.Event().wait(0.2)"]
     assert watched["lines"] is None or "Event" not in watched["lines"]["lines"][0]["code"]
+
+
+def test_steps_that_jax_does_behind_the_host_are_no_part_of_the_validation(tmp_path: Path) -> None:
+    script = f"""{HEAD}
+class Slow(keras.layers.Layer):
+    def call(self, x):
+        wide = keras.ops.ones((500, 500)) * keras.ops.mean(x)
+        for _ in range(4):
+            wide = keras.ops.matmul(wide, wide) * 1e-4
+        return x + keras.ops.mean(wide)
+
+model = keras.Sequential([Slow(), *model.layers])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+model.fit(x, y, batch_size=8, epochs=1000, validation_data=(x[:8], y[:8]), verbose=0)
+"""
+    (watched,) = seen(run(tmp_path, script, "--json", "--steps", "16", backend="jax"))
+    epochs = watched["epochs"]
+    assert epochs["steps_seconds"] > 2 * (epochs["validation_seconds"] + epochs["between_seconds"])
 
 
 def test_threads_that_wait_for_ever_are_told_of_by_their_line(tmp_path: Path) -> None:

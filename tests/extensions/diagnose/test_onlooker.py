@@ -448,6 +448,21 @@ def test_validation_is_no_steps_time_and_the_end_of_the_data_no_batch() -> None:
     assert list(steps.waiting([1, 2])) == [1, 2]
 
 
+def test_a_step_lasts_until_its_device_has_done_it() -> None:
+    clock = Clock()
+    steps = steps_.StepClock(clock)
+    steps.epoch_began()
+    for _ in range(2):
+        steps.step_began()
+        clock.now += 1.0
+        steps.step_ended(8)
+    clock.now += 2.0
+    steps.step_lasted()
+    steps.epochs_ended()
+    assert steps.steps == [dataclasses.replace(step(1.0), is_first=True), step(3.0)]
+    assert steps.epochs == Epochs(count=1, steps_seconds=3.0, images=16)  # without the one that compiles
+
+
 def test_epochs_behind_the_end_of_the_data_are_none() -> None:
     clock = Clock()
     steps = steps_.StepClock(clock)

@@ -193,6 +193,14 @@ def tree(proc: Proc) -> ProcessTree:
     return ProcessTree(ROOT, proc.folder)
 
 
+def test_what_threads_wait_for_a_core_is_summed_where_the_kernel_tells_it(proc: Proc) -> None:
+    assert tree(proc).queued_seconds() == 0.0
+    for thread, waited in ((ROOT, 2), (WORKER, 1)):
+        (proc.folder / str(ROOT) / "task" / str(thread)).mkdir(parents=True)
+        (proc.folder / str(ROOT) / "task" / str(thread) / "schedstat").write_text(f"7 {waited}000000000 9\n")
+    assert tree(proc).queued_seconds() == 3.0
+
+
 def test_time_of_a_child_that_its_parent_never_waits_for_is_not_lost(proc: Proc) -> None:
     proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
     reader = tree(proc)
