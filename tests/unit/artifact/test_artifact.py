@@ -73,6 +73,7 @@ def test_what_is_no_artifact_of_this_version_is_refused_with_what_to_do(text: by
     assert "autopipe tune" in str(error.value.hint) or text in (b"null", b"{}")
 
 
+STILL = {"value": 0.0, "low": 0.0, "high": 0.0}
 LACKING = [("result",), ("request",), ("result", "winner", "key")]  # which every tune writes
 
 
@@ -81,6 +82,7 @@ LACKING = [("result",), ("request",), ("result", "winner", "key")]  # which ever
     [
         (("profiles", 0, "hardware", "cores"), "two", r"`profiles\[0\].hardware.cores` is wrong: .* but got 'two'"),
         (("profiles", 0, "result", "winner", "data_wait_share"), 2, r"winner.data_wait_share` is wrong"),
+        (("profiles", 0, "result", "winner", "images_per_second"), STILL, "a `winner`, with a rate above 0"),
         (("profiles", 0, "colour"), 2, r"`profiles\[0\].colour` is no key"),
         (("profiles",), [], r"`profiles` is wrong"),
         *((("profiles", 0, *path), None, rf"{'.'.join(path)}` is missing") for path in LACKING),
