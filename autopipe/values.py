@@ -6,6 +6,7 @@ Errors are in this project's form. What a value means is decided by its own modu
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
@@ -171,7 +172,7 @@ def bytes_per_second(text: str) -> float | None:
 
 
 def _number(given: object) -> float | None:
-    return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else None
+    return None if isinstance(given, bool) or not isinstance(given, numbers.Real) else float(given)
 
 
 def _refused(name: str, wanted: str, given: object, *units: str) -> ConfigError:

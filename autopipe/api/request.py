@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import numbers
 import os
 import re
 import shlex
@@ -151,9 +152,9 @@ def _mode(value: object, name: str) -> Mode:
 
 def _count(least: int) -> Callable[[object, str], int]:
     def read(value: object, name: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
             raise ConfigError(f"`{name}` must be a whole number of {least} or more, but got {shortened(value)}.")
-        return value
+        return int(value)  # NumPy's are whole numbers, too
 
     return read
 
@@ -227,6 +228,7 @@ _READERS: Mapping[str, Callable[[Any, str], object]] = {
     "virtual_devices": _count(0),
     "page_cache": _one_of("warm", "cold", "auto"),
     "storage": _url,
+    "seed": lambda value, name: int(value) if isinstance(value, numbers.Integral) else value,  # see `require_possible`
     "fresh": _flag,
 }
 
