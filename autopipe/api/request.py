@@ -183,10 +183,14 @@ def _only(value: Any, name: str) -> dict[str, tuple[SettingValue, ...]]:
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value):
         return allowed(value)
     items: Any = value.items() if isinstance(value, Mapping) else [(None, None)]
-    if not all(isinstance(key, str) and isinstance(held, str | int | float | Iterable) for key, held in items):
+    if not all(isinstance(key, str) and isinstance(held, str | numbers.Number | Iterable) for key, held in items):
         hint = 'Such as only={"loader": ("threads", "tfdata"), "keep": "none"}.'
         raise unfit(name, value, "a mapping from parameters to their values, or None", hint)
-    return {key: (held,) if isinstance(held, str | int | float) else tuple(held) for key, held in items}
+    listed = {key: (held,) if isinstance(held, str | numbers.Number) else held for key, held in items}
+    # An artifact holds them: values of NumPy become Python's.
+    return {
+        key: tuple(getattr(each, "item", lambda each=each: each)() for each in held) for key, held in listed.items()
+    }
 
 
 def _function(value: Any, name: str) -> str:
