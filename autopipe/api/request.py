@@ -186,11 +186,9 @@ def _only(value: Any, name: str) -> dict[str, tuple[SettingValue, ...]]:
     if not all(isinstance(key, str) and isinstance(held, str | numbers.Number | Iterable) for key, held in items):
         hint = 'Such as only={"loader": ("threads", "tfdata"), "keep": "none"}.'
         raise unfit(name, value, "a mapping from parameters to their values, or None", hint)
-    listed = {key: (held,) if isinstance(held, str | numbers.Number) else held for key, held in items}
-    # An artifact holds them: values of NumPy become Python's.
-    return {
-        key: tuple(getattr(each, "item", lambda each=each: each)() for each in held) for key, held in listed.items()
-    }
+    listed: dict[str, Any] = {key: (held,) if isinstance(held, str | numbers.Number) else held for key, held in items}
+    # An artifact holds them, so those of NumPy become Python's.
+    return {key: tuple(each.item() if hasattr(each, "item") else each for each in held) for key, held in listed.items()}
 
 
 def _function(value: Any, name: str) -> str:

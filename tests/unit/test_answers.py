@@ -65,8 +65,9 @@ def test_a_duration_and_a_size_are_numbers_or_texts() -> None:
         request.Search(budget=120, max_memory=8 << 30, simulate_step=ap.SimulatedAccelerator(0.015))
     )
     assert texts == dataclasses.replace(numbers, clock=texts.clock)
-    numpys: Any = {"budget": np.float32(90), "trials": np.int64(9), "seed": np.int64(3)}
-    of_numpy = request.settings_of({**numpys, "only": {"threads.workers": np.arange(1, 3), "devices": np.int64(1)}})
+    only = {"threads.workers": np.arange(1, 3), "devices": np.int64(1)}
+    numpys: Any = {"budget": np.float32(90), "trials": np.int64(9), "seed": np.int64(3), "only": only}
+    of_numpy = request.settings_of(numpys)
     assert repr(of_numpy.limits.only) == "{'threads.workers': (1, 2), 'devices': (1,)}"
     assert [type(each) for each in (of_numpy.budget_seconds, of_numpy.trials, of_numpy.seed)] == [float, int, int]
     assert request.settings_of(request.Search(budget=None)).budget_seconds is None
