@@ -19,6 +19,7 @@ import math
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from typing import Any
@@ -84,11 +85,12 @@ class ReadAhead(Around):
         self._tasks: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
         self._tail = _Tail() if getattr(source, "idempotent", True) else None
         self._closed = False
-        self._readers = readers
+        self._end = weakref.finalize(self, _end, self._tasks, readers)
         with starting(f"Reading ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
             for number in range(readers):
-                # Daemons: one that a read holds for ever ends with the process.
-                threading.Thread(target=self._work, name=f"autopipe-reader-{number}", daemon=True).start()
+                # Daemons: one that a read holds for ever ends with the process. Nor do they hold what Ctrl-C left open.
+                work, name = (weakref.ref(self), self._tasks), f"autopipe-reader-{number}"
+                threading.Thread(target=_work, args=work, name=name, daemon=True).start()
 
     def begin(self, indices: Sequence[int]) -> None:
         tasks = [_Read(index, Future()) for index in indices if not self._there(index)]
@@ -143,8 +145,7 @@ class ReadAhead(Around):
         for read in unfinished:
             with contextlib.suppress(InvalidStateError):
                 read.answer.set_exception(_closed())
-        for _ in range(self._readers):
-            self._tasks.put(None)
+        self._end()
 
     def _batch(self, indices: Sequence[int]) -> _Batch:
         """Return and remove the reads of a batch; empty if none was begun."""
@@ -160,17 +161,15 @@ class ReadAhead(Around):
                 del self._begun[key]
             return batch
 
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            with self._lock:  # `close` cancels waiting reads, and then it cannot
-                if self._closed:
-                    return
-                wanted = task.answer.set_running_or_notify_cancel()
-                if not wanted:
-                    self._unfinished.discard(task)
-                    continue
-                task.began, task.at_work = time.monotonic(), 1
-            self._read(task)
+    def _take(self, task: _Read) -> None:
+        with self._lock:  # `close` cancels waiting reads, and then it cannot
+            if self._closed:
+                return
+            if not task.answer.set_running_or_notify_cancel():
+                self._unfinished.discard(task)
+                return
+            task.began, task.at_work = time.monotonic(), 1
+        self._read(task)
 
     def _read(self, task: _Read) -> None:
         began = time.monotonic()
@@ -214,6 +213,18 @@ class ReadAhead(Around):
                 threading.Thread(target=self._read, args=(task,), name="autopipe-reader-again", daemon=True).start()
             except RuntimeError as error:  # the system allows no more threads
                 self._failed(task, error)
+
+
+def _work(ahead: weakref.ref[ReadAhead], tasks: queue.SimpleQueue[_Read | None]) -> None:
+    while (task := tasks.get()) is not None:
+        if (reader := ahead()) is not None:
+            reader._take(task)
+        del reader, task  # and what was read
+
+
+def _end(tasks: queue.SimpleQueue[_Read | None], readers: int) -> None:
+    for _ in range(readers):
+        tasks.put(None)
 
 
 def _came(wanted: _Read, tail: _Tail) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 from collections.abc import Sequence
@@ -175,20 +176,29 @@ def test_a_reader_that_is_closed_as_it_takes_a_sample_ends(source: Gated, monkey
     assert raised == []
 
 
-def test_if_not_all_readers_can_be_started_all_are_ended(source: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "raised", "said"),
+    [
+        (RuntimeError, LoaderError, r"3 threads .* can't start new thread\. .*read_ahead"),
+        (KeyboardInterrupt, KeyboardInterrupt, "can't start"),  # Ctrl-C, after which nobody has it to close it
+    ],
+)
+def test_if_not_all_readers_can_be_started_all_are_ended(
+    source: Gated, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException], raised: type[BaseException], said: str
+) -> None:
     started: list[threading.Thread] = []
     start = threading.Thread.start
 
     def at_most_two(thread: threading.Thread) -> None:
         if len(started) == 2:
-            raise RuntimeError("can't start new thread")
+            raise kind("can't start new thread")
         start(thread)
         started.append(thread)
 
     monkeypatch.setattr(threading.Thread, "start", at_most_two)
-    with pytest.raises(LoaderError, match=r"3 threads .* can't start new thread") as caught:
+    with pytest.raises(raised, match=said):
         ReadAhead(source, 3)
-    assert "read_ahead" in str(caught.value.hint)
+    gc.collect()
     for thread in started:
         thread.join(WAIT)
         assert not thread.is_alive()
