@@ -211,16 +211,30 @@ def cached(dataset: Any) -> Iterator[str]:
     for each, later in dataset_ops(dataset):
         if type(each).__name__.strip("_") in _KEEPERS:
             before = [one for one, _ in dataset_ops(each)]
-            functions = filter(None, (getattr(one, "_map_func", None) for one in before))
-            kinds = ["lists"] * _is_listed(each) + ["changes"] * any(map(_draws, functions))
+            kinds = ["lists"] * _is_listed(each) + ["changes"] * any(map(_draws, functions(each)))
             kinds += ["order"] * (any(map(_shuffles_anew, before)) and _MIXERS.isdisjoint(later))
             yield from ["endless"] if int(each.cardinality()) == -1 else kinds
 
 
+def draws(dataset: Any) -> bool:
+    """Return True if a function of a `tf.data.Dataset` draws random numbers, also with a seed for each sample."""
+    random = [any(op.startswith("StatelessRandom") for op in _ops_of(each)) for each in functions(dataset)]
+    return any(random) or any(map(_draws, functions(dataset)))
+
+
+def functions(dataset: Any) -> list[Any]:
+    """Return the functions of a `tf.data.Dataset` that were traced for it, as by `map`."""
+    return [each for one, _ in dataset_ops(dataset) if (each := getattr(one, "_map_func", None)) is not None]
+
+
+def _ops_of(function: Any) -> set[str]:
+    graph = attribute("tensorflow", function, "function").graph.as_graph_def()
+    return {node.op for node in itertools.chain(graph.node, *(each.node_def for each in graph.library.function))}
+
+
 def _draws(function: Any) -> bool:
     """Return True if a function of a dataset draws random numbers, by TensorFlow's ops or from a Keras layer's seed."""
-    graph = attribute("tensorflow", function, "function").graph.as_graph_def()
-    ops = {node.op for node in itertools.chain(graph.node, *(each.node_def for each in graph.library.function))}
+    ops = _ops_of(function)
     by_layer = any(op.startswith("Assign") for op in ops) and any(op.startswith("StatelessRandom") for op in ops)
     return by_layer or any(op.startswith(("Random", "TruncatedNormal", "RngReadAndSkip")) for op in ops)
 

@@ -288,6 +288,7 @@ PLANTED: dict[str, tuple[Any, ...]] = {
     "a generator function with a seed of Python's": (generator_of_python, EPOCHS),
     "tf.data whose op has a seed": (ops_with_a_seed, EPOCHS),
     "tf.data with seeds from a counter": (seeds_from_a_counter, EPOCHS),
+    "tf.data with seeds from a counter, made before": (functools.cache(seeds_from_a_counter), EPOCHS),
     "tf.data with NumPy in a map": (numpy_in_a_map, EPOCHS),
     "a generator of NumPy's bits": (
         lambda: Items(lambda _, rows, x: noise(x, np.random.Generator(np.random.PCG64(int(rows[0]))).random)), EPOCHS),
@@ -333,6 +334,12 @@ CLEAN: dict[str, Callable[..., Any]] = {
         tensors().shuffle(COUNT, seed=1, reshuffle_each_iteration=False).take(32).batch(BATCH)),
     "tf.data whose op has no seed": lambda: (
         tensors().shuffle(COUNT).map(lambda x, y: (tf.image.random_flip_left_right(x), y)).batch(BATCH)),
+    "tf.data made before, without anything random": functools.cache(
+        lambda: tensors().map(lambda x, y: (x / 2, y)).shuffle(COUNT).batch(BATCH)),
+    "tf.data made before, whose op has no seed": functools.cache(
+        lambda: tensors().map(lambda x, y: (tf.image.random_flip_left_right(x), y)).batch(BATCH)),
+    "tf.data made before, with changes that a cache keeps, which is told of elsewhere": functools.cache(
+        lambda: tensors().map(lambda x, y: (tf.image.random_flip_left_right(x), y)).cache().batch(BATCH)),
     "workers that are seeded": lambda: DataLoader(Samples(with_global(noise)), num_workers=2),
     "workers that are seeded, of flips": lambda: DataLoader(Samples(with_global(flip)), num_workers=4, shuffle=True),
     "workers without anything random": lambda: DataLoader(Samples(unchanged), num_workers=2),
