@@ -444,6 +444,10 @@ class Values:
             which = ("more", "less") if one > 0 else ("less", "more")
             yield _TURNED.format(*which, one=figure_text(abs(one)), other=figure_text(abs(other)))
 
+    def is_whole(self, slot: int) -> bool:
+        """Return False if values between whole numbers were seen, as mixed targets are."""
+        return slot not in self._ranges or self._ranges[slot][2]
+
     def misfits(self, model: Any) -> Iterator[str]:
         """Tell of values that a model's first layers, or its loss, are not made for."""
         if 0 in self._ranges and not self._ranges[0][2]:

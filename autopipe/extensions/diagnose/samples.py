@@ -224,7 +224,8 @@ class Samples:
         """Tell of a validation that has far fewer targets than if it had been drawn from all samples."""
         whole = [tuple(itertools.chain(*batches)) for batches in self._validations if batches and all(batches)]
         trained = tuple(itertools.chain(*max(self._epochs, key=len, default=[])))
-        held = targets_held([whole[0], trained]) if whole else None
+        # MixUp and CutMix make targets for the training that no validation has.
+        held = targets_held([whole[0], trained]) if whole and self.values.is_whole(1) else None
         if held is not None and held[0][0] <= MIXED * held[1][0]:
             yield (
                 f"The validation has {held[0][0]} different y, but {held[1][0]:.1f} if it were drawn from all samples. "

@@ -344,7 +344,8 @@ def _users_code(what: str) -> Iterator[None]:
         if isinstance(error, SyntaxError) and error.filename is not None:  # nothing has run: the line is its own
             line = f"{Path(error.filename).name}, line {error.lineno}: {(error.text or '').strip()}"
             text, frames = error.msg, [f"  {line}"]
-        lines = [f"{what}: {errors.told(error, text)}", *frames]
+        said = text if isinstance(error, _TrainingError) else errors.told(error, text)
+        lines = [f"{what}: {said}", *frames]
         raise WorkloadError("\n".join(lines), hint=hint) from error
     finally:
         if (bound := binding.end()) is not None:

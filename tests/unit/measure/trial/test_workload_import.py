@@ -251,7 +251,7 @@ def test_a_file_that_trains_when_it_is_imported_is_refused(write: Write) -> None
 
     fit = keras.Model.fit
     write("train_me.py", "import keras\nkeras.Sequential().fit([1])\n")
-    with pytest.raises(WorkloadError, match=r"`fit`(?s:.*)train_me.py, line 2") as caught:
+    with pytest.raises(WorkloadError, match=r"imported: it calls `fit`(?s:.*)train_me.py, line 2") as caught:
         load_workload("train_me.py:workload")
     assert "__main__" in (caught.value.hint or "")
     assert keras.Model.fit is fit
