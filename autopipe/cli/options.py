@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 from typer import Argument, Option
 
+from autopipe import again
 from autopipe.errors import ConfigError, WorkloadError, near, shortened
 from autopipe.workload.mode import Mode
 
@@ -130,7 +131,7 @@ def _begin(context: typer.Context | None, *, verbose: bool, log_level: str) -> N
             from autopipe.cli import screen
 
             whence = context.find_root().meta["settings"] if source == "DEFAULT_MAP" else "the environment"
-            screen.say(f"option    {_option(name)} {value}, from {whence}")
+            screen.say(f"option    {_option(name)} {again.without_password(str(value))}, from {whence}")
 
 
 # --------------------------------------------------------------- a file of settings

@@ -56,10 +56,12 @@ def test_more_output_tells_of_values_origins(autopipe: Autopipe, home: Path, mon
     file = home / "pyproject.toml"
     file.write_text('[tool.autopipe.tune]\nmax-memory = "8G"\nonly = "loader=threads"\nbudget = "soon"\n')
     monkeypatch.setenv("AUTOPIPE_VIRTUAL_DEVICES", "2")
+    monkeypatch.setenv("AUTOPIPE_STORAGE", "postgresql://me:secret@host/db")
     said = refused(autopipe, "-v").splitlines()
     assert f"option    --max-memory 8G, from {file}, [tool.autopipe]" in said
     assert f"option    --only ['loader=threads'], from {file}, [tool.autopipe]" in said
     assert "option    --virtual-devices 2, from the environment" in said
+    assert "option    --storage postgresql://me@host/db, from the environment" in said
     assert not any(line.startswith("option") for line in refused(autopipe).splitlines())
 
 
