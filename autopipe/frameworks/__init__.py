@@ -274,10 +274,10 @@ def layer_seeds() -> Any:
     return sys.modules.get("keras.src.random.seed_generator")
 
 
-def steps_eagerly() -> bool:
-    """Return True if the step of a training that calls this is TensorFlow's, and runs op by op."""
-    tensorflow, keras = sys.modules.get("tensorflow"), sys.modules.get("keras")
-    is_its = "torch" not in sys.modules if keras is None else keras.backend.backend() == "tensorflow"
+def steps_eagerly(package: str) -> bool:
+    """Return True if the step of a training by this package that calls this is TensorFlow's, and runs op by op."""
+    tensorflow = sys.modules.get("tensorflow")
+    is_its = package == "tensorflow" or (package == "keras" and sys.modules[package].backend.backend() == "tensorflow")
     return tensorflow is not None and is_its and bool(tensorflow.executing_eagerly())
 
 

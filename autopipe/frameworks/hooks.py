@@ -49,11 +49,11 @@ def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 def watch_loops(
-    read: Callable[..., Any], own: Callable[..., Any], stepped: Callable[[], None], trains: Callable[[], None]
+    read: Callable[..., Any], own: Callable[..., Any], stepped: Callable[[str], None], trains: Callable[[], None]
 ) -> None:
     """From the import of a framework on, have `read(function, data, *arguments)` called where a loop that is not the
-    framework's own takes a batch by `function(data, *arguments)`, `own(...)` where one of its own does, `stepped()`
-    where a training step is made, and `trains()` where one is prepared.
+    framework's own takes a batch by `function(data, *arguments)`, `own(...)` where one of its own does,
+    `stepped(package)` where a training step is made, and `trains()` where one is prepared.
     """
 
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,11 +75,14 @@ def watch_loops(
 
         return called
 
-    tells_steps, tells_trainings = functools.partial(telling, stepped), functools.partial(telling, trains)
-    for wrapper, places in ((reading, _READS), (tells_steps, _STEPS), (tells_trainings, _TRAINS)):
-        for module, kind, name in places:
-            put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
-            after_import(module, put_in)
+    def tells_step(module: str) -> Callable[..., Any]:
+        return functools.partial(telling, functools.partial(stepped, module.partition(".")[0]))
+
+    wrappers: list[Callable[..., Any]] = [reading] * len(_READS)
+    wrappers += [*(tells_step(module) for module, *_ in _STEPS), *[functools.partial(telling, trains)] * len(_TRAINS)]
+    for wrapper, (module, kind, name) in zip(wrappers, (*_READS, *_STEPS, *_TRAINS), strict=True):
+        put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
+        after_import(module, put_in)
 
 
 def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:

@@ -239,9 +239,9 @@ class _Watch:
             self._write({"status": "hint", "message": _EMPTY.format(name)})
         return batch
 
-    def stepped(self) -> None:
+    def stepped(self, package: str) -> None:
         if "reads" in vars(self):
-            self.reads.trained()
+            self.reads.trained(package)
         self.trains()
 
     def trains(self) -> None:

@@ -63,13 +63,14 @@ class Loop:
         self.place, self.beside = place, set[str]()  # other places that read once for each step, too
         self._made, self._passes, self.comes_to_end = list[weakref.ref[Any]](), 0, False
         self._loader: Callable[[], Any] = lambda: None  # what stands for the loader that is read here
-        self.takes_any = False  # loader
+        self.takes_any = self.is_another = False  # loader; than the one before, which did not train
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
         self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
         if self._workers and of_loader(data, "persistent_workers"):
             self._order += _STAY * hasattr(of_loader(data, "dataset"), "set_epoch")
         self._order = f": {grain.ORDERS_ANEW}" if grain.is_grain(data) else self._order
         self._images: int | None = None  # of the step that goes on
+        self._is_late = False  # a step is made on a batch that was read ahead, behind the end of the data
         self._shapes, self._is_new = set[Any](), False  # of all batches; of the step that goes on
         self._batch_size = 1
         self._ahead, self._held, self._larger = ahead_of(of), list[str](), list[str]()
@@ -91,6 +92,7 @@ class Loop:
 
     def trained(self) -> None:
         self.trains += 1
+        self._is_late |= self._images is None
         self.samples.epoch_trains()
 
     def is_of(self, data: Any) -> bool:
@@ -98,6 +100,7 @@ class Loop:
         loader = of_loader(data, "index_sampler", of_loader(data, "dataset"))
         known = self._loader()
         if known is not loader and (known is None or not self.trains) and type(loader).__weakrefoffset__:
+            self.is_another = bool(self.clock.steps)
             self._loader, self.comes_to_end = weakref.ref(loader), False
         return known is None or self._loader() is loader or self.takes_any or self.place in self.beside
 
@@ -105,7 +108,9 @@ class Loop:
         """Note that a batch is asked for, which ends the step before; return True if enough was seen."""
         if self._images is not None:
             self.clock.step_ended(self._images, is_new=self._is_new)
-            self._images = None
+        elif self._is_late:
+            self.clock.spent_on("steps")
+        self._images, self._is_late = None, False
         steps, seconds = self.clock.steps, self.clock.seconds
         if self.is_done:
             return False
@@ -395,13 +400,14 @@ class Reads:
         if not self._off and self._loops:
             self._tell(max(self._loops.values(), key=lambda loop: (loop.trains > 0, loop.clock.seconds)))
 
-    def trained(self) -> None:
+    def trained(self, package: str) -> None:
+        """Note a step of a training by this package."""
         if self._off or self._now is None:
             return
         self._unread += 1
         if self._now.trains or not self._now.comes_to_end:  # else it has read all before the training
             self._now.trained()
-            self._now.eager += frameworks.steps_eagerly()
+            self._now.eager += frameworks.steps_eagerly(package)
         if self._now.trains > timing.WARM_UP_STEPS and self._now.place.endswith(_BY_ANOTHER):  # no validation
             self._loops[self._now.place.removesuffix(_BY_ANOTHER)].takes_any = True
         is_late = time.monotonic() - self._read > self._look.seconds
@@ -477,6 +483,9 @@ class Reads:
         place = _place()
         while (found := self._loops.get(place)) is not None and not found.is_of(data):
             place += _BY_ANOTHER
+        if found is not None and found.is_another and not self._trains():  # Lightning's look at a validation, say
+            found.leave()
+            found = None
         if found is None:
             found = self._loops[place] = Loop(self._look, data, place, unused_workers(data))
             found.is_of(data)

@@ -321,15 +321,18 @@ def test_a_loop_that_trains_is_told_of_by_its_line_with_what_nobody_reads() -> N
     assert len(script.told) == 1
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_loop_whose_steps_run_eagerly_is_told_so(compiled: bool) -> None:
+@pytest.mark.parametrize(
+    ("package", "compiled", "is_told"),
+    [("tensorflow", False, True), ("tensorflow", True, False), ("torch", False, False)],
+)
+def test_a_loop_whose_steps_run_eagerly_is_told_so(package: str, compiled: bool, is_told: bool) -> None:
     tf, keras = pytest.importorskip("tensorflow"), pytest.importorskip("keras")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("its steps are compiled")
     script, data = Trains(), Indexed()
 
     def step() -> Any:
-        script.reads.trained()
+        script.reads.trained(package)
         return tf.constant(1)
 
     make = tf.function(step) if compiled else step
@@ -337,7 +340,7 @@ def test_a_loop_whose_steps_run_eagerly_is_told_so(compiled: bool) -> None:
         script.reads.read(Indexed.__getitem__, data, index)
         make()
     (told,) = script.told
-    assert any("@tf.function" in each for each in told.warnings) != compiled
+    assert any("@tf.function" in each for each in told.warnings) is is_told
 
 
 class Child:
@@ -456,7 +459,7 @@ def test_of_several_loops_the_one_that_trains_is_told_of_with_its_order(*, by_ep
     for _ in range(3):
         for index in range(3):
             script.reads.read(Indexed.__getitem__, training, index)  # trains
-            script.reads.trained()
+            script.reads.trained("torch")
         script.epoch(validation)
     (told,) = script.told
     lines = Path(__file__).read_text().splitlines()
@@ -737,7 +740,7 @@ def test_a_loop_that_takes_the_time_between_passes_is_named(clock: Clock) -> Non
         training, validation = Taken(), Taken()
         for _ in BATCHES:
             script.reads.read(slow, training)
-            script.reads.trained()
+            script.reads.trained("torch")
         for _ in 8 * BATCHES:
             script.reads.read(slow, validation)  # validates
     (told,) = script.told
@@ -791,7 +794,7 @@ def whole(script: Trains, data: Any, *, steps: int = 99) -> None:
         for number in itertools.count():
             script.reads.read(next, data)
             if number < steps:
-                script.reads.trained()
+                script.reads.trained("torch")
 
 
 @pytest.mark.parametrize("anew", [True, False])
@@ -821,6 +824,36 @@ def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_
     assert ["(another loader)" in place for place in places] == [False, True]
     assert any("nothing shuffles" in each for each in told.warnings) is validates
     assert (told.steps > 6) is not validates
+
+
+def test_a_step_on_a_batch_that_was_read_ahead_of_the_end_is_one_of_the_epochs(clock: Clock) -> None:
+    script = Trains(steps=99)
+
+    def ahead(data: Any) -> Iterator[Any]:  # as accelerate and Lightning read
+        with contextlib.suppress(StopIteration):
+            while True:
+                yield script.reads.read(next, data)
+
+    for _ in range(3):
+        batches = ahead(Taken(BATCHES[:3]))
+        next(batches)
+        for _ in range(3):
+            next(batches, None)
+            script.reads.trained("torch")
+            clock.now += 1.0
+    script.reads.end()
+    (told,) = script.told
+    assert told.epochs is not None
+    assert (told.epochs.steps_seconds / told.epochs.count, told.epochs.between_seconds) == (3.0, 0.0)
+
+
+def test_what_another_loader_gives_before_the_training_is_no_epoch_of_it() -> None:
+    script = Trains(steps=99, is_training=False)
+    whole(script, Taken(OTHERS[:3], Sampler()), steps=0)  # Lightning's look at a validation
+    whole(script, Taken(TRAINING, Sampler()))
+    script.reads.end()
+    (told,) = script.told
+    assert (told.epochs, told.steps) == (None, len(TRAINING) - steps.WARM_UP_STEPS)
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
@@ -857,7 +890,7 @@ def test_data_that_are_read_in_turn_are_parts_of_the_same_steps(clock: Clock, *,
                 script.reads.read(slow, one)
                 script.reads.read(slow, other)
             clock.now += 2.0
-            script.reads.trained()
+            script.reads.trained("torch")
     (told,) = script.told
     assert told.seconds / told.steps == 4.0
     assert told.waiting_seconds == told.seconds / 2
@@ -872,7 +905,7 @@ def test_a_loop_that_has_come_to_read_no_more_is_told_of(monkeypatch: pytest.Mon
         script.reads = Reads(Look(seconds=0.0, steps=99), script.told.append, lambda: True)
         whole(script, Taken(), steps=trained)
         for _ in range(9):
-            script.reads.trained()
+            script.reads.trained("torch")
         (told,) = script.told
         assert [words in each for each in told.warnings if "steps" in each and "read" in each] == [True]
 
