@@ -557,8 +557,9 @@ def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
     yield from tfdata.texts(data)
     for _ in range(_DEPTH):
         for value in _held(data):
-            columns = [value[name] for name in value.columns] if hasattr(value, "columns") else [value]
-            yield from (each.tolist() for each in columns if hasattr(each, "iloc"))  # of pandas
+            is_table = hasattr(value, "iloc") and hasattr(value, "columns")  # of pandas, not of pyarrow
+            columns = [value[name] for name in value.columns] if is_table else [value]
+            yield from (each.tolist() for each in columns if hasattr(each, "iloc"))
             yield from (each for each in columns if isinstance(each, list | tuple | np.ndarray))
         data = of_loader(data, "dataset")
 

@@ -65,7 +65,9 @@ class Loop:
         self._loader: Callable[[], Any] = lambda: None  # what stands for the loader that is read here
         self.takes_any = self.is_another = False  # loader; than the one before, which did not train
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
-        self._order = _SET_EPOCH if hasattr(getattr(index, "sampler", index), "set_epoch") else ""
+        sampler = getattr(index, "sampler", index)
+        self._order = _SET_EPOCH if hasattr(sampler, "set_epoch") else ""
+        self._in_order = [_IN_ORDER] * (type(sampler).__name__ == "SequentialSampler")
         if self._workers and of_loader(data, "persistent_workers"):
             self._order += _STAY * hasattr(of_loader(data, "dataset"), "set_epoch")
         self._order = f": {grain.ORDERS_ANEW}" if grain.is_grain(data) else self._order
@@ -191,10 +193,10 @@ class Loop:
                 *self.samples.other_targets(),
                 *self.samples.copies(self._workers if self._copied else 0, whole=self.comes_to_end),
                 *self.samples.tested([(each.place, each.samples) for each in (self, *others)]),
-                *(self.samples.same_order(self._order) if self.trains else ()),
+                *([*self.samples.same_order(self._order)] or self._in_order if self.trains else ()),
                 *(self.samples.hardly_mixed() if self.trains else ()),
                 *resources.warnings,
-                *timing.doubts(seen),
+                *timing.doubts(seen, has_queue=self._workers != 0),
                 *timing.empty(steps),
                 *timing.dropped(self._asked, steps),
                 *[_EAGER] * (self.eager > len(steps) / 2),
@@ -235,6 +237,10 @@ _FORKED = (
     "{} runs in this process: workers that a DataLoader forks from it may hang. Those of "
     'multiprocessing_context="forkserver" import the script instead, so put what trains under '
     "`if __name__ == '__main__':`; `ap.live` needs neither."
+)
+_IN_ORDER = (
+    "The DataLoader asks for its samples one after another (shuffle=False), in each epoch the same way: shuffle=True "
+    "mixes them, unless something else does."
 )
 _STAY = (
     ", as `set_epoch` of the dataset does not reach workers that stay (persistent_workers=True): they have it as it "

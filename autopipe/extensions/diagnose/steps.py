@@ -237,12 +237,12 @@ def compiling(seen: Sequence[TimedStep], framework: str | None) -> float:
     return sum(max(0.0, seconds - usual) for seconds in new)
 
 
-def doubts(seen: Sequence[TimedStep]) -> Iterator[str]:
-    """Yield what makes the figures of the steps that count doubtful."""
+def doubts(seen: Sequence[TimedStep], *, has_queue: bool = True) -> Iterator[str]:
+    """Yield what makes the figures of the steps that count doubtful. `has_queue`: of batches that are made ahead."""
     if sum(step.seconds for step in seen) < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
         timed = f"{count_text(len(seen), 'step')} {'was' if len(seen) == 1 else 'were'}"
         yield f"Only {timed} timed: train for longer to be surer."
-    if waits_more_and_more(seen):
+    if has_queue and waits_more_and_more(seen):
         yield "Steps waited more and more: a queue was running empty. Look for longer."
 
 

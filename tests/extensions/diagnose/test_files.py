@@ -355,7 +355,8 @@ def test_files_with_many_times_the_pixels_of_a_batch_are_told_of(
     photos: list[str], high: int, wide: int, said: str | None
 ) -> None:
     pytest.importorskip("keras")
-    data, batch = types.SimpleNamespace(files=photos), (np.zeros((4, high, wide, 3), np.float32), np.zeros(4))
+    table = types.SimpleNamespace(columns=[[0]])  # as pyarrow has it: no column has that for its name
+    data, batch = types.SimpleNamespace(table=table, files=photos), (np.zeros((4, high, wide, 3), "f"), np.zeros(4))
     told = list(of_data.larger(data, batch))
     assert [str(said) in each for each in told] == [True] * (said is not None)
     assert all("30 x 20" in each and f"{max(high, wide)} x {min(high, wide)}" in each for each in told)

@@ -826,6 +826,15 @@ def test_another_loader_that_the_same_line_reads_is_a_loop_of_its_own_unless_it_
     assert (told.steps > 6) is not validates
 
 
+@pytest.mark.parametrize(("sampler", "count"), [("SequentialSampler", 1), ("RandomSampler", 0)])
+def test_a_loader_that_shuffles_nothing_is_told_of_before_a_second_epoch(sampler: str, count: int) -> None:
+    script = Trains(steps=99)
+    whole(script, Taken(TRAINING, types.SimpleNamespace(sampler=type(sampler, (), {})())))
+    script.reads.end()
+    (told,) = script.told
+    assert ["shuffle=True mixes them" in each for each in told.warnings].count(True) == count
+
+
 def test_a_step_on_a_batch_that_was_read_ahead_of_the_end_is_one_of_the_epochs(clock: Clock) -> None:
     script = Trains(steps=99)
 

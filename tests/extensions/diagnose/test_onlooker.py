@@ -487,7 +487,9 @@ def test_only_the_later_half_counts_and_never_the_warm_up() -> None:
 
 @pytest.mark.parametrize(("waits", "rises"), [([0, 0, 0.5, 0.6], True), ([0.5] * 4, False), ([0.5], False)])
 def test_a_queue_that_runs_empty_is_told(waits: list[float], rises: bool) -> None:
-    assert steps_.waits_more_and_more([step(waiting=each) for each in waits]) is rises
+    seen = [step(waiting=each) for each in waits]
+    told = [any("queue" in said for said in steps_.doubts(seen, has_queue=has_queue)) for has_queue in (True, False)]
+    assert told == [rises, False]
 
 
 def torch_loader(count: int, batch: int) -> Any:
