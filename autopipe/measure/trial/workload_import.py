@@ -283,10 +283,11 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
         workloads = [name for name, value in vars(module).items() if isinstance(value, Workload)]
         names = workloads or [name for name in vars(module) if not name.startswith("_")]
         found = ", ".join(f"`{name}`" for name in workloads)
-        raise WorkloadError(
-            f"`{target}` has no `{attribute}`.{near(attribute, names)}",
-            hint=f"It has {found}." if found else f"Add to it: {attribute} = ap.Workload(...)",
-        )
+        hint = f"It has {found}." if found else f"Add to it: {attribute} = ap.Workload(...)"
+        functions = {name: each for name, each in vars(module).items() if isinstance(each, types.FunctionType)}
+        if inside := [name for name, each in functions.items() if attribute in each.__code__.co_varnames]:
+            hint = f"`{inside[0]}` has a `{attribute}` inside. Name a function without arguments that returns it."
+        raise WorkloadError(f"`{target}` has no `{attribute}`.{near(attribute, names)}", hint=hint)
     value = named = getattr(module, attribute)
     if isinstance(named, types.FunctionType):
         _require_callable(named, attribute, target, may_call=may_call)
@@ -303,6 +304,9 @@ def _workload_in(module: types.ModuleType, attribute: str, target: str, *, may_c
     hint = f"Write {attribute} = ap.Workload(data=..., ops=[...], batch_size=..., model=build_model)"
     if isinstance(value, type):
         hint = f"That is a class. Name an object of it, as by data = {attribute}(...), or a function that returns one."
+    of = value if isinstance(value, dict) else {}
+    if held := [key for key, each in of.items() if has_batches(each) or is_read_again(each)]:
+        hint = f"Name one of what it holds, as by data = {attribute}[{held[0]!r}]: {target}:data."
     if isinstance(value, Iterable) and not is_plain:
         hint = f"Put what makes these batches into a function, and name the function: {target}:make_dataset."
     raise WorkloadError(

@@ -120,6 +120,17 @@ parser.parse_args([])
         (GOOD + "def make(path):\n    return workload\n", "make", "takes arguments: missing a .*: 'path'", ""),
         *((f"{GOOD}other = {value}\n", "other", "must be a Workload", "") for value in ("5", "lambda: 5")),
         (GOOD, "Workload", "must be a Workload", "That is a class. Name an object of it"),
+        (
+            "def main(path):\n    loader = 3\n",
+            "loader",
+            "has no `loader`",
+            "`main` has a `loader` inside. Name a function",
+        ),
+        (
+            "class Photos:\n    def __len__(self):\n        return 2\n    def __getitem__(self, index):\n"
+            "        return (index,)\nloaders = {'train': Photos()}\n",
+            *("loaders", "must be a Workload", "as by data = loaders['train']: train_me.py:data"),
+        ),
         ("batches = (each for each in 'ab')\n", "batches", "must be a Workload, a dataset", "into a function"),
     ],
 )
