@@ -25,7 +25,7 @@ _STEPS = (  # module, class and function that only a training calls, in each ste
     ("tensorflow.python.eager.backprop", "GradientTape", "gradient"),
     ("torch", "Tensor", "backward"),
 )
-_TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # the same, once, perhaps before its loop
+_TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # return what each step calls, or only its trace
 _LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
 _BETWEEN = ("traceback_util", "dataset_ops")  # files whose frames pass a read on, such as as_numpy_iterator()'s
 
@@ -53,7 +53,7 @@ def watch_loops(
 ) -> None:
     """From the import of a framework on, have `read(function, data, *arguments)` called where a loop that is not the
     framework's own takes a batch by `function(data, *arguments)`, `own(...)` where one of its own does,
-    `stepped(package)` where a training step is made, and `trains()` where one is prepared.
+    `stepped(package)` where a training step is made, and `trains()` where one is prepared or traced.
     """
 
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,11 +75,19 @@ def watch_loops(
 
         return called
 
+    def deriving(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def derived(*arguments: Any, **named: Any) -> Any:
+            trains()
+            return telling(trains, function(*arguments, **named))
+
+        return derived
+
     def tells_step(module: str) -> Callable[..., Any]:
         return functools.partial(telling, functools.partial(stepped, module.partition(".")[0]))
 
     wrappers: list[Callable[..., Any]] = [reading] * len(_READS)
-    wrappers += [*(tells_step(module) for module, *_ in _STEPS), *[functools.partial(telling, trains)] * len(_TRAINS)]
+    wrappers += [*(tells_step(module) for module, *_ in _STEPS), *[deriving] * len(_TRAINS)]
     for wrapper, (module, kind, name) in zip(wrappers, (*_READS, *_STEPS, *_TRAINS), strict=True):
         put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
         after_import(module, put_in)

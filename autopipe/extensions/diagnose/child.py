@@ -242,9 +242,14 @@ class _Watch:
     def stepped(self, package: str) -> None:
         if "reads" in vars(self):
             self.reads.trained(package)
-        self.trains()
+        self._note_training()
 
     def trains(self) -> None:
+        if "reads" in vars(self):
+            self.reads.traced()
+        self._note_training()
+
+    def _note_training(self) -> None:
         self.trained = True
         if "reads" in vars(self) or threading.current_thread() is not threading.main_thread():
             return

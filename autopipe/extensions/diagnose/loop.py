@@ -63,6 +63,7 @@ class Loop:
         self.place, self.beside = place, set[str]()  # other places that read once for each step, too
         self._made, self._passes, self.comes_to_end = list[weakref.ref[Any]](), 0, False
         self._loader: Callable[[], Any] = lambda: None  # what stands for the loader that is read here
+        self.is_traced = False  # a gradient of JAX was taken in it, which a compiled step does once
         self.takes_any = self.is_another = False  # loader; than the one before, which did not train
         index = of_loader(data, "index_sampler")  # of batches, by a sampler
         sampler = getattr(index, "sampler", index)
@@ -353,6 +354,7 @@ def _place() -> str:
 # -------------------- loops of a script that is diagnosed
 
 _PASSES = 8  # that may go on at once
+_LONG = 3  # looks, after which a loop trains of which that is not known
 _UNREAD = 50  # steps without a read, from which on the loop has come to read no more
 _KEPT = (
     "No batch was read for the last {:,} steps: the loop trains on batches that it holds, as by "
@@ -404,7 +406,9 @@ class Reads:
     def end(self) -> None:
         """Tell of the longest loop that trains, unless one was told of: the script has ended."""
         if not self._off and self._loops:
-            self._tell(max(self._loops.values(), key=lambda loop: (loop.trains > 0, loop.clock.seconds)))
+            self._tell(
+                max(self._loops.values(), key=lambda loop: (loop.trains > 0 or loop.is_traced, loop.clock.seconds))
+            )
 
     def trained(self, package: str) -> None:
         """Note a step of a training by this package."""
@@ -420,9 +424,19 @@ class Reads:
         if is_late and self._unread >= _UNREAD and len(self._now.clock.steps) > timing.WARM_UP_STEPS:
             self._tell(self._now)
 
+    def traced(self) -> None:
+        """Note that a gradient of JAX is taken."""
+        if not self._off and self._now is not None:
+            self._now.is_traced = True
+
     def _is_training(self, loop: Loop) -> bool:
-        """Return True if a loop trains. A gradient that JAX derived before any loop is some loop's."""
-        return loop.trains > 0 or (self._trains() and not any(each.trains for each in self._loops.values()))
+        """Return True if a loop trains. A gradient of JAX is some loop's: of the one in which it was taken, or else,
+        after long, of any.
+        """
+        others = [each for each in self._loops.values() if each is not loop]
+        is_others = any(each.trains or each.is_traced for each in others)
+        is_long = loop.clock.seconds > _LONG * self._look.seconds and not any(each.trains for each in others)
+        return loop.trains > 0 or (self._trains() and (loop.is_traced or not is_others or is_long))
 
     def read(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
         """Return `function(data, *arguments)`, with a step of the loop that asks for it."""
@@ -501,7 +515,7 @@ class Reads:
         if self._unread >= _UNREAD:
             loop.warnings += ((_KEPT if loop.trains else _BEFORE).format(self._unread),)
         others = [each for each in self._loops.values() if each is not loop]
-        if not others and self._trains():  # by steps that are not seen, as of JAX
+        if (loop.is_traced or not others) and self._trains():  # by steps that are not seen, as of JAX
             loop.trains = max(1, loop.trains)
         found = loop.ended(others)
         self.leave()
