@@ -233,7 +233,7 @@ def test_a_loop_whose_workers_begin_anew_is_told_so(tmp_path: Path) -> None:
     (line,) = (number for number, text in enumerate(LOOP.splitlines(), 1) if text.endswith("# read"))
     assert f"loop.py:{line}" in done.stdout
     assert "persistent_workers=True" in done.stdout
-    assert "nothing shuffles" in done.stdout
+    assert re.search("nothing shuffles|shuffle=True mixes", done.stdout)  # the second if few samples were looked at
 
 
 @pytest.mark.timeout(300)
