@@ -86,7 +86,8 @@ class TfData(LoaderConfig):
             undo.callback(kernel.close)
             kernel.undo.enter_context(processes.library_threads())
             work = _Work(job, kernel, remember=held + 7, begun=ahead + self._calls + 2)
-            graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
+            with processes.uninterrupted(processes.CTRL_C):
+                graph = _traced(job, work, calls=self._calls, prefetch=prefetch, ahead=ahead, own_threads=threads)
             loader = _TfDataLoader(job, self._waiting, work, graph, batches_at_once=self._calls)
             undo.pop_all()
         return loader
@@ -256,8 +257,9 @@ class _TfDataLoader(WorkloadLoader):
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._epochs, self._work)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))
-        self._epochs.add(elements)
+        with processes.uninterrupted(processes.CTRL_C):
+            elements = _Epoch(iter(self.native_dataset(epoch, 1, start).as_numpy_iterator()))
+            self._epochs.add(elements)
         for batch in range(start, len(self)):
             if not self._owner.is_here:
                 self._inherited = elements  # their end would wait for threads of tf.data that no fork copies

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ import autopipe as ap
 from autopipe.errors import BadSampleError, LoaderError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import ModelSetup
+from autopipe.pipeline.loaders import tfdata
 from autopipe.workload.sample import FieldKind
 from tests.fakes.sources import Made
 
@@ -39,6 +41,25 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
         for (x, y), (native_x, native_y) in zip(one_by_one, dataset, strict=True):
             np.testing.assert_array_equal(x, native_x.numpy())
             np.testing.assert_array_equal(y, native_y.numpy())
+
+
+@pytest.mark.parametrize("at", ["traced", "begun"])
+def test_ctrl_c_waits_until_tensorflow_has_made_a_pipeline(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Else the process may wait for TensorFlow's threads for ever as it ends."""
+    owner, name = (tfdata, "_traced") if at == "traced" else (tfdata._TfDataLoader, "native_dataset")
+    usual, made = getattr(owner, name), list[Any]()
+
+    def interrupted(*values: Any, **named: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        made.append(usual(*values, **named))
+        return made[0]
+
+    monkeypatch.setattr(owner, name, interrupted)
+    with pytest.raises(KeyboardInterrupt), opened(photos) as loader:
+        next(loader.batches(0))
+    assert len(made) == 1
 
 
 def test_samples_that_tensorflow_does_not_know_leave_no_thread_of_a_loader_and_opencv_its_own() -> None:
