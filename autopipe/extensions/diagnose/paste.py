@@ -29,6 +29,7 @@ class Code(Value):
 
     file: str
     data: str | None = None  # None: no plain name at the top of the file
+    arrays: str | None = None  # x and y, if these are plain names
     model: str | None = None
     steps: int | None = None  # that `fit` was given for an epoch
     parameters: tuple[str, ...] = ()  # of the function that makes the dataset
@@ -56,8 +57,10 @@ def written(code: Code | None, kind: str | None, batch_size: int) -> str:
     if model is None:
         notes.append("build_model() returns your compiled model.")
     if kind == "arrays":
-        notes.append("x, y: what you give to fit.")
-        made = f"ap.Workload(data=ap.Arrays(x, y), ops=[], batch_size={batch_size}, model={model or 'build_model'})"
+        named = code.arrays if code is not None else None
+        notes += ["x, y: what you give to fit."] * (named is None)
+        made = f"ap.Arrays({named or 'x, y'}), ops=[], batch_size={batch_size}, model={model or 'build_model'}"
+        made = f"ap.Workload(data={made})"
     else:
         more = "" if code is None or code.steps is None else f", steps={code.steps}"
         if kind == "a generator" and not more:
@@ -89,6 +92,8 @@ def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int 
         return code
     given = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "x"), None)
     file = _File(tree, call)
+    y = call.args[1] if len(call.args) > 1 else next((each.value for each in call.keywords if each.arg == "y"), None)
+    arrays = [each.id for each in (given, y) if isinstance(each, ast.Name) and each.id in file.objects]
     data = None if given is None else file.expression(given, is_object=has_index, once=kind != "a generator")
     model = file.expression(call.func.value, is_object=False)
     if isinstance(name := call.func.value, ast.Name) and name.id not in file.objects and file.compiles(name.id):
@@ -98,6 +103,7 @@ def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int 
     return code.model_copy(
         update={
             "data": data,
+            "arrays": ", ".join(arrays) if len(arrays) == 2 else None,
             "model": model,
             "parameters": tuple(name for name in names if name in _PARAMETERS),
             "trains_when_imported": any(call in ast.walk(node) for node in file.runs),
@@ -165,4 +171,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             names, values = target.elts, node.value.elts if isinstance(node.value, ast.Tuple) else []
         # No plain code makes a part of what a call returns.
         pairs = itertools.zip_longest(names, values, fillvalue=ast.Constant(None))
-        yield from ((name.id, value) for name, value in pairs if isinstance(name, ast.Name))
+        for name, value in pairs:
+            if isinstance(name, ast.Name | ast.Tuple):
+                made = value if isinstance(name, ast.Name) else ast.Constant(None)
+                yield from ((each.id, made) for each in ast.walk(name) if isinstance(each, ast.Name))

@@ -161,3 +161,15 @@ def test_what_a_diagnosis_gives_runs_as_pasted(guarded: bool, tmp_path: Path) ->
     assert guarded == (at == len(lines))
     file.write_text("\n".join([*lines[:at], pasted, *lines[at:]]))
     succeeded(autopipe("verify", "train.py:workload", cwd=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fit", "made"),
+    [("x, y=y, epochs=3", "ap.Arrays(x, y)"), ("x[:9], y", "ap.Arrays(x, y)"), ("images, y", "ap.Arrays(images, y)")],
+)
+def test_arrays_have_the_names_of_the_script(fit: str, made: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"(x, y), (images, _) = load()\nmodel = build()\nmodel.compile()\nmodel.fit({fit})\n")
+    text = written(read(str(file), 4, kind="arrays", has_index=True, steps=None), "arrays", 8)
+    assert made in text
+    assert ("what you give to fit" in text) == ("[" in fit)
