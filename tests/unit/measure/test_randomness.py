@@ -349,6 +349,12 @@ CLEAN: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def without_a_seed_of_tensorflows_own() -> None:
+    """Ops without a seed of their own repeat with one, which another test may have set."""
+    tf.random.set_seed(None)
+
+
 @pytest.mark.parametrize("make", CLEAN.values(), ids=CLEAN)
 def test_random_numbers_that_do_not_repeat_are_no_matter_and_neither_is_a_dataset_without_any(
     make: Callable[..., Any],
