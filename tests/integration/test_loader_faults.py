@@ -33,6 +33,8 @@ from autopipe.pipeline.batching import process, streaming
 from autopipe.pipeline.batching.process import Nursery
 from autopipe.pipeline.config import LoaderConfig
 from autopipe.pipeline.devices.feed import TimedLoader
+from autopipe.pipeline.loader import Recipe
+from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.sample import Batch, FieldKind
 from tests.fakes import consumers
 from tests.fakes.commands import children, environment, python, succeeded
@@ -389,6 +391,19 @@ def test_what_keeps_worker_processes_from_starting_is_shown(tmp_path: Path, monk
         opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=1))
     assert "limits" not in str(raised.value)
     assert not children()
+
+
+def test_a_worker_that_is_about_to_end_has_no_status_yet_and_one_of_a_nursery_before_is_told_as_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a process whose main thread has ended before the others, /proc says that it is a zombie, and `waitpid` not."""
+    workload = ap.Workload(data=Large(), ops=[], batch_size=1)
+    nursery = Nursery(Recipe.of(workload, make_plan(workload)), None)
+    nursery._channel = socket.socket()
+    nursery._forks.add(2**22 + 1)  # no process has these numbers
+    monkeypatch.setattr(process, "ended", lambda channel, pid: None)
+    assert [nursery.ended(pid) for pid in (2**22 + 1, 2**22 + 2)] == [None, -signal.SIGKILL]
+    nursery._channel.close()
 
 
 def test_a_worker_that_answers_in_time_is_not_asked_after(monkeypatch: pytest.MonkeyPatch) -> None:

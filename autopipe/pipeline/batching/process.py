@@ -178,6 +178,7 @@ class Nursery:
         self._lock = threading.Lock()
         self._channel: socket.socket  # of the process
         self._process: subprocess.Popen[bytes] | None = None
+        self._forks = set[int]()  # of the process
         self._said: IO[bytes]  # what it writes to stderr before it is ready
 
     def fork(self, channel: socket.socket, readers: int) -> int:
@@ -190,21 +191,25 @@ class Nursery:
         with self._lock:
             if self._process is not None:
                 with contextlib.suppress(EOFError, ConnectionError):  # it was killed: another one is started
-                    return fork(self._channel, readers, [channel.fileno()])[0]
+                    return self._forked(channel, readers)
                 self._process.wait()
             self._start()
             try:
-                return fork(self._channel, readers, [channel.fileno()])[0]
+                return self._forked(channel, readers)
             except (EOFError, ConnectionError):
                 raise self._failure() from None
 
+    def _forked(self, channel: socket.socket, readers: int) -> int:
+        pid, _ = fork(self._channel, readers, [channel.fileno()])
+        self._forks.add(pid)
+        return pid
+
     def ended(self, pid: int) -> int | None:
         """Return the exit status of a worker, negative for a signal; None while it runs."""
-        has_gone = not processes.runs(pid)  # asked first: of one that ends meanwhile, the status is known
         with self._lock, contextlib.suppress(EOFError, OSError):
-            if (status := ended(self._channel, pid)) is not None:
-                return status
-        return -signal.SIGKILL if has_gone else None  # its nursery was killed: how its workers end is not known
+            if pid in self._forks:
+                return ended(self._channel, pid)
+        return None if processes.runs(pid) else -signal.SIGKILL  # its nursery was killed: how it ended is not known
 
     def dataset(self) -> SharedBlock | None:
         """Return the pickled dataset that makes the batches, if one does, as it is in this epoch."""
@@ -229,6 +234,7 @@ class Nursery:
                 self._process = None
 
     def _start(self) -> None:
+        self._forks.clear()
         if self._process is not None:
             self._channel.close()
             self._said.close()
