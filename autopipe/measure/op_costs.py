@@ -237,17 +237,17 @@ def as_made(
     if reference == 0 or not ends:
         return tuple(found)
     size = max(1, min(_AT_ONCE, int(_AT_ONCE_SECONDS / reference)))
-    took = _as_far_as(workload, plan, ends, np.array_split(np.array(indices), -(-len(indices) // size)), seconds)
+    took = _seconds_until(workload, plan, ends, np.array_split(np.array(indices), -(-len(indices) // size)), seconds)
     if not took.size:
         return tuple(found)
     costs, began, done = list(found), 0 if found[0].native else 1, python
-    for end, seconds in zip(ends, np.maximum.accumulate(took).tolist(), strict=True):
+    for end, until in zip(ends, np.maximum.accumulate(took).tolist(), strict=True):
         group = found[began : end + 1]
         of_python = sum(cost.seconds_per_image for cost in group)
         for number, cost in enumerate(group, start=began):
             share = cost.seconds_per_image / of_python if of_python else 1 / len(group)
-            costs[number] = cost.model_copy(update={"seconds_per_image": share * max(0.0, seconds - done)})
-        began, done = end + 1, max(done, seconds)
+            costs[number] = cost.model_copy(update={"seconds_per_image": share * max(0.0, until - done)})
+        began, done = end + 1, max(done, until)
     factor = max(0.01, (done - python) / reference)  # whatever the clock says
     for number in range(began, 1 + sum(len(link.alone) + link.programs.count for link in chain)):
         if (cost := found[number]).native:
@@ -259,7 +259,7 @@ _AT_ONCE, _AT_ONCE_SECONDS = 16, 0.1  # images of a batch at most, and what Pyth
 _BATCHES = 5  # that are timed at most; the first one, which meets new memory, is not
 
 
-def _as_far_as(
+def _seconds_until(
     workload: Workload, plan: Plan, ends: Sequence[int], batches: Sequence[NDArray[np.int64]], seconds: float
 ) -> NDArray[np.float64]:
     """Return the processor seconds of an image up to the end of each of so many steps, by turns, medians of batches;
