@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -81,6 +82,14 @@ def no_process_left() -> Iterator[None]:
     before = children()
     yield
     assert psutil.wait_procs(set(children()) - set(before), timeout=20)[1] == []
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt, as a job in the background begins without that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

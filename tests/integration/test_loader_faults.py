@@ -343,6 +343,7 @@ def test_killed_workers_are_replaced_also_with_their_nursery(
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_while_a_loader_is_closed_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = opened(ap.Workload(data=Large(), ops=[], batch_size=4), ap.Processes(workers=3))
     started = children()

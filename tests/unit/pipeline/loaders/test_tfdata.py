@@ -43,6 +43,7 @@ def test_the_native_dataset_runs_on_through_epochs_from_any_batch(photos: Path, 
             np.testing.assert_array_equal(y, native_y.numpy())
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("at", ["traced", "begun"])
 def test_ctrl_c_waits_until_tensorflow_has_made_a_pipeline(
     photos: Path, monkeypatch: pytest.MonkeyPatch, at: str
@@ -57,12 +58,8 @@ def test_ctrl_c_waits_until_tensorflow_has_made_a_pipeline(
         return made[0]
 
     monkeypatch.setattr(owner, name, interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
-    try:
-        with pytest.raises(KeyboardInterrupt), opened(photos) as loader:
-            next(loader.batches(0))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), opened(photos) as loader:
+        next(loader.batches(0))
     assert len(made) == 1
 
 
