@@ -454,14 +454,6 @@ def test_a_trial_finds_the_users_modules_and_runs_none_in_place_of_pythons(
 # ---------------------------------------------------------------- that it never outlives its study
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Python's own handler of SIGINT, which a process that a shell put into the background starts without."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_goes_through_and_leaves_no_process(runner: TrialRunner) -> None:
     def interrupt(event: Event) -> None:

@@ -5,7 +5,6 @@ import gc
 import math
 import operator
 import os
-import signal
 import weakref
 from typing import Any
 
@@ -203,19 +202,16 @@ class _Tripped(weakref.ref[SharedBlock]):
     trip = staticmethod(_thread.interrupt_main)
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_ctrl_c_that_comes_while_a_batch_goes_is_not_lost() -> None:
     pool = SlotPool(RowLayout(SPEC, 4), keep=3)
     slot, last = pool.acquire(), SharedBlock(1)
     tripped = _Tripped(last, operator.methodcaller("trip"))  # SIGINT comes as this goes: before Python runs again
     held = [(*pool.lend(slot, 4), last)]
     del last
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012  it comes with any line that follows
-            held.clear()
-            assert tripped() is None
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  it comes with any line that follows
+        held.clear()
+        assert tripped() is None
     assert pool.acquire() is slot
 
 
