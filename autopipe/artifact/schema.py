@@ -69,7 +69,7 @@ class Profile(Value):
 
     @pydantic.model_validator(mode="after")
     def _has_a_winner(self) -> Self:
-        if self.result.winner is None or self.result.winner.images_per_second.value <= 0:  # others are over it
+        if self.result.winner is None or self.result.winner.images_per_second.value <= 0:  # rates are divided by it
             raise ValueError("`result` must have a `winner`, with a rate above 0")
         return self
 

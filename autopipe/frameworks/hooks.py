@@ -25,7 +25,8 @@ _STEPS = (  # module, class and function that only a training calls, in each ste
     ("tensorflow.python.eager.backprop", "GradientTape", "gradient"),
     ("torch", "Tensor", "backward"),
 )
-_TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))  # return what each step calls, or only its trace
+# Each step calls the function that these return; a step that jax.jit compiles calls it once, as it is traced.
+_TRAINS = (("jax", "", "grad"), ("jax", "", "value_and_grad"))
 _LOOPS = ("keras", "tensorflow", "torch", "grain")  # whose own loops are no user's
 _BETWEEN = ("traceback_util", "dataset_ops")  # files whose frames pass a read on, such as as_numpy_iterator()'s
 

@@ -137,7 +137,9 @@ class ProcessTree:
         )
 
     def queued_seconds(self) -> float:
-        """Return how long threads of these processes have waited for a core; 0 where the kernel does not tell."""
+        """Return the seconds for which the tree's threads have waited for a core, added up; 0 if the kernel does not
+        count them (`schedstat` of each thread in /proc).
+        """
         waited = 0
         for file in itertools.chain(*((self._proc / str(pid) / "task").glob("*/schedstat") for pid in self._members)):
             with contextlib.suppress(OSError, ValueError, IndexError):
