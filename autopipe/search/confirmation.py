@@ -228,6 +228,8 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 
 _FAR = 2.0
 """Times the repeatability limit: what is so far behind after a block does not run in the next."""
+_NEAR = 2 / 3
+"""Of the fastest foreign code, what other foreign code makes in its trial that is proved against, too."""
 ENOUGH_BLOCKS = 2
 """Blocks with fewer than which nothing can be compared."""
 
@@ -276,8 +278,9 @@ def _to_beat(session: Session) -> list[str]:
     points = session.points()
     ran = [each for each in session.baselines if each.config.key() in points]
     theirs = [each.config.key() for each in ran if each.config.loader.is_foreign and not each.required]
-    slower = sorted(theirs, key=lambda key: -points[key].estimate.value)[MOST_OF_OTHERS:]
-    return [key for each in ran if (key := each.config.key()) not in slower]
+    rates = {key: points[key].estimate.value for key in sorted(theirs, key=lambda key: -points[key].estimate.value)}
+    near = [key for key, rate in rates.items() if rate >= _NEAR * max(rates.values())][:MOST_OF_OTHERS]
+    return [key for each in ran if (key := each.config.key()) in near or key not in rates]
 
 
 def finalist(session: Session, point: Point) -> Point:

@@ -487,7 +487,7 @@ def setup_for(session: Session, setup: ModelSetup) -> ModelSetup:
     it; of each the last value of the space, which gains the most.
     """
     usual = session.known_alone(setup)
-    for name in ("steps_per_execution", "finish", "channels") if usual is not None else ():
+    for name in ("finish", "channels", "steps_per_execution") if usual is not None else ():
         assert usual is not None
         others = [each for each in values_of(session, name) if each != getattr(setup, name)]
         step = session.facts.workload.batch_size / usual
