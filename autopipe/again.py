@@ -71,7 +71,12 @@ def installing_extra(extra: str) -> str:
 
     It takes the requirements from the metadata of the installed autopipe, be that a release or a checkout.
     """
-    if found := list(_requirements(extra)):
+    found = []
+    for requirement in requirements():
+        marker, requirement.marker = requirement.marker, None
+        if marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
+            found.append(str(requirement))
+    if found:
         return installing(*found)
     if (checkout := _checkout()) is not None:
         return installing("-e", f"{checkout}[{extra}]")
@@ -127,14 +132,6 @@ def _checkout() -> Path | None:
     return folder if (folder / "pyproject.toml").is_file() else None
 
 
-def _requirements(extra: str) -> Iterator[str]:
-    for requirement in requirements():
-        marker, requirement.marker = requirement.marker, None
-        if marker is not None and marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""}):
-            yield str(requirement)
-
-
-def _is_ours(command: str) -> bool:
-    """Return True if a command of the search path belongs to this Python."""
+def _is_ours(command: str) -> bool:  # of the Python that runs
     found = shutil.which(command)
     return found is not None and Path(found).parent == Path(sys.executable).parent

@@ -36,6 +36,7 @@ import resource
 import sysconfig
 import traceback
 import types
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -309,6 +310,11 @@ def shortened(value: object) -> str:
 
 class DataWarning(UserWarning):
     """The data can be read, but they probably contain a mistake."""
+
+
+def warn_of_data(message: str, *, level: int = 3) -> None:
+    """Warn of a mistake in the data; `level` is the `stacklevel` in the caller."""
+    warnings.warn(message, DataWarning, stacklevel=level + 1)
 
 
 class FrameworkWarning(UserWarning):

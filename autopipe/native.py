@@ -32,26 +32,19 @@ _FILE: Final = Path(__file__).with_name("_native.so")
 _DIGEST: Final = _FILE.with_suffix(".digest")
 _SOURCES: Final = Path(__file__).parents[1] / "native"  # of a checkout
 
+SIMD = 2  # the best that the processor has; 1: SSSE3, 0: plain C, which tests compare
 HOW: Final = {"bilinear": 0, "nearest": 1, "area": 2}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction of the library (`codes`); its C function says what the numbers mean.
+    """One instruction of the library; its C function says what the numbers mean."""
 
-    Attributes:
-        name: which one.
-        whole: whole numbers, at most six.
-        real: other numbers, at most six.
-        table: a table that it looks up.
-        is_wide: whether it takes values of the dtype that it was made for; other instructions take bytes alone.
-    """
-
-    name: str
-    whole: tuple[int, ...] = ()
-    real: tuple[float, ...] = ()
-    table: NDArray[Any] | None = None
-    is_wide: bool = False
+    name: str  # one of `codes`
+    whole: tuple[int, ...] = ()  # at most six
+    real: tuple[float, ...] = ()  # at most six
+    table: NDArray[Any] | None = None  # that it looks up
+    is_wide: bool = False  # whether it takes values of the dtype that it was made for; others take bytes alone
 
 
 class _Instruction(ctypes.Structure):
@@ -65,23 +58,13 @@ class _Instruction(ctypes.Structure):
 
 
 class _Program(ctypes.Structure):
-    _fields_ = (
-        ("instructions", ctypes.POINTER(_Instruction)),
-        ("count", ctypes.c_int64),
-        ("height", ctypes.c_int64),
-        ("width", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
-    )
+    _numbers = ("count", "height", "width", "channels")
+    _fields_ = (("instructions", ctypes.POINTER(_Instruction)), *((name, ctypes.c_int64) for name in _numbers))
 
 
 class _Part(ctypes.Structure):
-    _fields_ = (
-        ("values", ctypes.c_void_p),
-        ("height", ctypes.c_int64),
-        ("width", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
-        ("value_bytes", ctypes.c_int64),
-    )
+    _numbers = ("height", "width", "channels", "value_bytes")
+    _fields_ = (("values", ctypes.c_void_p), *((name, ctypes.c_int64) for name in _numbers))
 
 
 class _Feature(ctypes.Structure):
@@ -114,19 +97,22 @@ def _loaded() -> ctypes.CDLL | str:
         return f"{_FILE} cannot be loaded: {error}"
     found.autopipe_simd.restype = found.autopipe_name.restype = ctypes.c_char_p
     found.autopipe_scratch_new.restype = ctypes.c_void_p
-    found.autopipe_scratch_free.argtypes = [ctypes.c_void_p]
-    found.autopipe_scratch_free.restype = None
-    found.autopipe_fill.restype = ctypes.c_int64
-    found.autopipe_uniforms.restype = None
-    found.autopipe_features.restype = None
     pointer, number, real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-    found.autopipe_keep.restype = found.autopipe_take.restype = number
+    found.autopipe_scratch_free.argtypes = [pointer]
+    found.autopipe_scratch_free.restype = found.autopipe_uniforms.restype = found.autopipe_features.restype = None
+    found.autopipe_fill.restype = found.autopipe_keep.restype = found.autopipe_take.restype = number
     found.autopipe_take.argtypes = [pointer, number, number]
     found.autopipe_keep.argtypes = [pointer, pointer, number, pointer, pointer, number, pointer, pointer, pointer]
     found.autopipe_uniforms.argtypes = [pointer, number, pointer, number, pointer]
     found.autopipe_features.argtypes = [pointer, number, pointer, number, pointer, pointer]
     found.autopipe_fill.argtypes = [pointer, pointer, number, pointer, number, pointer, number, pointer, pointer]
     found.autopipe_mix.argtypes = [pointer, number, number, pointer, pointer, real, real, number, number, pointer]
+    return found
+
+
+def _library() -> ctypes.CDLL:
+    found = _loaded()
+    assert not isinstance(found, str), found
     return found
 
 
@@ -153,7 +139,10 @@ def digest() -> str:
 def why_not() -> str | None:
     """Return why samples are made by Python; None if the native library makes them. The first call loads it."""
     found = _loaded()
-    reason = found if isinstance(found, str) else _difference()
+    reason: str | None = found if isinstance(found, str) else None
+    if reason is None:
+        other = next((how for how in _FLAGS if not _is_alike("uint8", how, 3)), None)
+        reason = other and f"OpenCV {cv2.__version__} resizes to other pixels ({other})"
     if reason is not None:
         _log.warning("Samples are made by Python, which takes longer: %s.", reason)
     return reason
@@ -174,19 +163,9 @@ _SIZES: Final = (
     ((97, 61), (40, 33)), ((97, 61), (224, 224)), ((64, 96), (32, 48)), ((90, 60), (30, 20)), ((50, 50), (49, 51)),
     ((1, 1), (7, 5)), ((1, 300), (3, 100)), ((131, 77), (50, 77)),
 )  # fmt: skip
-
-
 _FLAGS: Final = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA}
 _DEEP_CHANNELS: Final = {"bilinear": (1, 2, 5), "area": (1, 2, 3, 4)}  # of which OpenCV and IPP have code of their own
 _MOST_CHANNELS: Final = 128  # of which OpenCV makes one image
-
-
-def _difference() -> str | None:
-    """Return where the library resizes to other pixels than OpenCV on this machine; None if nowhere."""
-    for how in _FLAGS:
-        if not _is_alike("uint8", how, 3):
-            return f"OpenCV {cv2.__version__} resizes to other pixels ({how})"
-    return None
 
 
 def resizes(dtype: str, how: str, channels: int | None) -> bool:
@@ -221,10 +200,8 @@ def _is_alike(dtype: str, how: str, channels: int) -> bool:
 
 
 class _Scratch:
-    """The memory of one thread."""
-
-    def __init__(self, library: ctypes.CDLL, simd: int) -> None:
-        address = library.autopipe_scratch_new(simd)
+    def __init__(self, library: ctypes.CDLL) -> None:
+        address = library.autopipe_scratch_new(SIMD)
         if not address:
             raise MemoryError
         self.address = ctypes.c_void_p(address)
@@ -235,13 +212,10 @@ class _Scratch:
 _OF_THREAD: Final = threading.local()  # its attributes go with the thread
 
 
-def _scratch(library: ctypes.CDLL, simd: int) -> ctypes.c_void_p:
-    """Return the address of this thread's scratch."""
-    name = f"simd_{simd}"
-    scratch = getattr(_OF_THREAD, name, None)
-    if scratch is None:
-        scratch = _Scratch(library, simd)
-        setattr(_OF_THREAD, name, scratch)
+def _scratch(library: ctypes.CDLL) -> ctypes.c_void_p:  # of this thread
+    name = f"simd_{SIMD}"
+    if (scratch := getattr(_OF_THREAD, name, None)) is None:
+        setattr(_OF_THREAD, name, scratch := _Scratch(library))
     return scratch.address
 
 
@@ -253,15 +227,11 @@ class Program:
         instructions: Sequence[tuple[Instruction, int]],
         shape: tuple[int, ...] | None,
         dtype: np.dtype[Any],
-        *,
-        simd: int = 2,
     ) -> None:
         """Make rows of `shape`, which of an image is (height, width) or (height, width, channels), or of any (None), to
-        be kept: by plain C if `simd` is 0, SSSE3 if 1.
+        be kept.
         """
-        found = _loaded()
-        assert not isinstance(found, str), found
-        self._library, self._simd = found, simd
+        self._library = _library()
         self._tables = [each.table for each, _ in instructions]
         self._code = (_Instruction * max(1, len(instructions)))()
         for to, (each, draw) in zip(self._code, instructions, strict=False):
@@ -279,7 +249,7 @@ class Program:
         verdicts = np.empty(len(spans), np.uint8)
         self._library.autopipe_fill(
             ctypes.addressof(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
-            out.ctypes.data, out.strides[0], _scratch(self._library, self._simd), verdicts.ctypes.data,
+            out.ctypes.data, out.strides[0], _scratch(self._library), verdicts.ctypes.data,
         )  # fmt: skip
         return verdicts
 
@@ -292,16 +262,14 @@ class Program:
         verdicts, places = np.empty(len(spans), np.uint8), np.empty((len(spans), 4), np.int64)
         self._library.autopipe_keep(
             ctypes.addressof(self._program), spans.ctypes.data, len(spans), heap.ctypes.data, first_free.ctypes.data,
-            len(heap), places.ctypes.data, _scratch(self._library, self._simd), verdicts.ctypes.data,
+            len(heap), places.ctypes.data, _scratch(self._library), verdicts.ctypes.data,
         )  # fmt: skip
         return places, verdicts
 
 
 def take(first_free: NDArray[np.int64], size: int, end: int) -> int:
     """Take some bytes of a heap, as `Program.keep` does; return where they begin, or -1 if they are not left."""
-    library = _loaded()
-    assert not isinstance(library, str), library
-    return int(library.autopipe_take(first_free.ctypes.data, size, end))
+    return int(_library().autopipe_take(first_free.ctypes.data, size, end))
 
 
 def mix(
@@ -318,8 +286,7 @@ def mix(
     """
     if why_not() is not None or not _LEAST_ALPHA <= alpha <= 1:
         return False
-    library, found = _loaded(), (_Part * len(parts))()
-    assert not isinstance(library, str), library
+    library, found = _library(), (_Part * len(parts))()
     for to, (values, is_cut) in zip(found, parts, strict=True):
         if not values.flags.c_contiguous or (values.dtype not in (np.uint8, np.uint16, np.float32) and not is_cut):
             return False
@@ -331,7 +298,7 @@ def mix(
     height, width = images.shape[1:3] if is_cut else (0, 0)
     verdict = library.autopipe_mix(
         found, len(parts), len(draws), draws.ctypes.data, order.ctypes.data, alpha, probability, height, width,
-        _scratch(library, 2),
+        _scratch(library),
     )  # fmt: skip
     return bool(verdict == 0)
 
@@ -341,9 +308,7 @@ def uniforms(columns: NDArray[np.uint64], indices: NDArray[np.int64]) -> NDArray
 
     `columns` has the hash state of each draw, then the mixed counter of each. Call it only if the library is there.
     """
-    library = _loaded()
-    assert not isinstance(library, str), library
-    out = np.empty((len(indices), columns.shape[1]))
+    library, out = _library(), np.empty((len(indices), columns.shape[1]))
     library.autopipe_uniforms(columns.ctypes.data, columns.shape[1], indices.ctypes.data, len(indices), out.ctypes.data)
     return out
 
@@ -359,26 +324,22 @@ def files_at(paths: Sequence[bytes]) -> tuple[NDArray[Any], Any]:
     return spans, buffer
 
 
-def features_at(
-    records: NDArray[Any], keys: Sequence[bytes], numbers: Sequence[bool], *, simd: int = 2
-) -> list[NDArray[Any]]:
+def features_at(records: NDArray[Any], keys: Sequence[bytes], numbers: Sequence[bool]) -> list[NDArray[Any]]:
     """Return the spans of features in records of TFRecord files, for each key; of a number, its value instead.
 
     Args:
         records: of each record its data and the checksum behind them.
         keys: of the features.
         numbers: whether each is an int64, and not bytes.
-        simd: 0 to do it in plain C.
 
     The spans may be used until this thread's next call. A record that is damaged, or lacks a feature, has empty ones.
     """
-    library = _loaded()
-    assert not isinstance(library, str), library
+    library = _library()
     wanted = [_Feature(key, len(key), is_number) for key, is_number in zip(keys, numbers, strict=True)]
     features = (_Feature * len(keys))(*wanted)
     found = np.empty((len(keys), len(records)), SPAN)
     library.autopipe_features(
-        records.ctypes.data, len(records), features, len(keys), found.ctypes.data, _scratch(library, simd)
+        records.ctypes.data, len(records), features, len(keys), found.ctypes.data, _scratch(library)
     )
     return [spans["offset"] if is_number else spans for spans, is_number in zip(found, numbers, strict=True)]
 

@@ -42,8 +42,8 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._discover()
         if name not in self._plugins:
-            absent = (entry for entry in _all(self._group) if not _is_here(entry))
-            hint = next((_absence(entry) for entry in absent if entry.name.lower() == name), None)
+            absent = (each for each in _all(self._group) if each.name.lower() == name and not _is_here(each))
+            hint = next(map(_absence, absent), None)
             said = f"`{self._kind}` must be one of {', '.join(self)}, but got {name!r}.{near(name, self)}"
             raise ConfigError(said, hint=hint)
         return self._plugins[name]

@@ -28,7 +28,6 @@ class Strict(pydantic.BaseModel):
     @pydantic.model_validator(mode="wrap")
     @classmethod
     def _clear_errors(cls, value: Any, handler: pydantic.ModelWrapValidatorHandler[Self]) -> Self:
-        """Turn pydantic's report into one sentence in this project's form."""
         try:
             return handler(value)
         except pydantic.ValidationError as error:

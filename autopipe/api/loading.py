@@ -82,15 +82,18 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
     """Retune if this machine has no profile, or wait until another job on such a machine has done so."""
     here = fingerprint.detect()
-    if _is_known(path, here):
+
+    def is_known() -> bool:
+        return pick.nearest(files.read(path), here)[1].level is fingerprint.MatchLevel.SAME
+
+    if is_known():
         return
     kind = digests.digest(digests.canonical(here))[:8]
     waits_seconds = max(_AT_LEAST_SECONDS, _PATIENCE * seconds)
     try:
         with filelock.FileLock(path.with_name(f".{path.name}.{kind}.lock"), timeout=waits_seconds):
-            if _is_known(path, here):  # by now
-                return
-            _retune(path, workload, seconds, allow_outside=allow_outside)
+            if not is_known():  # by now
+                _retune(path, workload, seconds, allow_outside=allow_outside)
     except (AutopipeError, OSError) as error:  # a lock that is never released is an OSError, too
         said = f"This machine has no profile in `{path}`, and a retune failed: {error}"
         warnings.warn(said, ProfileWarning, stacklevel=3)
@@ -109,12 +112,7 @@ def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allo
         raise nothing_measured(done.result)
 
 
-def _is_known(path: Path, here: fingerprint.Hardware) -> bool:
-    return pick.nearest(files.read(path), here)[1].level is fingerprint.MatchLevel.SAME
-
-
 # -------------------- report
-
 
 NAME = "report.html"
 

@@ -21,7 +21,7 @@ from autopipe.hardware import machine
 from autopipe.measure import fingerprint
 from autopipe.measure import formats as encoding
 from autopipe.measure.facts import Ceiling, Description
-from autopipe.measure.outcome import FailureKind, LoaderRate, Measurement, Phase, TrialFailure
+from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline import wrap
@@ -105,10 +105,6 @@ _LEAST_SECONDS: Final = 0.5
 _READINGS: Final = 3  # of a part that reads less by itself than both together
 
 
-def _rate(answer: LoaderRate | TrialFailure) -> Estimate | None:
-    return None if isinstance(answer, TrialFailure) else answer.images_per_second
-
-
 _value = operator.attrgetter("value")  # of a rate
 
 
@@ -147,16 +143,21 @@ class _Look:
         """Measure parts and whole by turns, until no part reads less, or three times; a failure is in the row."""
         config = self._config(described)
         pages: JsonObject = {"page_cache": self._options["page_cache"]}
+
+        def loaded() -> Estimate | None:
+            answer = runner.loader(config, pages)
+            return None if isinstance(answer, TrialFailure) else answer.images_per_second
+
         alone = runner.ceiling(config.model_setup, pages)
         if isinstance(alone, TrialFailure):
             return Row.of(self._target.name, alone, config=config)
         alone = alone.model_copy(update={"depths": described.depths})
-        loader = None if described.wrapped is not None else _rate(runner.loader(config, pages))
+        loader = None if described.wrapped is not None else loaded()
         both = runner.measure(config, self._options)
         row = Row.of(self._target.name, alone, both, config, loader)
         for _ in range(_READINGS - 1):
             low = row.too_low
-            if "loader" in low and (again := _rate(runner.loader(config, pages))) is not None and loader is not None:
+            if "loader" in low and (again := loaded()) is not None and loader is not None:
                 loader = max(loader, again, key=_value)  # other programs can only slow a part down
             if "model" in low:
                 reading = runner.ceiling(config.model_setup, {**pages, "model_only": True, "again": True})
@@ -236,6 +237,10 @@ def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes
     Memory is that of the first round, which goes from the smallest to the largest: a process keeps what it has taken.
     After a size for which memory is too small, larger ones are not tried.
     """
+
+    def alone(size: int, **more: bool) -> Ceiling | TrialFailure:
+        return runner.ceiling(setup, {"model_only": True, "samples": size, **more})
+
     found: dict[int, Ceiling | TrialFailure] = {}
     full: int | None = None
     for size in sorted(set(sizes)):
@@ -243,20 +248,13 @@ def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes
             message = f"not tried, because a batch of {full} takes too much memory"
             found[size] = TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=Phase.WARM_UP, message=message)
             continue
-        found[size] = answer = _alone(runner, setup, size, resources=True)
+        found[size] = answer = alone(size, resources=True)
         if isinstance(answer, TrialFailure) and answer.kind is FailureKind.OUT_OF_MEMORY:
             full = size
     for size, first in found.items():
-        again = _alone(runner, setup, size, again=True) if isinstance(first, Ceiling) else first
+        again = alone(size, again=True) if isinstance(first, Ceiling) else first
         if isinstance(again, Ceiling) and isinstance(first, Ceiling):  # other load can only slow a model down
             faster = max(first, again, key=lambda each: each.model_images_per_second.value)
             found[size] = faster.model_copy(update={"resources": first.resources})
     named = {size: f"batch {size}{' (own)' if size == batch_size else ''}" for size in found}
     return tuple(Row.of(named[size], answer, batch_size=size) for size, answer in found.items())
-
-
-def _alone(
-    runner: TrialRunner, setup: ModelSetup, size: int, *, resources: bool = False, again: bool = False
-) -> Ceiling | TrialFailure:
-    options: JsonObject = {"model_only": True, "samples": size, "resources": resources, "again": again}
-    return runner.ceiling(setup, options)

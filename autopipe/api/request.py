@@ -78,12 +78,9 @@ def refusing_unknown(usual: Callable[[str], object]) -> Callable[[Callable[_Pass
     def decorated(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
         own = inspect.signature(function)
         positional = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        more = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=usual(name), annotation=each.__forward_arg__
-            )
-            for name, each in Search.__annotations__.items()
-        ]
+        keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        types = Search.__annotations__.items()
+        more = [keyword(name, default=usual(name), annotation=each.__forward_arg__) for name, each in types]
         known = {each.name: each for each in (*positional, *more)}
 
         @functools.wraps(function)
@@ -146,10 +143,6 @@ def _one_of(*choices: str) -> Callable[[object, str], str]:
     return read
 
 
-def _mode(value: object, name: str) -> Mode:
-    return Mode(_one_of(*Mode)(value, name))
-
-
 def _count(least: int) -> Callable[[object, str], int]:
     def read(value: object, name: str) -> int:
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
@@ -179,7 +172,6 @@ def _url(value: object, name: str) -> str:
 
 
 def _only(value: Any, name: str) -> dict[str, tuple[SettingValue, ...]]:
-    """Read `{"loader": ("threads",), "keep": "none"}`, or texts such as `loader=threads,tfdata`."""
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(each, str) for each in value):
         return allowed(value)
     items: Any = value.items() if isinstance(value, Mapping) else [(None, None)]
@@ -196,9 +188,8 @@ def _function(value: Any, name: str) -> str:
     if isinstance(value, str):
         return value
     if not callable(value):
-        raise unfit(
-            name, value, "a function of your own, its name, or None", 'Such as baseline="bench.py:make_dataset".'
-        )
+        hint = 'Such as baseline="bench.py:make_dataset".'
+        raise unfit(name, value, "a function of your own, its name, or None", hint)
     attribute, module = getattr(value, "__qualname__", ""), sys.modules.get(getattr(value, "__module__", ""))
     home = getattr(module, "__file__" if value.__module__ == "__main__" else "__name__", None)  # none in a notebook
     if home is None or getattr(module, attribute, None) is not value:
@@ -209,10 +200,14 @@ def _function(value: Any, name: str) -> str:
     return f"{home}:{attribute}"
 
 
-def _accelerator(value: object, name: str) -> SimulatedAccelerator:
-    if isinstance(value, SimulatedAccelerator):
-        return value
-    return accelerator(value, name) if isinstance(value, str) else SimulatedAccelerator(seconds(value, name))
+def accelerator(given: SimulatedAccelerator | str | float, option: str) -> SimulatedAccelerator:
+    """Return an accelerator by the time of its step: seconds, `15ms`, or `224ms/400` for a step of 400 images."""
+    if not isinstance(given, str):
+        return given if isinstance(given, SimulatedAccelerator) else SimulatedAccelerator(seconds(given, option))
+    duration, slash, images = given.partition("/")
+    if slash and not images.strip().isdecimal():
+        raise ConfigError(f"`{option}` takes a step of some images as 224ms/400, but got {given!r}.")
+    return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
 
 
 _READERS: Mapping[str, Callable[[Any, str], object]] = {
@@ -220,13 +215,13 @@ _READERS: Mapping[str, Callable[[Any, str], object]] = {
     "baseline": _function,
     "epochs": _count(1),
     "only": _only,
-    "mode": _mode,
+    "mode": lambda value, name: Mode(_one_of(*Mode)(value, name)),
     "space": _path,
     "trials": _count(1),
     "max_memory": size_bytes,
     "max_workers": _count(1),
     "convert": _flag,
-    "simulate_step": _accelerator,
+    "simulate_step": accelerator,
     "virtual_devices": _count(0),
     "page_cache": _one_of("warm", "cold", "auto"),
     "storage": _url,
@@ -336,14 +331,6 @@ def batch_sizes(given: str | Sequence[int]) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def accelerator(text: str, option: str) -> SimulatedAccelerator:
-    """Parse a simulated accelerator: `15ms` per step, or `224ms/400` per step of 400 images."""
-    duration, slash, images = text.partition("/")
-    if slash and not images.strip().isdecimal():
-        raise ConfigError(f"`{option}` takes a step of some images as 224ms/400, but got {text!r}.")
-    return SimulatedAccelerator(seconds(duration, option), int(images) if slash else None)
-
-
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
     """Return the values that `--only key=a,b` allows for each parameter.
 
@@ -359,7 +346,14 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
                 f"A setting is fixed once, but got {key}={','.join(known)} and {key}={','.join(values)}.",
                 hint=f"To try all of these values: {key}={both}",
             )
-    return {key: tuple(_value_of_any(_names(key), each) for each in values) for key, values in said.items()}
+
+    def value_of_any(names: list[str], text: str) -> SettingValue:
+        for name in names[:-1]:
+            with contextlib.suppress(ConfigError):
+                return _value(name, text)
+        return _value(names[-1], text)
+
+    return {key: tuple(value_of_any(_names(key), each) for each in values) for key, values in said.items()}
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
@@ -412,9 +406,8 @@ def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Seq
     names = [f"{WRAPPED}{name}" for name in wrapped.choices]
     for name, texts in theirs.items():
         if name not in names:
-            raise ConfigError(
-                f"There is no setting `{name}`.{near(name, names)}", hint=f"There are: {', '.join(names)}"
-            )
+            hint = f"There are: {', '.join(names)}"
+            raise ConfigError(f"There is no setting `{name}`.{near(name, names)}", hint=hint)
         knob = name.removeprefix(WRAPPED)
         choice = next((each for each in wrapped.choices[knob] if str(each).lower() == texts[0].lower()), None)
         if choice is None or len(texts) > 1:
@@ -448,33 +441,21 @@ def _names(key: str, loader: str | None = None) -> list[str]:
     )
 
 
-def _value_of_any(names: list[str], text: str) -> SettingValue:
-    for name in names[:-1]:
-        with contextlib.suppress(ConfigError):
-            return _value(name, text)
-    return _value(names[-1], text)
-
-
 def _value(name: str, text: str) -> SettingValue:
     adapter = parameter_types()[name]
     try:
         value: SettingValue = adapter.validate_strings(text, strict=True)
     except ValueError:
-        names = map(str, adapter.json_schema().get("enum", ()))
-        raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=_hint(name)) from None
+        schema = adapter.json_schema()
+        names = list(map(str, schema.get("enum", ())))
+        kinds = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+        hint = f"It takes {', '.join(names) if names else ', or '.join(kinds)}."
+        raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=hint) from None
     return value
 
 
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}
 _ENDS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
-
-
-def _hint(name: str) -> str:
-    schema = parameter_types()[name].json_schema()
-    if "enum" in schema:
-        return f"It takes {', '.join(map(str, schema['enum']))}."
-    said = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
-    return f"It takes {', or '.join(said)}."
 
 
 def _said(schema: Mapping[str, Any]) -> str:

@@ -163,7 +163,8 @@ def run(
     settings = _as_before(stored, settings, given, there)
     asked = settings.mode, settings.simulate
     asking.require_possible(settings)
-    _require_writable(stored.path.parent, needed=when.always and not when.dry_run)
+    if when.always and not when.dry_run:
+        _require_writable(stored.path.parent)
     watcher.on_request(settings)
     space = searching.read_space(settings, there)
     watcher.on_machine(there)
@@ -193,11 +194,12 @@ def run(
             return Retuned(checked=checked, would=True)
         if checked is not None and checked.holds:
             return Retuned(checked=checked, profile=_renewed(stored, former, here), kept=True)
-        _begin_search(watcher, checked, stored.path.parent)
+        _require_writable(stored.path.parent)
+        if checked is not None and checked.rows:  # it has measured
+            watcher.on_trial(Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
         same = is_for_this and match.level is MatchLevel.SAME
         config = next(pick.readable([former.winner.config]), None) if same else None
-        settings = dataclasses.replace(settings, began=began + queue.seconds)
-        settings = _study(stored, former, site, settings, same=same)
+        settings = _study(stored, former, site, dataclasses.replace(settings, began=began + queue.seconds), same=same)
         rivals = [] if config is None else [Baseline(name=FORMER, config=config, required=True, incumbent=True)]
         found, settings = searching.search(runner, site, settings, watcher.on_search, rivals=rivals)
     return _concluded(stored, site, settings, found.result, config, checked)
@@ -220,20 +222,13 @@ def _concluded(
     return Retuned(checked=checked, result=result, profile=profile, kept=kept, converted=converted)
 
 
-def _require_writable(folder: Path, *, needed: bool = True) -> None:
+def _require_writable(folder: Path) -> None:
     """Raise ArtifactError if a search would be for nothing, as its profile could not be written."""
-    if needed and not os.access(folder, os.W_OK | os.X_OK):
+    if not os.access(folder, os.W_OK | os.X_OK):
         raise ArtifactError(
             f"The artifact's folder must be writable, but {str(folder)!r} is not.",
             hint="Make it writable, or retune a copy of the artifact elsewhere.",
         )
-
-
-def _begin_search(watcher: Watcher, checked: Result | None, folder: Path) -> None:
-    """Tell of a check that lets a search begin, if it has measured anything."""
-    _require_writable(folder)
-    if checked is not None and checked.rows:
-        watcher.on_trial(Log(text=f"It searches, because {'; '.join(checked.reasons)}."))
 
 
 def _study(stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool) -> Settings:
@@ -286,10 +281,9 @@ def _written(stored: Stored, profile: schema.Profile) -> schema.Profile:
 
 _ALONE: JsonObject = {"model_only": True, "again": True}
 _BEHIND: Final = 0.9  # of the winner's rate: what makes less in a round does not run again
-_LONG_SECONDS: Final = 20.0
-"""No further round begins that would last longer; with slow steps the first round has to be enough."""
+_LONG_SECONDS: Final = 20.0  # no further round begins that would last longer; with slow steps one has to be enough
+# The same, as long as what was measured speaks against the profile: other programs may have disturbed a round.
 _DOUBTFUL_SECONDS: Final = 60.0
-"""The same, as long as what was measured speaks against the profile: other programs may have disturbed a round."""
 
 
 def check(
@@ -388,8 +382,7 @@ def check_with(
         return judged
 
 
-_Rounds: TypeAlias = list[tuple[Estimate, Estimate]]
-"""The rates of the pipeline and of the model alone in each round, in images/s."""
+_Rounds: TypeAlias = list[tuple[Estimate, Estimate]]  # images/s of the pipeline and of the model alone in each round
 
 
 def _rounds(
@@ -402,11 +395,18 @@ def _rounds(
     began, rounds = time.monotonic(), _Rounds()
     rivals: dict[str, list[Estimate]] = {}
     running = list(zip(configs[1:], runners[1:], strict=True))
-    options = {config.key(): _trial(profile, config) for config in configs}
+    options, ceiling = dict[str, JsonObject](), profile.result.ceiling
+    for config in configs:  # trials as long as the proof's, whose noise is known
+        options[config.key()] = PROOF
+        if ceiling is not None and ceiling.loader_images_per_second is not None:  # measured by the tune, and not again
+            made = ceiling.made_in_time(config, profile.hardware.cores)
+            options[config.key()] = {**PROOF, "makes_images_per_second": made}
     while len(rounds) < FEWEST_PAIRS:
         at = time.monotonic()
         try:
-            rounds.append(_round(runners[0], configs[0], options[configs[0].key()]))
+            alone = succeeded(runners[0].ceiling(configs[0].model_setup, _ALONE)).model_images_per_second
+            both = succeeded(runners[0].measure(configs[0], options[configs[0].key()])).images_per_second
+            rounds.append((both, alone))
         except NothingMeasuredError:  # after a temporary failure, the first round is still valid
             if not rounds:
                 raise
@@ -420,19 +420,3 @@ def _rounds(
                 running.remove(pair)
         now = time.monotonic()
         yield rounds, rivals, now - began + now - at
-
-
-def _trial(profile: schema.Profile, config: PipelineConfig) -> JsonObject:
-    """Return the options of a trial as long as the proof's, whose noise is known, with what the tune measured of the
-    loader, so that it is not measured again.
-    """
-    ceiling = profile.result.ceiling
-    if ceiling is None or ceiling.loader_images_per_second is None:
-        return PROOF
-    return {**PROOF, "makes_images_per_second": ceiling.made_in_time(config, profile.hardware.cores)}
-
-
-def _round(runner: TrialRunner, config: PipelineConfig, trial: JsonObject) -> tuple[Estimate, Estimate]:
-    """Return images/s of the pipeline and of the model alone, which runs first."""
-    alone = succeeded(runner.ceiling(config.model_setup, _ALONE))
-    return succeeded(runner.measure(config, trial)).images_per_second, alone.model_images_per_second

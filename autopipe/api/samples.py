@@ -67,7 +67,14 @@ def convert(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
     part = _part(shard)
     if by is not None and shard is not None:
         raise ConfigError("`by` writes all parts, but `shard` asks for one.", hint="Leave one of them out.")
-    writer, target = None if by is None else _writer(by), request.target(workload)
+    writer: Writer | None = None
+    if by is not None:
+        name, equals, address = by.partition("=")
+        if (extension := registry.named(name, "autopipe.conversions") if equals else None) is None:
+            known = ", ".join(each.name for each in registry.declared("autopipe.conversions")) or "none is installed"
+            raise ConfigError(f"`by` must be NAME=ADDRESS with the name of an extension ({known}), but got {by!r}.")
+        writer = extension.writer(address)
+    target = request.target(workload)
     job = converting.job(target.workload, to, out, cut="deepest" if cut is None else cut)
     told = on_progress or terminal.counted("converting", "samples")
     done = job.run(workers=workers, part=part, by=writer, on_progress=told)
@@ -92,16 +99,6 @@ def _part(text: str | None) -> tuple[int, int]:
     if match is None or not int(match[1]) < int(match[2]):
         raise ConfigError(f"`shard` must be I/N with 0 <= I < N, such as 0/4, but got {text!r}.")
     return int(match[1]), int(match[2])
-
-
-def _writer(by: str) -> Writer:
-    name, equals, address = by.partition("=")
-    extension = registry.named(name, "autopipe.conversions") if equals else None
-    if extension is None:
-        known = ", ".join(entry.name for entry in registry.declared("autopipe.conversions")) or "none is installed"
-        raise ConfigError(f"`by` must be NAME=ADDRESS with the name of an extension ({known}), but got {by!r}.")
-    writer: Writer = extension.writer(address)
-    return writer
 
 
 def verify(

@@ -77,7 +77,9 @@ def tune(
     if not (listener is None or callable(listener)):
         hint = "It is called with each event, as by on_event=print."
         raise request.unfit("on_event", on_event, "a function, or None", hint)
-    settings = request.settings_of(search, command=_call(workload, search))
+    told = [f"{name}={value!r}" for name, value in search.items() if name != "storage"]  # which may hold a password
+    called = ", ".join([repr(workload) if isinstance(workload, str) else "workload", *told])
+    settings = request.settings_of(search, command=f"ap.tune({called})")
     on_event = on_event or notebook.progress(settings.budget_seconds)
     result, tuned = run(workload, settings, Watcher() if on_event is None else Watcher(on_search=on_event))
     if tuned is None:
@@ -119,9 +121,3 @@ def run(
         return found.result, None
     source = workload if isinstance(workload, Workload) else functools.partial(workload_import.load_workload, workload)
     return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)
-
-
-def _call(workload: Workload | str, search: request.Search) -> str:
-    given = repr(workload) if isinstance(workload, str) else "workload"
-    told = [f"{name}={value!r}" for name, value in search.items() if name != "storage"]  # which may hold a password
-    return f"ap.tune({', '.join([given, *told])})"

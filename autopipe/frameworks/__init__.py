@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -58,9 +59,7 @@ class _Feed:
     has_partial_batch = False
 
     def __init__(self, open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None) -> None:
-        self._open_epoch = open_epoch
-        self._steps = steps
-        self._dataset = dataset
+        self._open_epoch, self._steps, self._dataset = open_epoch, steps, dataset
         self._has_begun = False
 
     @property
@@ -74,7 +73,13 @@ class _Feed:
         return _distributed_dataset_class()(self._epoch) if self._dataset is None else self._dataset(self._epoch)
 
     def get_jax_iterator(self, super_batch: int | None = None) -> Iterator[Any]:
-        return _stacked(self._epoch(), super_batch) if super_batch else self._epoch()
+        if not super_batch:
+            return self._epoch()
+        import jax
+
+        # So many batches as one with a new first axis, which Keras's function loops over, and the rest.
+        stack = imported("keras", "src.trainers.data_adapters.data_adapter_utils", "super_batch_iterator")
+        return stack(self._epoch(), super_batch, stack_fn=jax.numpy.stack)  # type: ignore[no-any-return]  # Keras has no types
 
     def _epoch(self) -> Iterator[Any]:
         if not self._has_begun:  # a batch that a model is built from would be missing in training
@@ -88,9 +93,7 @@ class _Feed:
 def _distributed_dataset_class() -> type[Any]:
     import tensorflow as tf
 
-    class Epochs(tf.distribute.DistributedDataset):
-        """Of this interface Keras uses the iterator only."""
-
+    class Epochs(tf.distribute.DistributedDataset):  # of this interface Keras uses the iterator only
         def __init__(self, open_epoch: Callable[[], Iterator[Any]]) -> None:
             self._open_epoch = open_epoch
 
@@ -98,14 +101,6 @@ def _distributed_dataset_class() -> type[Any]:
             return self._open_epoch()
 
     return Epochs
-
-
-def _stacked(batches: Iterator[Any], count: int) -> Iterator[Any]:
-    """Return `count` batches as one with a new first axis, which Keras's function loops over, and the rest."""
-    import jax
-
-    stack = imported("keras", "src.trainers.data_adapters.data_adapter_utils", "super_batch_iterator")
-    return stack(batches, count, stack_fn=jax.numpy.stack)  # type: ignore[no-any-return]  # Keras has no types
 
 
 def py_dataset_adapter(dataset: Any, *, shuffle: bool = False, epoch: int = 0) -> Any:
@@ -248,25 +243,24 @@ def watch_queues(watch: Callable[[], contextlib.AbstractContextManager[None]]) -
 
 def fitted_on() -> Any:
     """Return the x of the innermost `fit` of Keras that runs, of which its callbacks are not told; None if unknown."""
-    frame = sys._getframe(1)
-    while (code := frame.f_code).co_name != "fit" or "/keras/src/" not in code.co_filename:
-        if frame.f_back is None:
-            return None
-        frame = frame.f_back
-    return frame.f_locals.get("x")
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+        if frame.f_code.co_name == "fit" and "/keras/src/" in frame.f_code.co_filename:
+            return frame.f_locals.get("x")
+    return None
 
 
 def running_framework() -> str | None:
     """Return the framework whose threads a fork would lose, without importing any."""
-    tensorflow = sys.modules.get("tensorflow.python.eager.context")
-    if tensorflow is not None:
+    if (tensorflow := sys.modules.get("tensorflow.python.eager.context")) is not None:
         context = attribute("tensorflow", tensorflow, "context_safe")()
         if context is not None and attribute("tensorflow", context, "_initialized"):
             return "TensorFlow"
+    return "JAX" if _jax_runs() else None
+
+
+def _jax_runs() -> bool:
     jax = sys.modules.get("jax._src.xla_bridge")
-    if jax is not None and attribute("jax", jax, "_backends"):
-        return "JAX"
-    return None
+    return jax is not None and bool(attribute("jax", jax, "_backends"))
 
 
 def layer_seeds() -> Any:
@@ -339,12 +333,11 @@ def _unfit(package: str, what: str) -> FrameworkError:
 def wait_for_devices() -> None:
     """Wait until devices have computed what they were given, in each framework that uses them already."""
     jax, torch = sys.modules.get("jax"), sys.modules.get("torch")
-    backends = sys.modules.get("jax._src.xla_bridge")
-    if jax is not None and backends is not None and attribute("jax", backends, "_backends"):
+    if jax is not None and _jax_runs():
         jax.block_until_ready(jax.live_arrays())  # what a loop goes on with; a CPU runs its calls in no fixed order
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-    if "tensorflow.python.eager.context" in sys.modules and running_framework() == "TensorFlow":
+    if running_framework() == "TensorFlow":
         tensorflow = sys.modules["tensorflow"]
         if tensorflow.executing_eagerly() and tensorflow.config.list_logical_devices("GPU"):
             tensorflow.test.experimental.sync_devices()

@@ -68,30 +68,23 @@ def watch_loops(
 
         return taken
 
-    def telling(told: Callable[[], None], function: Callable[..., Any]) -> Callable[..., Any]:
+    def telling(told: Callable[[], None], function: Callable[..., Any], *, derives: bool = False) -> Callable[..., Any]:
         @functools.wraps(function)
         def called(*arguments: Any, **named: Any) -> Any:
             told()
-            return function(*arguments, **named)
+            returned = function(*arguments, **named)
+            return telling(told, returned) if derives else returned
 
         return called
 
-    def deriving(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def derived(*arguments: Any, **named: Any) -> Any:
-            trains()
-            return telling(trains, function(*arguments, **named))
+    def wrap(places: tuple[tuple[str, str, str], ...], wrapper_of: Callable[[str], Callable[..., Any]]) -> None:
+        for module, kind, name in places:
+            wrapper = wrapper_of(module.partition(".")[0])
+            after_import(module, functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper))
 
-        return derived
-
-    def tells_step(module: str) -> Callable[..., Any]:
-        return functools.partial(telling, functools.partial(stepped, module.partition(".")[0]))
-
-    wrappers: list[Callable[..., Any]] = [reading] * len(_READS)
-    wrappers += [*(tells_step(module) for module, *_ in _STEPS), *[deriving] * len(_TRAINS)]
-    for wrapper, (module, kind, name) in zip(wrappers, (*_READS, *_STEPS, *_TRAINS), strict=True):
-        put_in = functools.partial(_put_in, kind=kind, name=name, wrapper=wrapper)
-        after_import(module, put_in)
+    wrap(_READS, lambda package: reading)
+    wrap(_STEPS, lambda package: functools.partial(telling, functools.partial(stepped, package)))
+    wrap(_TRAINS, lambda package: functools.partial(telling, trains, derives=True))
 
 
 def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:
@@ -114,9 +107,7 @@ def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable
         setattr(owner, "__init_subclass__", classmethod(derived))  # noqa: B010  mypy takes it for a method
 
 
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls a function with a module right after its first import."""
-
+class _AfterImport(importlib.abc.MetaPathFinder):  # calls a function with a module right after its first import
     def __init__(self, name: str, then: Callable[[types.ModuleType], None]) -> None:
         self._name, self._then, self._looking = name, then, False
 

@@ -23,6 +23,8 @@ def texts(dataset: Any) -> Iterator[Any]:
                 yield tensor.numpy()
 
 
+_OFFSET = 7919  # of other seeds
+_DRAWN = ("random_uniform", "random_uniform_int", "random_standard_normal", "truncated_normal")
 _LISTS = {"TensorSlice", "Range", "Zip", "Shuffle", "Cache", "Repeat", "Take", "Skip", "Shard", "Prefetch", "Options"}
 _KEEPERS = {"CacheDataset", "SnapshotDataset"}  # what stands before them runs once
 _MIXERS = {"ShuffleDataset", "DirectedInterleaveDataset"}
@@ -33,12 +35,6 @@ def _is_listed(dataset: Any) -> bool:
     return all(type(each).__name__.strip("_").removesuffix("Dataset") in _LISTS for each, _ in dataset_ops(dataset))
 
 
-def _is_in_memory(dataset: Any) -> bool:
-    """Return True if what a `tf.data.Dataset` gives lies in memory: it was made from that, or cached there."""
-    caches = (later for each, later in dataset_ops(dataset) if getattr(each, "_filename", None) == b"")
-    return _is_listed(dataset) or any(not any("Map" in name for name in later) for later in caches)
-
-
 def shuffle_buffer(dataset: Any, *, shared: bool = True) -> tuple[int, int | None] | None:
     """Return the elements of the largest shuffle buffer of a `tf.data.Dataset`, and its bytes, or None if the shapes of
     elements are not known; None if it shuffles nothing, lists of paths only, or before a cache. Without `shared`, not
@@ -46,7 +42,9 @@ def shuffle_buffer(dataset: Any, *, shared: bool = True) -> tuple[int, int | Non
     """
     buffers = []
     for each, later in dataset_ops(dataset):
-        is_of_own = shared or not _is_in_memory(each)
+        caches = (behind for one, behind in dataset_ops(each) if getattr(one, "_filename", None) == b"")
+        in_memory = _is_listed(each) or any(not any("Map" in name for name in behind) for behind in caches)
+        is_of_own = shared or not in_memory
         if type(each).__name__ == "_ShuffleDataset" and _KEEPERS.isdisjoint(later) and is_of_own:
             specs = sys.modules["tensorflow"].nest.flatten(each.element_spec)
             shapes = [(spec.shape, spec.dtype.size) for spec in specs if hasattr(spec, "dtype")]
@@ -134,10 +132,6 @@ def _traced_anew(key: Callable[[Any], Any], replaced: list[tuple[Any, str, Any]]
         yield
 
 
-_OFFSET = 7919  # of other seeds
-_DRAWN = ("random_uniform", "random_uniform_int", "random_standard_normal", "truncated_normal")
-
-
 def dataset_ops(dataset: Any) -> Iterator[tuple[Any, tuple[str, ...]]]:
     """Yield a `tf.data.Dataset` and each one that it is made from, with the names of the classes that come after it."""
     pending: list[tuple[Any, tuple[str, ...]]] = [(dataset, ())]
@@ -181,16 +175,10 @@ def zips_apart(dataset: Any) -> bool:
 
 def mixes_epochs(dataset: Any) -> bool:
     """Return True if a `tf.data.Dataset` shuffles what `repeat` made endless, and that alone."""
-    endless = (
-        later
-        for each, later in dataset_ops(dataset)
-        if type(each).__name__ == "_RepeatDataset" and int(each.cardinality()) == -1
-    )
-    until = (
-        itertools.takewhile(lambda name: name not in ("ZipDataset", "DirectedInterleaveDataset"), later)
-        for later in endless
-    )
-    return any("ShuffleDataset" in each for each in until)
+    repeats = ((each, later) for each, later in dataset_ops(dataset) if type(each).__name__ == "_RepeatDataset")
+    endless = (later for each, later in repeats if int(each.cardinality()) == -1)
+    ends = ("ZipDataset", "DirectedInterleaveDataset")
+    return any("ShuffleDataset" in itertools.takewhile(lambda name: name not in ends, later) for later in endless)
 
 
 def loses_cache(dataset: Any) -> bool:
@@ -218,8 +206,8 @@ def cached(dataset: Any) -> Iterator[str]:
 
 def draws(dataset: Any) -> bool:
     """Return True if a function of a `tf.data.Dataset` draws random numbers, also with a seed for each sample."""
-    random = [any(op.startswith("StatelessRandom") for op in _ops_of(each)) for each in functions(dataset)]
-    return any(random) or any(map(_draws, functions(dataset)))
+    made = functions(dataset)
+    return any(_draws(each) or any(op.startswith("StatelessRandom") for op in _ops_of(each)) for each in made)
 
 
 def functions(dataset: Any) -> list[Any]:
@@ -297,8 +285,6 @@ _THROWING: Final = {
     ),
     "Skip": ("`skip`", "Skip paths or numbers, before `map` reads and decodes"),
 }
-
-
 _ONE_FILE: Final = {
     "Interleave": (
         "`interleave` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE, with a cycle_length "

@@ -37,14 +37,14 @@ def canonical(value: object) -> str:
 
     Fields of dataclasses with `repr=False` are left out.
     """
-    return json.dumps(value, sort_keys=True, default=_set_fields)
 
+    def set_fields(value: Any) -> dict[str, Any]:
+        if isinstance(value, pydantic.BaseModel):
+            return value.model_dump(mode="json", exclude_defaults=True)
+        fields = (each for each in dataclasses.fields(value) if each.repr)
+        return {each.name: getattr(value, each.name) for each in fields if getattr(value, each.name) != each.default}
 
-def _set_fields(value: Any) -> dict[str, Any]:
-    if isinstance(value, pydantic.BaseModel):
-        return value.model_dump(mode="json", exclude_defaults=True)
-    fields = (each for each in dataclasses.fields(value) if each.repr)
-    return {each.name: getattr(value, each.name) for each in fields if getattr(value, each.name) != each.default}
+    return json.dumps(value, sort_keys=True, default=set_fields)
 
 
 def ops_digest(ops: Sequence[Op]) -> str:
@@ -132,12 +132,20 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
     code = getattr(function, "__code__", None)
     if code is None:  # an object that can be called, or a function that is not written in Python
         call = getattr(type(function).__call__, "__code__", None)
-        made = "" if call is None else digest(call.co_code.hex(), _constants(call), call.co_names)
-        return f"{name}{made}{_captured(vars(function) if call is not None else {}, inside)}"
-    cells = {number: _content(cell) for number, cell in enumerate(function.__closure__ or ())}
+        held = vars(function) if call is not None else {}
+        return (
+            name
+            + ("" if call is None else digest(call.co_code.hex(), _constants(call), call.co_names))
+            + (_named_text(held, inside) if held else "")
+        )
+    cells = dict[int, Any]()
+    for number, cell in enumerate(function.__closure__ or ()):
+        cells[number] = None
+        with contextlib.suppress(ValueError):  # not filled yet
+            cells[number] = cell.cell_contents
     defaults = dict(enumerate(function.__defaults__ or ())) | (function.__kwdefaults__ or {})
     own = getattr(getattr(function, "__self__", None), "__dict__", {})  # of a method's object
-    captured = "".join(_captured(each, inside) for each in (cells, defaults, own))
+    captured = "".join(_named_text(each, inside) for each in (cells, defaults, own) if each)
     return f"{name}:{digest(code.co_code.hex(), _constants(code), code.co_names)}{captured}"
 
 
@@ -149,17 +157,6 @@ def home(function: Callable[..., Any]) -> str:
     known = getattr(code, "__globals__", {})  # in a process that it was sent to, of the script that it came from
     file = known.get("__file__") or getattr(sys.modules["__main__"], "__file__", None)
     return Path(file).stem if file is not None else function.__module__
-
-
-def _captured(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
-    return _named_text(values, inside) if values else ""
-
-
-def _content(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not filled yet
-        return None
 
 
 def _constants(code: Any) -> list[str]:

@@ -30,10 +30,6 @@ class ArrayNamespace(NamedTuple):
     transpose: Callable[[Any, Sequence[int]], Any]
 
 
-def _cast(array: Any, dtype: str) -> Any:
-    return np.asarray(array).astype(dtype, copy=False)
-
-
 def _one_hot(ids: Any, classes: int, dtype: str) -> Any:
     ids = np.asarray(ids)
     out = np.zeros((ids.size, classes), dtype)
@@ -43,11 +39,11 @@ def _one_hot(ids: Any, classes: int, dtype: str) -> Any:
     return out.reshape(*ids.shape, classes)
 
 
-NUMPY = ArrayNamespace(_cast, np.asarray, _one_hot, np.transpose)
-
+NUMPY = ArrayNamespace(
+    lambda array, dtype: np.asarray(array).astype(dtype, copy=False), np.asarray, _one_hot, np.transpose
+)
 
 # -------------------- op
-
 
 Target: TypeAlias = Literal["image", "mask", "both"]
 Places: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -63,36 +59,27 @@ class Op(abc.ABC):
     with the bits of `apply`, which `tests/contract/test_ops.py` checks.
 
     Class attributes:
-        draws: how many uniform random numbers in [0, 1) the op takes for each sample; 0 makes it deterministic.
-        batchable: True if it acts on each value or pixel alone, so that it can run on a whole batch, also on the
-            device.
         mixes: True if it combines samples of one batch. It then comes after all ops on single samples, and runs by
             `mix`; `apply` leaves a sample alone.
-        any_y: True if an op on both acts on any y; otherwise it acts on y only if that is a mask.
-        revision: raised when the op gives other values for the same settings, so that digests of ops differ.
     """
 
-    draws: ClassVar[int] = 0
-    batchable: ClassVar[bool] = False
+    draws: ClassVar[int] = 0  # uniform random numbers in [0, 1) for each sample; 0 makes the op deterministic
+    batchable: ClassVar[bool] = False  # it acts on each value alone: it can run on a whole batch, also on the device
     mixes: ClassVar[bool] = False
-    any_y: ClassVar[bool] = False
-    revision: ClassVar[int] = 1
+    any_y: ClassVar[bool] = False  # an op on both acts on any y; otherwise only on a mask
+    revision: ClassVar[int] = 1  # raised when the op gives other values for the same settings: digests then differ
 
     @property
     def name(self) -> str:
-        """The name in messages and measurements."""
         return type(self).__name__
 
     @property
     def is_random(self) -> bool:
-        """True if the result differs from epoch to epoch."""
         return self.draws > 0
 
     @property
     def target(self) -> Target:
-        """The part of a sample on which the op acts: the image x, the mask or label y, or both; an op may let a setting
-        `on` say it.
-        """
+        """The part of a sample on which the op acts; an op may let a setting `on` say it."""
         return getattr(self, "on", "image")
 
     @property
@@ -134,18 +121,13 @@ class Op(abc.ABC):
 
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
-        """Return the sample after the op.
-
-        Args:
-            sample: `(x, y)`; must not be written to.
-            spec: the kinds of its fields before the op.
-            random: the sample's own numbers, shape (draws,).
+        """Return the sample `(x, y)`, which must not be written to, after the op; `spec` has its fields before, and
+        `random` the sample's own numbers, shape (draws,).
         """
 
     def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:
-        """Return a batch (x, y) with its samples combined; it may be overwritten. Only for ops that mix.
-
-        `random` are the samples' own numbers, shape (samples, draws).
+        """Return a batch (x, y) with its samples combined; it may be overwritten. Only for ops that mix. `random` are
+        the samples' own numbers, shape (samples, draws).
         """
         raise NotImplementedError
 
@@ -175,11 +157,7 @@ class Op(abc.ABC):
     def places(self, size: tuple[int, int], random: NDArray[np.float64]) -> Places | None:
         """Return the rows and the columns of the images before the op that make up the images after it; None if it does
         anything else than move whole rows and columns. A device does such an op by its gather alone, to the bit as
-        `apply` does it.
-
-        Args:
-            size: (height, width) of the images before the op, all of one size.
-            random: the samples' own numbers, shape (samples, draws).
+        `apply` does it. The images are of one `size` (height, width); `random` has shape (samples, draws).
         """
         return None
 

@@ -211,9 +211,8 @@ class BatchOrder:
             order = epoch_order(self.seed, number, self.count)[part::parts]
         else:
             order = np.arange(part, self.count, parts, dtype=np.int64)
-        return order if self.rank == (0, 1) else self._of_rank(order)
-
-    def _of_rank(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.rank == (0, 1):
+            return order
         rank, ranks = self.rank
         full = len(order) - len(order) % (self.batch_size * ranks)
         own = order[:full].reshape(-1, ranks, self.batch_size)[:, rank].ravel()

@@ -9,6 +9,7 @@ of these lines are in `autopipe.pipeline.eject`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -60,13 +61,10 @@ def columns(spec: SampleSpec) -> tuple[str, ...]:
 
 
 class Variable(str):
-    """The variable of a part of a sample, with the part's field in the spec that it was asked of.
+    """The variable of a part of a sample, with the part's field in the spec that it was asked of."""
 
-    For the parts that an op acts on, these are the fields before the op and after it.
-    """
-
-    field: Field
-    after: Field
+    field: Field  # of a part that an op acts on: before the op
+    after: Field  # and after it
 
     @property
     def is_mask(self) -> bool:
@@ -74,7 +72,6 @@ class Variable(str):
 
     @property
     def is_flat(self) -> bool:
-        """True if the part has no channel axis."""
         return self.field.rank == 2
 
     @property
@@ -83,7 +80,6 @@ class Variable(str):
 
     @property
     def tensor_type(self) -> str:
-        """The TensorFlow dtype, as code."""
         return "tf.string" if self.field.dtype is None else f"tf.{self.field.dtype.name}"
 
     @property
@@ -116,13 +112,13 @@ class Variable(str):
 
 def names(spec: SampleSpec) -> tuple[Variable, ...]:
     """Return the variables of the existing parts: those of x first, then those of y, then of weights."""
-    found = []
+    found: dict[str, list[Variable]] = {slot: [] for slot in SLOTS}
     for (slot, _), name, field in zip(paths_of(spec.structure), columns(spec), spec.columns, strict=True):
         if field is not None:
             variable = Variable(name)
             variable.field = variable.after = field
-            found.append((SLOTS.index(slot), variable))
-    return tuple(variable for _, variable in sorted(found, key=lambda each: each[0]))
+            found[slot].append(variable)
+    return tuple(itertools.chain(*found.values()))
 
 
 def parts(step: Step) -> tuple[Variable, ...]:
@@ -139,7 +135,12 @@ def packed(spec: SampleSpec) -> str:
     """Return a model's arguments: each part in its dictionary or tuple, and weights of samples as the third."""
     if spec.structure is None:
         return ", ".join(names(spec))
-    slots = [_literal(slot) for slot in _slots(spec)]
+    slots = list[str]()
+    for slot in _slots(spec):
+        if isinstance(slot, dict):
+            slots.append(f"{{{', '.join(f'{_key(key)}: {name}' for key, name in slot.items())}}}")
+        else:
+            slots.append(f"({', '.join(slot)}{',' * (len(slot) == 1)})" if isinstance(slot, tuple) else str(slot))
     return ", ".join(slots) if len(slots) > 1 else f"({slots[0]},)"
 
 
@@ -224,12 +225,6 @@ def _slots(spec: SampleSpec) -> tuple[Any, ...]:
     """Return x, y and the weights as a model takes them, with variables in the places of the parts."""
     named = zip(columns(spec), spec.columns, strict=True)
     return spec.packed([name if field is not None else None for name, field in named])
-
-
-def _literal(slot: Any) -> str:
-    if isinstance(slot, dict):
-        return f"{{{', '.join(f'{_key(key)}: {name}' for key, name in slot.items())}}}"
-    return f"({', '.join(slot)}{',' * (len(slot) == 1)})" if isinstance(slot, tuple) else str(slot)
 
 
 def _key(key: Any) -> str:

@@ -32,28 +32,20 @@ _BLOCK_BYTES: Final = 1 << 18  # of samples that NumPy finishes at a time, so th
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Programs:
-    """What does the first `count` of some steps to a batch: a program to each image or mask, and then NumPy.
-
-    Attributes:
-        parts: the programs of the parts, of which most do nothing but copy a label, say; None: there is no such part.
-        has_code: of each part, whether its program does something.
-        before: a sample before the steps.
-        made: a sample behind the programs.
-        after: a sample after all of the steps.
-        finish: the steps behind the programs, which NumPy does.
-        finished: of each part, whether one of these acts on it.
-        is_native: whether there is a program that does something.
-    """
+    """What does the first `count` of some steps to a batch: a program to each image or mask, and then NumPy."""
 
     count: int
-    parts: tuple[native.Program | None, ...]
-    has_code: tuple[bool, ...]
-    before: SampleSpec
-    made: SampleSpec
-    after: SampleSpec
-    finish: tuple[Step, ...]
-    finished: tuple[bool, ...]
-    is_native: bool
+    parts: tuple[native.Program | None, ...]  # most do nothing but copy a label, say; None: there is no such part
+    has_code: tuple[bool, ...]  # of each part, whether its program does something
+    before: SampleSpec  # the sample before the steps
+    made: SampleSpec  # behind the programs
+    after: SampleSpec  # after all of the steps
+    finish: tuple[Step, ...]  # the steps behind the programs, which NumPy does
+    finished: tuple[bool, ...]  # of each part, whether one of these acts on it
+
+    @property
+    def is_native(self) -> bool:
+        return any(self.has_code)
 
     def room(self, out: Batch) -> Batch:
         """Return the arrays that the programs write to: those of `out`, or new ones for parts that NumPy finishes."""
@@ -99,15 +91,10 @@ class Programs:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Link:
-    """Steps that Python does to each sample, and those behind them that are done to a whole batch.
+    """Steps that Python does to each sample, and those behind them that are done to a whole batch."""
 
-    Attributes:
-        alone: the former, each with the places of its random numbers among those of all steps.
-        programs: the latter; of no step at the end of a chain that Python ends.
-    """
-
-    alone: tuple[tuple[Step, slice], ...]
-    programs: Programs
+    alone: tuple[tuple[Step, slice], ...]  # the former, with the places of their random numbers among those of all
+    programs: Programs  # the latter; of no step at the end of a chain that Python ends
 
 
 def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
@@ -130,9 +117,7 @@ def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
             alone.append((passed[0], slice(first, draw)))
 
 
-def programs(
-    before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, simd: int = 2, any_shape: bool = False
-) -> Programs:
+def programs(before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, any_shape: bool = False) -> Programs:
     """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be.
 
     `draw` is the number of the first of their random numbers among those of all steps. A batch is of one shape, unless
@@ -141,7 +126,7 @@ def programs(
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}
     finish: list[Step] = []
-    made = _programs(before, (), parts, finish, simd=simd)
+    made = _programs(before, (), parts, finish)
     for number, step in enumerate(steps, start=1):
         touched = step.touched.keys()
         on = [parts[place] for place in touched & parts.keys()]
@@ -157,36 +142,33 @@ def programs(
             break
         draw += step.op.draws
         for part in parts.values():
-            part.go_on(step)
+            if not part.is_closed and (field := step.after.columns[part.number]) is not None:
+                part.field = field
         if not any(part.is_encoded for part in parts.values()) and (any_shape or step.after.is_fixed):
-            made = _programs(before, steps[:number], parts, finish, simd=simd)
+            made = _programs(before, steps[:number], parts, finish)
     return made
 
 
-def _programs(
-    before: SampleSpec, steps: Sequence[Step], parts: dict[int, _Part], finish: Sequence[Step], *, simd: int
-) -> Programs:
+def _programs(before: SampleSpec, steps: Sequence[Step], parts: dict[int, _Part], finish: Sequence[Step]) -> Programs:
     fields = [parts[number].field if number in parts else field for number, field in enumerate(before.columns)]
     code = [parts[number].code if number in parts else [] for number in range(len(fields))]
     touched = [step.op.touches(step.before) for step in finish]
-    has_code = tuple(map(bool, code))
+    programs = [
+        None
+        if field is None or field.dtype is None or (field.shape is None and not each)
+        else native.Program(each, field.shape, field.dtype)
+        for each, field in zip(code, fields, strict=True)
+    ]
     return Programs(
         count=len(steps),
-        parts=tuple(_program(each, field, simd=simd) for each, field in zip(code, fields, strict=True)),
-        has_code=has_code,
+        parts=tuple(programs),
+        has_code=tuple(map(bool, code)),
         before=before,
         made=SampleSpec.of(fields, before.structure),
         after=steps[-1].after if steps else before,
         finish=tuple(finish),
         finished=tuple(any(on[number] for on in touched) for number in range(len(fields))),
-        is_native=any(has_code),
     )
-
-
-def _program(code: Sequence[tuple[Instruction, int]], field: Field | None, *, simd: int) -> native.Program | None:
-    if field is None or field.dtype is None or (field.shape is None and not code):
-        return None
-    return native.Program(code, field.shape, field.dtype, simd=simd)
 
 
 def _alike(step: Step) -> bool:
@@ -199,19 +181,12 @@ def _alike(step: Step) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class _Part:
-    """What is found of one part so far.
-
-    Attributes:
-        number: which part it is.
-        field: behind the instructions.
-        code: these, each with the number of its first draw.
-        is_closed: whether NumPy has gone on with it, so that no instruction can follow.
-    """
+    """What is found of one part so far."""
 
     number: int
-    field: Field
-    code: list[tuple[Instruction, int]] = dataclasses.field(default_factory=list)
-    is_closed: bool = False
+    field: Field  # behind the instructions
+    code: list[tuple[Instruction, int]] = dataclasses.field(default_factory=list)  # each with its first draw's number
+    is_closed: bool = False  # NumPy has gone on with it, so that no instruction can follow
 
     @property
     def is_encoded(self) -> bool:
@@ -241,9 +216,3 @@ class _Part:
         is_wide = bool(code) and all(each.is_wide for each in code)
         is_kept = makes_floats or is_wide or not is_bytes or after is None or after.dtype in (None, np.uint8)
         return code if is_kept else None
-
-    def go_on(self, step: Step) -> None:
-        after = step.after.columns[self.number]
-        assert after is not None
-        if not self.is_closed:
-            self.field = after

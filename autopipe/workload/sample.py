@@ -58,16 +58,23 @@ class Structure:
         for number, name in enumerate(SLOTS):
             slot = slots[number] if number < len(slots) else None
             keys = [key for each, key in self.paths if each == name]
-            if not _is_like(slot, [] if self.paths[1] == (name, None) and slot is None else keys):
-                raise DataError(
-                    f"All samples must be built alike, but `{name}` is {_wanted(keys)} in some, "
-                    f"and {shortened(slot)} in another."
-                )
+            wanted = [] if self.paths[1] == (name, None) and slot is None else keys
+            if (set(keyed(slot)) if slot is not None else set()) != set(wanted):
+                said = f"{len(keys)} parts ({', '.join(map(str, keys))})"
+                said = "missing" if not keys else "one part" if keys == [None] else said
+                said = f"`{name}` is {said} in some, and {shortened(slot)} in another"
+                raise DataError(f"All samples must be built alike, but {said}.")
         return tuple(part_at(slots, path) for path in self.paths)
 
     def packed(self, parts: Sequence[Any]) -> tuple[Any, ...]:
         """Return flat parts as the (x,), (x, y) or (x, y, sample_weight) that a model takes."""
-        made = [self._slot(name, parts) for name in SLOTS]
+        made = list[Any]()
+        for name in SLOTS:
+            each = zip(self.paths, parts, strict=True)
+            found: dict[Any, Any] = {key: part for (slot, key), part in each if slot == name}
+            numbered = all(isinstance(key, int) for key in found)
+            several: Any = (tuple(found[key] for key in sorted(found)) or None) if numbered else found
+            made.append(found.get(None, several))
         while made[-1] is None:
             made.pop()
         return tuple(made)
@@ -79,14 +86,6 @@ class Structure:
             return labels.index(str(name))
         found = [number for number, (_, key) in enumerate(self.paths) if key is not None and key == name]
         return found[0] if len(found) == 1 else None
-
-    def _slot(self, name: str, parts: Sequence[Any]) -> Any:
-        found: dict[Any, Any] = {key: part for (slot, key), part in zip(self.paths, parts, strict=True) if slot == name}
-        if None in found:
-            return found[None]
-        if all(isinstance(key, int) for key in found):
-            return tuple(found[key] for key in sorted(found)) or None
-        return found
 
 
 def paths_of(structure: Structure | None) -> tuple[Path, ...]:
@@ -156,20 +155,6 @@ def _keys(name: str, slot: Any) -> list[str | int | None]:
     return list(keyed(slot))
 
 
-def _is_like(slot: Any, keys: list[Any]) -> bool:
-    if isinstance(slot, dict):
-        return slot.keys() == set(keys)
-    if isinstance(slot, tuple):
-        return set(range(len(slot))) == set(keys)
-    return (slot is not None and keys == [None]) or (slot is None and not keys)
-
-
-def _wanted(keys: list[Any]) -> str:
-    if keys in ([], [None]):
-        return "one part" if keys else "missing"
-    return f"{len(keys)} parts ({', '.join(map(str, keys))})"
-
-
 # -------------------- sample
 
 
@@ -237,8 +222,7 @@ class SampleSpec:
         return cls(x, y, tuple(field for field in others if field is not None), structure)
 
     @property
-    def columns(self) -> tuple[Field | None, ...]:
-        """The field of each part of a flat sample or batch: `(x, y, *others)`."""
+    def columns(self) -> tuple[Field | None, ...]:  # of the parts of a flat sample or batch
         return (self.x, self.y, *self.others)
 
     @property

@@ -66,19 +66,21 @@ class Arrays:
         self, x: ArrayLike | Parts, y: ArrayLike | Parts | None = None, sample_weight: ArrayLike | Parts | None = None
     ) -> None:
         given = (x, y) if sample_weight is None else (x, y, sample_weight)
-        structure = Structure.of(given, _is_image)
+
+        def is_image(path: PartPath, part: Any) -> bool:
+            rows = _Rows(part, label(path))
+            return looks_like_image(rows.shape[1:], rows.dtype)
+
+        self._structure = structure = Structure.of(given, is_image)
         paths = paths_of(structure)
-        self._structure = structure
-        self._rows = {
-            label(path): _Rows(part, label(path)) for path in paths if (part := part_at(given, path)) is not None
-        }
+        named_parts = {label(path): part_at(given, path) for path in paths}
+        self._rows = {name: _Rows(part, name) for name, part in named_parts.items() if part is not None}
         self._columns = tuple(self._rows.get(label(path)) for path in paths)
         named, first = next(iter(self._rows.items()))
         for name, rows in self._rows.items():
             if len(rows) != len(first):
-                raise DataError(
-                    f"`{named}` and `{name}` must be equally long, but got {len(first)} and {len(rows)} rows."
-                )
+                said = f"`{named}` and `{name}` must be equally long"
+                raise DataError(f"{said}, but got {len(first)} and {len(rows)} rows.")
             if not name.startswith("x") and rows.dtype.kind in "SU":
                 raise text_refused(f"`{name}`")
         kinds = [
@@ -125,8 +127,7 @@ class Arrays:
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
         found = zip(columns(spec), self._columns, strict=True)
         rows = {name: each for name, each in found if each is not None}
-        named = names(spec)
-        kept = [f"self._{name}" for name in named]
+        named, kept = names(spec), [f"self._{name}" for name in names(spec)]
         values = ", ".join(name if rows[name].file is None else name.upper() for name in named)
         dataset = f"tf.data.Dataset.from_tensor_slices({f'({values})' if len(named) > 1 else values})"
         return PlainSource(
@@ -144,22 +145,11 @@ class Arrays:
         )
 
 
-def _is_image(path: PartPath, part: Any) -> bool:
-    rows = _Rows(part, label(path))
-    return looks_like_image(rows.shape[1:], rows.dtype)
-
-
 class _Rows:
-    """One array, in memory or in a file; a pickle holds the path instead of the content.
+    """One array, in memory or in a file; a pickle holds the path instead of the content."""
 
-    Attributes:
-        file: the .npy file, if there is one.
-        shape: of the whole array.
-        dtype: as it is stored.
-        array: the array, which cannot be written to; None if its rows are read from the file.
-    """
-
-    array: NDArray[Any] | None
+    file: Path | None  # the .npy file
+    array: NDArray[Any] | None  # which cannot be written to; None if its rows are read from the file
 
     def __init__(self, array: ArrayLike, label: str) -> None:
         if isinstance(array, np.ndarray):
@@ -214,9 +204,8 @@ class _Rows:
         self.shape, self.dtype, self.array = mapped.shape, mapped.dtype, None
         self._mapped, self._opened, self._row_bytes = mapped, OpenFile(file), mapped[:1].nbytes
         of_pixels = native.sizes(self.shape[1:], self.dtype.itemsize)
-        self._span = np.array(
-            [(0, 0, self._opened.descriptor, mapped.offset, self._row_bytes, *of_pixels)], native.SPAN
-        )
+        first = (0, 0, self._opened.descriptor, mapped.offset, self._row_bytes, *of_pixels)
+        self._span = np.array([first], native.SPAN)
 
     @property
     def bytes(self) -> int:

@@ -118,7 +118,7 @@ class Columns(abc.ABC):
 
     def mean_bytes(self) -> float:
         """Return the mean size of the readable ones of 64 rows."""
-        sizes = []
+        sizes = list[int]()
         for row in spread(len(self), _PROBES):
             with contextlib.suppress(Exception):  # a bad row raises its error at its use
                 sizes.append(sample_bytes(tuple(self._values(row))))
@@ -147,19 +147,19 @@ class Columns(abc.ABC):
 
     def _find_kinds(self) -> None:
         """Find the kinds in the first row, or, if it is bad, in the first good one of some others."""
-        row = dict(zip(self._selection.columns, self._first_good(), strict=True))
+        values = None
+        for index in spread(len(self), _PROBES):
+            with contextlib.suppress(BadSampleError):
+                values = self._values(index)
+                break
+        values = self._values(0) if values is None else values
+        row = dict(zip(self._selection.columns, values, strict=True))
         x, *targets = self._selection.slots
         kinds = {column: part_kind("x", row[column]) for column in leaves(x)}
         first = next((column for column, kind in kinds.items() if kind is not FieldKind.ARRAY), next(iter(kinds)))
         shape = np.shape(row[first])
         self.x_kind = mapped(kinds.__getitem__, x)
         self.y_kind = mapped(lambda column: part_kind("y", row[column], shape), targets[0]) if targets else None
-
-    def _first_good(self) -> list[Any]:
-        for row in spread(len(self), _PROBES):
-            with contextlib.suppress(BadSampleError):
-                return self._values(row)
-        return self._values(0)
 
 
 def _slot(name: str, names: Any) -> Any:
@@ -241,20 +241,16 @@ def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
                 if key not in known:
                     hint = 'Name them: ap.NPZ(path, x="...", y="..." or None).'
                     raise missing_column(key, known, f"`{archive}`", "arrays", hint)
-            stated = f"npz\0{archive}\0{status.st_size}\0{status.st_mtime_ns}"
-            folder = (
-                cache_folder().parent / "npz" / hashlib.sha256(stated.encode(errors="surrogateescape")).hexdigest()[:32]
-            )
+            stated = f"npz\0{archive}\0{status.st_size}\0{status.st_mtime_ns}".encode(errors="surrogateescape")
+            folder = cache_folder().parent / "npz" / hashlib.sha256(stated).hexdigest()[:32]
+            found = {key: folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy" for key in keys}
             try:
-                return {key: _member(opened, key, folder) for key in keys}
+                for key, made in found.items():
+                    if made.exists() and made.stat().st_size == opened.getinfo(f"{key}.npy").file_size:
+                        continue  # it is whole, and not as a power cut leaves it
+                    folder.mkdir(parents=True, exist_ok=True)
+                    with opened.open(f"{key}.npy") as source, disk.replacing(made) as target:
+                        shutil.copyfileobj(source, target, 1 << 20)
             except OSError as error:
                 raise not_unpacked(str(archive), folder, error) from error
-
-
-def _member(opened: zipfile.ZipFile, key: str, folder: Path) -> Path:
-    made = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.npy"
-    if not made.exists() or made.stat().st_size != opened.getinfo(f"{key}.npy").file_size:  # as a power cut leaves it
-        folder.mkdir(parents=True, exist_ok=True)
-        with opened.open(f"{key}.npy") as source, disk.replacing(made) as target:
-            shutil.copyfileobj(source, target, 1 << 20)
-    return made
+            return found

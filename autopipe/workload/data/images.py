@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-import warnings
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import DataError, DataWarning, PlainCodeError, near, shortened
+from autopipe.errors import DataError, PlainCodeError, near, shortened, warn_of_data
 from autopipe.values import count_text
 from autopipe.workload.data import paths, remote, source
 from autopipe.workload.data.paths import Found, Place, located
@@ -33,7 +32,7 @@ _PLAIN_SAMPLES = '''
 
 def samples() -> tuple[list[str], list[str]]:
     """Return the paths of every image and of its mask; sorted by name, they go together."""
-    return images_in(IMAGES), images_in(MASKS)
+    return {images}, {masks}
 '''
 
 _PLAIN_NAMED = '''
@@ -42,14 +41,9 @@ def named(folder: Path, suffix: str) -> list[str]:
     """Return the images whose names end in a suffix{listed}."""
     stems = [(os.path.splitext(os.path.relpath(path, folder))[0], path) for path in images_in(folder)]
     return [path for stem, path in stems if stem.endswith(suffix){and_listed}]
-
-
-def samples() -> tuple[list[str], list[str]]:
-    """Return the paths of every image and of its mask; sorted by name, they go together."""
-    return named(IMAGES, {images}), named(MASKS, {masks})
 '''
 
-
+_BOTH = ("IMAGES", "MASKS")
 _ByStem: TypeAlias = dict[tuple[bytes, bytes], Found]  # by the folder and the name without its ending
 
 
@@ -146,16 +140,17 @@ class ImagePairs:
             f"MASKS = Path({quoted(os.fsdecode(self._masks.root))})",
             paths.PLAIN_ENDINGS,
         ]
-        listed = ("", "")
-        if self._names is not None:
-            constants.append(f'NAMES = {{line.strip() for line in open({quoted(self._names)}, encoding="utf-8")}}')
-            listed = ", and are listed", " and stem.removesuffix(suffix) in NAMES"
-        image, mask = map(quoted, self._suffixes)
-        named = _PLAIN_NAMED.format(listed=listed[0], and_listed=listed[1], images=image, masks=mask)
-        functions = paths.PLAIN_IMAGES_IN + (named if any((*self._suffixes, self._names)) else _PLAIN_SAMPLES)
-        return source.plain_from_files(
-            ("x", "y"), parts=("x", "y"), library=library, constants=constants, functions=functions
-        )
+        functions = paths.PLAIN_IMAGES_IN
+        images, masks = (f"images_in({of})" for of in _BOTH)
+        if any((*self._suffixes, self._names)):
+            listed = ("", "")
+            if self._names is not None:
+                constants.append(f'NAMES = {{line.strip() for line in open({quoted(self._names)}, encoding="utf-8")}}')
+                listed = ", and are listed", " and stem.removesuffix(suffix) in NAMES"
+            functions += _PLAIN_NAMED.format(listed=listed[0], and_listed=listed[1])
+            images, masks = (f"named({of}, {quoted(suffix)})" for of, suffix in zip(_BOTH, self._suffixes, strict=True))
+        functions += _PLAIN_SAMPLES.format(images=images, masks=masks)
+        return source.plain_from_files(("x", "y"), ("x", "y"), library, constants, functions)
 
 
 def _by_stem(root: bytes, suffix: bytes) -> _ByStem:
@@ -455,84 +450,66 @@ class ImageFolder:
         source.require_local(self)
         whole = [quoted(name).replace(" ", "\0") for name in self.classes]  # lines are not broken within a name
         classes = textwrap.fill(", ".join(whole), 110, break_long_words=False, break_on_hyphens=False)
-        return source.plain_from_files(
-            ("x",),
-            parts=("x", "y"),
-            library=library,
-            constants=[
-                f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
-                f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
-                paths.PLAIN_ENDINGS,
-            ],
-            functions=paths.PLAIN_IMAGES_IN + _PLAIN_CLASS_SAMPLES,
-        )
+        constants = [
+            f"FOLDER = Path({quoted(os.fsdecode(self._paths.root))})  # one folder for each class",
+            f"CLASSES = (\n{textwrap.indent(classes, '    ')},\n)".replace("\0", " "),
+            paths.PLAIN_ENDINGS,
+        ]
+        functions = paths.PLAIN_IMAGES_IN + _PLAIN_CLASS_SAMPLES
+        return source.plain_from_files(("x",), ("x", "y"), library, constants, functions)
 
 
 def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Sequence[Found]]:
     loose, folders = remote.scan(root)
+    shown = os.fsdecode(root)
     if not folders:
-        _refuse_flat(root, len(loose))
+        layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
+        if not loose:
+            raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
+        lie = "an image lies" if len(loose) == 1 else f"the {len(loose)} images lie"
+        raise DataError(
+            f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.",
+            hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
+        )
     if class_names is not None:
-        names = _folder_names(class_names)
+        given: Any = class_names  # a number n is the folder named "n"
+        names = list(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else []
+        if not names or any(isinstance(name, bytes) for name in given):
+            raise DataError(
+                f"`class_names` must be a list of the names of folders, as text, but got {shortened(class_names)}.",
+                hint='Such as class_names=["cat", "dog"].',
+            )
         wanted = [os.fsencode(name) for name in names]
         missing = [name for name, folder in zip(names, wanted, strict=True) if folder not in folders]
         if missing or len(set(wanted)) != len(wanted):
             known = [os.fsdecode(folder) for folder in folders]
             raise DataError(
-                f"`class_names` must be different folders of `{os.fsdecode(root)}`, but got {shortened(class_names)}."
+                f"`class_names` must be different folders of `{shown}`, but got {shortened(class_names)}."
                 + (near(missing[0], known) if missing else "")
             )
         folders = wanted
     else:
-        _warn_of_layout(root, folders)
+        if not paths.is_url(root) and (lost := paths.lost_links(root)):
+            warn_of_data(f"{_names(lost)} in `{shown}` are links that lead nowhere, and count as no class.")
+        if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
+            part = next((each for each in folders if each.lower().startswith(b"train")), folders[0])
+            first = os.path.join(shown, os.fsdecode(part))  # noqa: PTH118
+            warn_of_data(
+                f"{_names(folders)} are taken for classes, but are called like parts of a data set. "
+                f'Name one of them, such as ap.ImageFolder("{first}").'
+            )
     entries = dict(zip(folders, remote.walk(root, folders), strict=True))
     _check_counts(root, {folder: len(found) for folder, found in entries.items()}, is_named=class_names is not None)
     below = {entry.directory.split(b"/")[1] if b"/" in entry.directory else b"" for entry in entries[folders[0]]}
     if len(folders) == 1 and class_names is None and len(below) > 1 and b"" not in below:
-        inner = os.path.join(os.fsdecode(root), os.fsdecode(folders[0]))  # noqa: PTH118
-        warnings.warn(
+        inner = os.path.join(shown, os.fsdecode(folders[0]))  # noqa: PTH118
+        warn_of_data(
             f"All images are of one class, `{os.fsdecode(folders[0])}`, in {len(below)} folders below it. If these are "
-            f'the classes, write ap.ImageFolder("{inner}").',
-            DataWarning,
-            stacklevel=3,
+            f'the classes, write ap.ImageFolder("{inner}").'
         )
     if loose:
-        warnings.warn(
-            f"Images in `{os.fsdecode(root)}` itself belong to no class and are left out, {len(loose)} of them.",
-            DataWarning,
-            stacklevel=3,
-        )
+        warn_of_data(f"Images in `{shown}` itself belong to no class and are left out, {len(loose)} of them.")
     return entries
-
-
-def _folder_names(class_names: Any) -> list[str]:
-    """Return names of folders as text; a number n is the folder named "n"."""
-    try:
-        names = [] if isinstance(class_names, str | bytes) else list(class_names)
-    except TypeError:  # a number, or an array without an axis
-        names = []
-    if not names or any(isinstance(name, bytes) for name in names):
-        raise DataError(
-            f"`class_names` must be a list of the names of folders, as text, but got {shortened(class_names)}.",
-            hint='Such as class_names=["cat", "dog"].',
-        )
-    return list(map(str, names))
-
-
-def _warn_of_layout(root: bytes, folders: list[bytes]) -> None:
-    """Warn if the path is a single class, so that classes are missing, and of folders that hold no class."""
-    said = []
-    if not paths.is_url(root) and (lost := paths.lost_links(root)):
-        said.append(f"{_names(lost)} in `{os.fsdecode(root)}` are links that lead nowhere, and count as no class.")
-    if len(folders) > 1 and all(folder.lower() in _PARTS for folder in folders):
-        part = next((each for each in folders if each.lower().startswith(b"train")), folders[0])
-        first = os.path.join(os.fsdecode(root), os.fsdecode(part))  # noqa: PTH118
-        said.append(
-            f"{_names(folders)} are taken for classes, but are called like parts of a data set. "
-            f'Name one of them, such as ap.ImageFolder("{first}").'
-        )
-    for message in said:
-        warnings.warn(message, DataWarning, stacklevel=4)
 
 
 def _all(root: bytes) -> list[Found]:
@@ -546,36 +523,22 @@ def _no_images(root: bytes, where: str = "below", folders: str = "") -> DataErro
     return DataError(f"There are no images {where} `{os.fsdecode(root)}`{folders}.", hint=f"{remote.IMAGES_ARE}.")
 
 
-def _refuse_flat(root: bytes, images: int) -> None:
-    shown = os.fsdecode(root)
-    layout = _LAYOUT.format(root=os.path.basename(shown.rstrip("/")))  # noqa: PTH119
-    if images:
-        lie = "an image lies" if images == 1 else f"the {images} images lie"
-        raise DataError(
-            f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.",
-            hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
-        )
-    raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
-
-
 def _check_counts(root: bytes, counts: dict[bytes, int], *, is_named: bool) -> None:
     shown = os.fsdecode(root)
     if not any(counts.values()):
         raise _no_images(root, folders=f", in {count_text(len(counts), 'folder')}")
     empty = [folder for folder, count in counts.items() if count == 0]
     if empty and not is_named:
-        warnings.warn(
+        warn_of_data(
             f"No image is in {_names(empty)} of `{shown}`, which counts as a class nevertheless, as in Keras. "
             "`class_names=[...]` leaves folders out.",
-            DataWarning,
-            stacklevel=4,
+            level=4,
         )
     single = [folder for folder, count in counts.items() if count == 1]
     if single:
-        warnings.warn(
+        warn_of_data(
             f"Only one image is in {_names(single)} of `{shown}`: a class of one cannot be split for validation.",
-            DataWarning,
-            stacklevel=4,
+            level=4,
         )
 
 

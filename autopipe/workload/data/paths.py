@@ -8,6 +8,7 @@ files (classes, masks, columns) is the business of the sources beside this modul
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import hashlib
@@ -19,14 +20,13 @@ import stat
 import sys
 import sysconfig
 import types
-import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import unquote
 
-from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, near, printable, shortened
+from autopipe.errors import AutopipeError, BadSampleError, DataError, near, printable, shortened, warn_of_data
 
 # -------------------- URLs
 
@@ -117,13 +117,8 @@ def scrubbed(text: str) -> str:
 
 RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
 
-_NOBODYS = tuple(
-    f"{folder}/"
-    for folder in (
-        Path(__file__).parents[2],
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    )
-)
+_PYTHONS = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_NOBODYS = tuple(f"{folder}/" for folder in (Path(__file__).parents[2], *_PYTHONS))
 
 
 def located_pattern(pattern: Place) -> str:
@@ -147,12 +142,11 @@ def _found(text: str, is_there: Callable[[str], bool], as_prefix: Callable[[str]
     if beside == here or is_there(beside) or not is_there(here):
         return beside
     if warns:
-        warnings.warn(
+        warn_of_data(
             f"`{text}` is not beside `{script}`, which names it, and was found in the working directory, "
             f"`{os.getcwd()}`."  # noqa: PTH109
             " From another one it will not be found: write its path from the script's folder, or an absolute one.",
-            DataWarning,
-            stacklevel=level,
+            level=level,
         )
     return here
 
@@ -222,9 +216,7 @@ class PathList:
     def __init__(self, root: Place | bytes, entries: Iterable[Found | tuple[bytes, bytes]]) -> None:
         given = os.fsencode(root)
         self.root = given if is_url(given) else os.path.abspath(given)  # noqa: PTH100  bytes, and no resolving of links
-        numbers: dict[bytes, int] = {}
-        names: list[bytes] = []
-        self._directory = array("I")
+        numbers, names, self._directory = dict[bytes, int](), list[bytes](), array("I")
         for entry in entries:
             directory, name = entry[:2]
             self._directory.append(numbers.setdefault(directory, len(numbers)))
@@ -259,10 +251,9 @@ class PathList:
         """Describe the files without reading them: by all names relative to the root, so that a moved folder stays the
         same, and by the sizes and modification times of 10,000 files at most, spread over the list.
         """
-        stats = list(self._stats(_STAT_AT_MOST))
-        sizes = array("q", (-1 if status is None else status.st_size for status in stats))
-        times = array("q", (-1 if status is None else status.st_mtime_ns for status in stats))
-        return f"{self.names_digest()} sizes={short_digest(sizes.tobytes())} times={short_digest(times.tobytes())}"
+        stats = [(-1, -1) if each is None else (each.st_size, each.st_mtime_ns) for each in self._stats(_STAT_AT_MOST)]
+        sizes, times = (short_digest(array("q", values).tobytes()) for values in zip(*stats, strict=True))
+        return f"{self.names_digest()} sizes={sizes} times={times}"
 
     def names_digest(self) -> str:
         names = hashlib.sha256(b"\0".join((*self.directories, self._names)))
@@ -335,17 +326,12 @@ def read_at(descriptor: int, count: int, start: int) -> bytes:
 
 
 class Ranges(Protocol):
-    """A file that is read by ranges.
+    """A file that is read by ranges."""
 
-    Attributes:
-        size: of the file now.
-        apart: bytes between two ranges that are read along with them, since another read would take longer.
-    """
-
-    apart: int
+    apart: int  # bytes between two ranges that are read along with them, since another read would take longer
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int: ...  # of the file now
 
     def read(self, start: int, count: int) -> bytes:
         """Return some bytes; raise BadSampleError if they cannot be read, or the file ends before."""
@@ -366,7 +352,6 @@ class OpenFile:
         return os.fstat(self.descriptor).st_size
 
     def read(self, start: int, count: int) -> bytes:
-        """Return `count` bytes from `start`; raise BadSampleError if they cannot be read, or the file ends before."""
         try:
             content = read_at(self.descriptor, count, start)
         except OSError as error:
@@ -381,13 +366,9 @@ class OpenFile:
 
 
 class RangeIO(io.RawIOBase):
-    """A file that is read by ranges, with a place, as libraries want it.
+    """A file that is read by ranges, with a place, as libraries want it."""
 
-    Attributes:
-        failure: the first error of a range; a library may have gone on without it.
-    """
-
-    failure: AutopipeError | None = None
+    failure: AutopipeError | None = None  # the first error of a range; a library may have gone on without it
 
     def __init__(self, file: Ranges) -> None:
         self._file, self._size, self._at = file, file.size, 0
@@ -450,10 +431,11 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
                 elif left_out is not None and name.lower().endswith(OTHER_SUFFIXES):
                     others.append(name)
     except FileNotFoundError as error:
-        missing = Path(os.fsdecode(directory))
-        raise DataError(
-            f"The folder `{missing}` does not exist.{near(missing.name, _folders_in(missing.parent))}", hint=RULE
-        ) from error
+        missing, beside = Path(os.fsdecode(directory)), list[str]()
+        with contextlib.suppress(OSError):
+            beside += [each.name for each in missing.parent.iterdir() if each.is_dir()]
+        said = f"The folder `{missing}` does not exist.{near(missing.name, beside)}"
+        raise DataError(said, hint=RULE) from error
     except NotADirectoryError as error:
         raise DataError(
             f"`{os.fsdecode(directory)}` must be a folder, but is a file.", hint="An archive must be unpacked first."
@@ -464,6 +446,15 @@ def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[by
         known = {name.rpartition(b".")[0] for name in images}  # a camera writes 1.CR2 beside 1.JPG
         left_out += [name for name in others if name.rpartition(b".")[0] not in known]
     return sorted(images), sorted(folders)
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link that leads to itself leads to no folder
+            return False
+        raise
 
 
 def lost_links(directory: bytes) -> list[bytes]:
@@ -479,22 +470,6 @@ def lost_links(directory: bytes) -> list[bytes]:
         return name.lower().endswith(SUFFIXES) or _LIKE_A_FILE.search(name) is not None
 
     return sorted(name for name, both in called.items() if not name.startswith(b".") and not any(map(is_file, both)))
-
-
-def _is_folder(entry: os.DirEntry[bytes]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # a link that leads to itself leads to no folder
-            return False
-        raise
-
-
-def _folders_in(folder: Path) -> list[str]:
-    try:
-        return [each.name for each in folder.iterdir() if each.is_dir()]
-    except OSError:
-        return []
 
 
 def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Found]:

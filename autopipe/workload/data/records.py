@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import struct
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, DataError, DataWarning
+from autopipe.errors import BadSampleError, DataError, warn_of_data
 from autopipe.hardware import disk
 from autopipe.workload.data import paths, remote
 from autopipe.workload.data.paths import PathList, Place
@@ -55,21 +54,20 @@ def frame(data: bytes) -> bytes:
 def read_record(path: bytes, start: int, end: int) -> bytes:
     """Return the data of the record from `start` to `end` of a file; raise BadSampleError if it is damaged."""
     length, behind = end - start - FRAMING_BYTES, start + HEADER_BYTES
-    content = remote.reader(path).read(path, behind, end) if paths.is_url(path) else _pread(path, behind, end)
+    try:
+        if paths.is_url(path):
+            content = remote.reader(path).read(path, behind, end)
+        else:
+            with open(path, "rb", buffering=0) as file:
+                content = paths.read_at(file.fileno(), end - behind, behind)
+    except OSError as error:
+        raise paths.unreadable(_place(path, start), error) from error
     data, checksum = content[:length], content[length:]
     if len(data) != length or len(checksum) != 4:
         raise BadSampleError(f"{_place(path, start)} is cut short: the file has shrunk since it was opened.")
     if _CRC.unpack(checksum)[0] != masked_crc(data):
         raise BadSampleError(f"{_place(path, start)} is corrupt: it does not match its checksum.")
     return data
-
-
-def _pread(path: bytes, start: int, end: int) -> bytes:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return paths.read_at(file.fileno(), end - start, start)
-    except OSError as error:
-        raise paths.unreadable(_place(path, start - HEADER_BYTES), error) from error
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
@@ -89,34 +87,40 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
     kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
     offsets = _load_offsets(kept, size)
     if offsets is None:
-        offsets = _scan_url(path, size) if paths.is_url(path) else scan_records(path)
-        _keep_offsets(kept, offsets)
+        offsets = scan_records(path, size)
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with disk.replacing(kept) as stream:
+                np.save(stream, offsets, allow_pickle=False)
+        except OSError as error:  # the index only saves time
+            _log.debug("The offset index %s was not kept: %s", kept, error)
     return offsets
 
 
-def scan_records(path: bytes) -> NDArray[np.uint64]:
-    """Read the offsets of a file's records from their headers, without a kept index."""
+def scan_records(path: bytes, size: int = -1) -> NDArray[np.uint64]:
+    """Read the offsets of a file's records from their headers, without a kept index; of a URL its `size` is needed."""
+    if paths.is_url(path):
+        if size < 0:
+            raise DataError(f"The server of `{paths.shown(path)}` does not say how large the file is.")
+        ask = remote.reader(path).read
+        return _scan(path, lambda count, start: ask(path, start, min(start + count, size)), size, _FETCH_BYTES)
     try:
         with open(path, "rb", buffering=0) as file:
-            descriptor = file.fileno()
-            return _scan(
-                path, lambda count, start: paths.read_at(descriptor, count, start), os.fstat(descriptor).st_size
-            )
+            opened = file.fileno()
+            return _scan(path, lambda count, start: paths.read_at(opened, count, start), os.fstat(opened).st_size)
     except OSError as error:
         raise DataError(f"`{os.fsdecode(path)}` cannot be read: {error.strerror}.") from error
 
 
 def cache_folder() -> Path:
     """Return the folder of the offset indexes."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else _home() / ".cache") / "autopipe" / "tfrecord"
-
-
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError:  # neither HOME nor a name, as a container's user has it; runtimes then say that it is the root
-        return Path("/")
+    base: str | Path | None = os.environ.get("XDG_CACHE_HOME")
+    if not base:
+        try:
+            base = Path.home() / ".cache"
+        except RuntimeError:  # neither HOME nor a name, as a container's user has it: runtimes say that it is the root
+            base = "/.cache"
+    return Path(base) / "autopipe" / "tfrecord"
 
 
 def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
@@ -125,13 +129,6 @@ def not_unpacked(file: str, folder: Path, error: OSError) -> DataError:
         f"`{file}` cannot be unpacked into the cache folder `{folder}`: {error.strerror or error}.",
         hint="Set XDG_CACHE_HOME to a folder that can be written to and has room for the file's content.",
     )
-
-
-def _scan_url(path: bytes, size: int) -> NDArray[np.uint64]:
-    if size < 0:
-        raise DataError(f"The server of `{paths.shown(path)}` does not say how large the file is.")
-    read = remote.reader(path).read
-    return _scan(path, lambda count, start: read(path, start, min(start + count, size)), size, _FETCH_BYTES)
 
 
 def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: int = _SCAN_BYTES) -> NDArray[np.uint64]:
@@ -148,24 +145,21 @@ def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: in
         if len(header) < HEADER_BYTES:
             raise DataError(f"{_place(path, start)} is cut short: the file ends within its header, at {size} bytes.")
         if _CRC.unpack_from(header, 8)[0] != masked_crc(header[:8]):
-            raise _bad_header(path, start, header)
+            if start > 0:
+                raise DataError(f"{_place(path, start)} is corrupt: its header does not match its checksum.")
+            if header[:2] not in _COMPRESSED:
+                what = f"`{paths.shown(path)}` is no TFRecord file"
+                raise DataError(f"{what}: its first header does not match its checksum.")
+            raise DataError(
+                f"`{paths.shown(path)}` is compressed as a whole, so that single records cannot be read.",
+                hint="Write it again without compression; JPEG and PNG are compressed already.",
+            )
         end = start + FRAMING_BYTES + _LENGTH.unpack_from(header)[0]
         if end > size:
             raise DataError(f"{_place(path, start)} is cut short: it should end at {end}, but the file ends at {size}.")
         offsets.append(end)
         start = end
     return np.array(offsets, np.uint64)
-
-
-def _bad_header(path: bytes, start: int, header: bytes) -> DataError:
-    if start == 0 and header[:2] in _COMPRESSED:
-        return DataError(
-            f"`{paths.shown(path)}` is compressed as a whole, so that single records cannot be read.",
-            hint="Write it again without compression; JPEG and PNG are compressed already.",
-        )
-    if start == 0:
-        return DataError(f"`{paths.shown(path)}` is no TFRecord file: its first header does not match its checksum.")
-    return DataError(f"{_place(path, start)} is corrupt: its header does not match its checksum.")
 
 
 def _load_offsets(file: Path, size: int) -> NDArray[np.uint64] | None:
@@ -175,17 +169,8 @@ def _load_offsets(file: Path, size: int) -> NDArray[np.uint64] | None:
         return None
     if not isinstance(offsets, np.ndarray) or offsets.dtype != np.uint64 or offsets.ndim != 1 or len(offsets) == 0:
         return None
-    lengths = np.diff(offsets.astype(np.int64))
-    return offsets if offsets[0] == 0 and offsets[-1] == size and np.all(lengths >= FRAMING_BYTES) else None
-
-
-def _keep_offsets(file: Path, offsets: NDArray[np.uint64]) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with disk.replacing(file) as stream:
-            np.save(stream, offsets, allow_pickle=False)
-    except OSError as error:  # the index only saves time
-        _log.debug("The offset index %s was not kept: %s", file, error)
+    is_whole = offsets[0] == 0 and offsets[-1] == size and np.all(np.diff(offsets.astype(np.int64)) >= FRAMING_BYTES)
+    return offsets if is_whole else None
 
 
 def _place(path: bytes, start: int) -> str:
@@ -255,11 +240,10 @@ def _warn_of_missing_files(names: list[str]) -> None:
     for (name, total), found in sets.items():
         missing = sorted(set(range(min(total, _MOST_FILES))) - found)
         if missing:
-            warnings.warn(
+            warn_of_data(
                 f"`{name}-*` should be {total} files by their names, but {len(missing)} are missing, "
                 f"the first is number {missing[0]}.",
-                DataWarning,
-                stacklevel=4,
+                level=4,
             )
 
 

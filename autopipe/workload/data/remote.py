@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from autopipe import registry
-from autopipe.errors import BadSampleError, ConfigError, DataError, DataWarning
+from autopipe.errors import BadSampleError, ConfigError, DataError, warn_of_data
 from autopipe.workload.data import paths
 from autopipe.workload.data.paths import Found, PathList
 
@@ -81,19 +80,14 @@ class Object:
     @functools.cached_property
     def size(self) -> int:
         info = reader(self._url).attempt(self._url, lambda system: system.info(self._url))
-        size, _ = size_and_tag(info)
-        if size < 0:
-            raise DataError(
-                f"The server of `{paths.shown(self._url)}` does not say how large it is, which is needed to read a "
-                "part.",
-                hint="Copy it to a disk, or to a server that sends a Content-Length.",
-            )
+        if (size := size_and_tag(info)[0]) < 0:
+            said = f"The server of `{paths.shown(self._url)}` does not say how large it is"
+            hint = "Copy it to a disk, or to a server that sends a Content-Length."
+            raise DataError(f"{said}, which is needed to read a part.", hint=hint)
         return size
 
     def read(self, start: int, count: int) -> bytes:
-        """Return `count` bytes from `start`; raise BadSampleError if the object is gone or ends before, and DataError
-        if the server does not send them.
-        """
+        """As `Ranges.read`; also raise DataError if the server does not send them."""
         content = reader(self._url).read(self._url, start, start + count)
         if len(content) != count:
             raise BadSampleError(f"`{paths.shown(self._url)}` is cut short: it has no {count} bytes at byte {start}.")
@@ -139,8 +133,7 @@ class ObjectList(PathList):
         return content
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
-        """Return nothing: no file is on a disk."""
-        return []
+        return []  # none is on a disk
 
     def mean_bytes(self) -> float:
         known = [size for size in self._sizes if size >= 0]
@@ -151,16 +144,14 @@ class ObjectList(PathList):
 
     def missing(self) -> tuple[int, list[int]]:
         """Ask about some objects, spread over the list; note their sizes and tags, and return the missing ones."""
-        looked = list(paths.spread(len(self), _ASK_AT_MOST))
-        missing = []
-        tags = hashlib.sha256()
+        looked, missing, tags = list(paths.spread(len(self), _ASK_AT_MOST)), list[int](), hashlib.sha256()
         infos = at_once(_info, [self.path(index) for index in looked])
         for index, info in zip(looked, infos, strict=True):
             if info is None:
                 missing.append(index)
-                continue
-            self._sizes[index], tag = size_and_tag(info)
-            tags.update(tag + b"\0")
+            else:
+                self._sizes[index], tag = size_and_tag(info)
+                tags.update(tag + b"\0")
         self._tags = tags.hexdigest()[:12]
         return len(looked), missing
 
@@ -172,17 +163,16 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     if not paths.is_url(root):
         return paths.scan(root)
     _require_listing(root)
-    images: list[bytes] = []
-    folders: list[bytes] = []
+    images, folders = list[bytes](), set[bytes]()
     for info in _listed(root, lambda system: fresh(system).ls(os.fsdecode(root), detail=True)):
         name = os.fsencode(str(info["name"]).rstrip("/").rpartition("/")[2])
         if not name or name.startswith(b"."):
             continue
         if info.get("type") == "directory":
-            folders.append(name)
+            folders.add(name)
         elif name.lower().endswith(paths.SUFFIXES):
             images.append(name)
-    return sorted(images), sorted(set(folders))
+    return sorted(images), sorted(folders)
 
 
 def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
@@ -199,10 +189,9 @@ def walk(root: bytes, folders: list[bytes]) -> Sequence[Sequence[Found]]:
             reader(root).attempt(root, fresh)  # lets go of fsspec's own copy, which takes some hundred bytes an object
     if left_out:
         endings = sorted({f".{os.fsdecode(name).rpartition('.')[2].lower()}" for name in left_out})
-        warnings.warn(
+        warn_of_data(
             f"{len(left_out)} files below `{paths.shown(root)}` are left out ({', '.join(endings)}). {IMAGES_ARE}.",
-            DataWarning,
-            stacklevel=4,
+            level=4,
         )
     return found
 
@@ -235,18 +224,22 @@ def matching(pattern: str) -> dict[str, Info]:
     _require_listing(os.fsencode(pattern))
     attempt = reader(pattern).attempt
     found: dict[str, Info] = attempt(pattern, lambda system: fresh(system).glob(pattern, detail=True))
-    before, stripped = attempt(pattern, lambda system: _beginnings(pattern, system._strip_protocol(pattern)))
+    path: str = attempt(pattern, lambda system: system._strip_protocol(pattern))
+    # The beginnings in which a URL and its path in the file system differ: a bucket is part of such paths; a host, and
+    # an account behind a container's name, are not.
+    below = "".join(pattern.split("/", 3)[3:])
+    before, stripped = "".join(pattern.partition("://")[:2]), "/" if path.startswith("/") else ""
+    if below and path.endswith(below):
+        before, stripped = pattern.removesuffix(below), path.removesuffix(below)
     return {f"{before}{name.removeprefix(stripped)}": info for name, info in sorted(found.items())}
 
 
 def asked(urls: Sequence[str]) -> dict[str, Info]:
     """Return the metadata of each object; raise DataError if one does not exist, or is no URL."""
-    local = [url for url in urls if not paths.is_url(url)]
-    if local:
+    if local := [url for url in urls if not paths.is_url(url)]:
         raise DataError(f"All files must be URLs where some are, but `{local[0]}` is none.")
     infos = dict(zip(urls, at_once(_info, map(os.fsencode, urls)), strict=True))
-    missing = [url for url, info in infos.items() if info is None]
-    if missing:
+    if missing := [url for url, info in infos.items() if info is None]:
         raise DataError(f"{len(missing)} of {len(urls)} files do not exist, the first is `{paths.shown(missing[0])}`.")
     return {url: info for url, info in infos.items() if info is not None}
 
@@ -275,17 +268,6 @@ def at_once(call: Callable[[T], R], values: Iterable[T], threads: int = _AT_ONCE
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _beginnings(url: str, path: str) -> tuple[str, str]:
-    """Return the prefixes in which a URL and its path in the file system differ.
-
-    A bucket is part of such paths; a host, and an account behind a container's name, are not.
-    """
-    below = "".join(url.split("/", 3)[3:])
-    if below and path.endswith(below):
-        return url.removesuffix(below), path.removesuffix(below)
-    return "".join(url.partition("://")[:2]), "/" if path.startswith("/") else ""
 
 
 def _object(inside: str, relative: str, info: Info) -> Found:

@@ -92,7 +92,6 @@ class Subset(Around):
         return files(self.source, [self._place(index) for index in chosen])
 
     def digest(self) -> str:
-        """Return a digest of the whole, which is computed once in a process, and the count."""
         return f"{first_digest(self.source)} subset={self._count}"
 
     def _place(self, index: Any) -> Any:
@@ -268,7 +267,7 @@ def require_local(source: Source) -> None:
 
 
 def plain_from_files(
-    encoded: tuple[str, ...], *, library: Library, constants: Lines, functions: str, parts: tuple[str, ...]
+    encoded: tuple[str, ...], parts: tuple[str, ...], library: Library, constants: Lines, functions: str
 ) -> PlainSource:
     """Return the plain source of samples that a function `samples()` lists, some parts of them as paths of files."""
     tensorflow = library == "tf"

@@ -10,7 +10,6 @@ import csv
 import io
 import os
 import re
-import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, TextIO
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, DataError, DataWarning, PlainCodeError, shortened
+from autopipe.errors import BadSampleError, DataError, PlainCodeError, shortened, warn_of_data
 from autopipe.workload.data import remote, source
 from autopipe.workload.data.columns import missing_column
 from autopipe.workload.data.paths import EXTENSIONS, Found, Place, is_url, located, short_digest, shown
@@ -66,7 +65,13 @@ def _as_labels(
 ) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
     """Return the type and classes of a column's labels: whole numbers, numbers or names of classes."""
     if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
-        return FieldKind.LABEL, None, _whole_numbers(texts, column, rows)
+        try:
+            return FieldKind.LABEL, None, array("q", map(int, texts))
+        except OverflowError:
+            row, text = next((row, text) for row, text in zip(rows, texts, strict=True) if not is_int64(int(text)))
+            said = f"Labels in the column `{column}` must be from -2**63 to 2**63 - 1"
+            hint = 'label_mode="class" takes all of them as names of classes, label_mode="number" as float32 values.'
+            raise DataError(f"{said}, but row {row} has {shortened(text)}.", hint=hint) from None
     values = _as_numbers(texts) if mode != "class" else None
     if values is not None and np.isfinite(values).all():
         return FieldKind.ARRAY, None, values
@@ -76,11 +81,11 @@ def _as_labels(
         and all(_DECIMAL_COMMA.fullmatch(text) or _NO_VALUE.fullmatch(text) for text in texts)
     )
     if mode == "number" or has_commas or (values is not None and np.isfinite(values).any()):
-        row, text = next(
-            (row, text)
-            for row, text in zip(rows, texts, strict=True)
-            if ("," in text if has_commas else not _is_number(text))
-        )
+        each = ((text, _as_numbers([text])) for text in texts)
+        are_wrong = [
+            "," in text if has_commas else value is None or not np.isfinite(value).all() for text, value in each
+        ]
+        row, text = next((row, text) for row, text, is_wrong in zip(rows, texts, are_wrong, strict=True) if is_wrong)
         otherwise = ' label_mode="class" takes all texts as names of classes.' if mode == "auto" else ""
         mend = "Write a point for the comma." if has_commas else "Give the row a number, or remove it."
         raise DataError(
@@ -99,24 +104,12 @@ def _warn_of_several(classes: Sequence[str], column: str) -> None:
     several = [name for name in classes if len(re.split(_BETWEEN_NAMES, name)) > 1]
     if len(several) > 1 and {part for name in several for part in re.split(_BETWEEN_NAMES, name)} < {*classes}:
         between = re.findall(_BETWEEN_NAMES, several[0])[0]
-        warnings.warn(
+        warn_of_data(
             f"`{several[0]}` in the column `{column}` looks like several classes, and counts as one. Columns "
             f'of 0 and 1 can be labels together, label=[...]: frame["{column}"].str.get_dummies("{between}") makes '
             'them. label_mode="class" says that it is one.',
-            DataWarning,
-            stacklevel=4,
+            level=4,
         )
-
-
-def _whole_numbers(texts: Sequence[str], column: str, rows: Sequence[int]) -> array[int]:
-    try:
-        return array("q", map(int, texts))
-    except OverflowError:
-        row, text = next((row, text) for row, text in zip(rows, texts, strict=True) if not is_int64(int(text)))
-        raise DataError(
-            f"Labels in the column `{column}` must be from -2**63 to 2**63 - 1, but row {row} has {shortened(text)}.",
-            hint='label_mode="class" takes all of them as names of classes, label_mode="number" as float32 values.',
-        ) from None
 
 
 def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
@@ -127,11 +120,6 @@ def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
         return None
     with np.errstate(over="ignore"):  # too large a number becomes infinite
         return values.astype(np.float32)
-
-
-def _is_number(text: str) -> bool:
-    value = _as_numbers([text])
-    return value is not None and bool(np.isfinite(value).all())
 
 
 # -------------------- table
@@ -290,13 +278,8 @@ class Table:
         shown = ", ".join(values)
         if len(values) > 2:
             shown = "(\n" + "".join(f"        {value},\n" for value in values) + "    )"
-        return source.plain_from_files(
-            made[:1],
-            parts=made,
-            library=library,
-            constants=constants,
-            functions=_SAMPLES.format(delimiter=quoted(delimiter), values=shown),
-        )
+        functions = _SAMPLES.format(delimiter=quoted(delimiter), values=shown)
+        return source.plain_from_files(made[:1], made, library, constants, functions)
 
     def _plain_labels(self, dtype: np.dtype[Any]) -> tuple[Lines, str]:
         """Return lines with the names of the classes, and code for the labels of all rows."""
@@ -323,12 +306,11 @@ class Table:
         twins = [at for at, path in enumerate(paths) if values[first.setdefault(path, at)] != values[at]]
         if twins:
             rows = (self._rows[at] for at in (first[paths[twins[0]]], twins[0]))
-            warnings.warn(
+            warn_of_data(
                 f"{len({paths[at] for at in twins})} images are named by several rows with other labels, such as "
                 f"`{paths[twins[0]]}` by the rows {' and '.join(map(str, rows))}: each row is a sample of its own. "
                 "If an image has several labels, write them as columns of one row, label=[...].",
-                DataWarning,
-                stacklevel=4,
+                level=4,
             )
 
     def _require_files(self) -> None:
@@ -369,10 +351,8 @@ def _names(option: str, given: Any) -> tuple[str, ...]:
 
 def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[list[str], list[list[str]], array[int]]:
     """Return the paths, the labels and the row numbers (the header is row 1)."""
-    file = shown(place)
-    paths: list[str] = []
+    file, paths, rows = shown(place), list[str](), array("I")
     labels: list[list[str]] = [[] for _ in labels_in]
-    rows = array("I")
     try:
         with _opened(place) as stream:
             header_line = stream.readline()
@@ -384,7 +364,7 @@ def _read_columns(place: str, path: str, labels_in: tuple[str, ...]) -> tuple[li
                     continue
                 row = reader.line_num + 1
                 values = [cells[position].strip() if position < len(cells) else "" for position in wanted]
-                _require_cells(dict(zip((path, *labels_in), values, strict=True)), values[0], row, file)
+                _require_cells(values, (path, *labels_in), row, file)
                 if any(map(str.strip, cells[len(header) :])):  # an unquoted separator has shifted the cells
                     raise DataError(
                         f"Row {row} of `{file}` must have a cell for each of the {len(header)} columns, but has "
@@ -414,23 +394,21 @@ def _as_csv(file: str, error: Exception) -> str | None:
     return "Save it as UTF-8, say by `iconv -f latin1 -t utf-8`." if isinstance(error, UnicodeError) else None
 
 
+def _require_cells(values: list[str], columns: Sequence[str], row: int, file: str) -> None:
+    if "" in values:
+        raise DataError(
+            f"Row {row} of `{file}` must have a path and a label, but one of them is empty.",
+            hint=f"Fill in its column `{columns[values.index('')]}`, or remove the row.",
+        )
+    if "\0" in values[0]:
+        said = f"Row {row} of `{file}` must name a file, but got {shortened(values[0])}."
+        raise DataError(said, hint="Mend the row, or remove it.")
+
+
 def _opened(place: str) -> TextIO:
     if is_url(place):
         return io.StringIO(remote.reader(place).read(place).decode("utf-8-sig"), newline="")
     return open(place, newline="", encoding="utf-8-sig")
-
-
-def _require_cells(values: dict[str, str], path: str, row: int, file: str) -> None:
-    empty = next((column for column, value in values.items() if not value), None)
-    if empty is not None:
-        raise DataError(
-            f"Row {row} of `{file}` must have a path and a label, but one of them is empty.",
-            hint=f"Fill in its column `{empty}`, or remove the row.",
-        )
-    if "\0" in path:
-        raise DataError(
-            f"Row {row} of `{file}` must name a file, but got {shortened(path)}.", hint="Mend the row, or remove it."
-        )
 
 
 def _delimiter(header: str) -> str:

@@ -78,18 +78,15 @@ class TFRecords:
         self.remote = self._files.remote
         self._image_key = image_key
         self._target: _Feature | None = None if label_key is None else (label_key, "int64")
-        if mask_key is not None:
-            self._target = mask_key, "bytes"
+        self._target = self._target if mask_key is None else (mask_key, "bytes")
         self.y_kind = None if self._target is None else _KINDS[self._target[1]]
-        self._offsets = array("Q")
+        self._offsets, self._count = array("Q"), 0
         self._firsts = array("q")  # the number of each file's first record
-        count = 0
         for offsets in found:
-            self._firsts.append(count)
+            self._firsts.append(self._count)
             self._offsets.frombytes(offsets.tobytes())
-            count += len(offsets) - 1
-        self._count = count
-        if count == 0:
+            self._count += len(offsets) - 1
+        if self._count == 0:
             raise DataError(f"There are no records in the {count_text(len(self._files), 'file')} of {pattern!r}.")
         self._require_keys()
 

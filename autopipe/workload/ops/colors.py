@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import ConfigError, DataWarning
+from autopipe.errors import ConfigError, warn_of_data
 from autopipe.workload.op import Step
 from autopipe.workload.ops import pixels
 from autopipe.workload.ops.pixels import ImageOp, Range
@@ -54,15 +53,16 @@ class RandomBrightness(ImageOp):
         most = self.delta * pixels.largest(dtype)
         if most > top > 0 or most < top / 100:
             effect = "can make them all black" if most > top else "hardly changes them"
-            warnings.warn(
+            warn_of_data(
                 f"`RandomBrightness({self.delta})` changes {dtype} by up to {most:,g}, and images have values up to "
-                f"{top:,g}: that {effect}. Put ap.Rescale(1 / {top:g}) before it, or multiply by `factor`.",
-                DataWarning,
-                stacklevel=3,
+                f"{top:,g}: that {effect}. Put ap.Rescale(1 / {top:g}) before it, or multiply by `factor`."
             )
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
-        gain, shift = (np.float32(number) for number in self._change(random[0]))
+        change = (1.0, pixels.symmetric(self.delta, random[0]))  # the factor of levels, and the share of their range
+        if self.factor is not None:
+            change = pixels.between(self.factor, random[0]), 0.0
+        gain, shift = map(np.float32, change)
         if array.dtype.kind == "f":
             changed: NDArray[Any] = array * gain.astype(array.dtype) + shift.astype(array.dtype)
             return changed
@@ -73,12 +73,6 @@ class RandomBrightness(ImageOp):
         is_float, limits = field.dtype == np.float32, self.factor or (self.delta,)
         whole = self.factor is not None, is_float
         return (native.Instruction("BRIGHTNESS", whole, limits, is_wide=is_float),)
-
-    def _change(self, number: Any) -> tuple[Any, Any]:
-        """Return the factor of the levels, and the share of the range to add."""
-        if self.factor is not None:
-            return pixels.between(self.factor, number), 0.0
-        return 1.0, pixels.symmetric(self.delta, number)
 
     def takes_floats(self, part: Variable) -> bool:
         return True
@@ -99,12 +93,7 @@ class RandomBrightness(ImageOp):
 
 @dataclasses.dataclass(frozen=True)
 class RandomContrast(ImageOp):
-    """Stretch each channel around its own mean by a factor uniform in [lower, upper].
-
-    Attributes:
-        lower: smallest factor.
-        upper: largest factor.
-    """
+    """Stretch each channel around its own mean by a factor uniform in [lower, upper]."""
 
     lower: float = 0.8
     upper: float = 1.2
@@ -161,7 +150,6 @@ class _ColourOp(ImageOp):
         return pixels.to_levels(self._changed(array.astype(np.float32) / top, float(random[0])) * top, array.dtype)
 
     def _bytes(self, array: NDArray[np.uint8], number: float) -> NDArray[Any]:
-        """Return 8-bit colours after the change."""
         return pixels.to_levels(self._changed(array.astype(np.float32), number), array.dtype)
 
     @abc.abstractmethod
@@ -233,11 +221,8 @@ class RandomHue(_ColourOp):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSaturation(_ColourOp):
-    """Multiply the saturation of all colours by a factor uniform in [lower, upper]; grey stays grey.
-
-    Attributes:
-        lower: smallest factor; 0 takes all colour away.
-        upper: largest factor.
+    """Multiply the saturation of all colours by a factor uniform in [lower, upper]: 0 takes all colour away, and grey
+    stays grey.
     """
 
     lower: float = 0.8
@@ -250,11 +235,9 @@ class RandomSaturation(_ColourOp):
         super().look(samples, spec)
         images = [image for sample in samples if (image := np.asarray(sample[0])).dtype.kind == "f"]
         if any((image < 0).mean() > 0.05 for image in images):
-            warnings.warn(
+            warn_of_data(
                 "`RandomSaturation` makes other colours of values below 0, which images that were looked at have. Put "
-                "it before what makes them, such as ap.Normalize.",
-                DataWarning,
-                stacklevel=3,
+                "it before what makes them, such as ap.Normalize."
             )
 
     def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
@@ -283,10 +266,8 @@ class RandomSaturation(_ColourOp):
 
 @dataclasses.dataclass(frozen=True)
 class RandomGrayscale(ImageOp):
-    """Make an image grey with the given probability; its three channels are then alike. Grey images stay as they are.
-
-    Attributes:
-        probability: 0 to 1.
+    """Make an image grey with the given `probability`, 0 to 1; its three channels are then alike. Grey images stay as
+    they are.
     """
 
     probability: float = 0.1

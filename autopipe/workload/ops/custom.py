@@ -97,34 +97,31 @@ class Map(Op):
                 "that draws from the generator it is given, and random=True.",
             )
         if not self._repeats(sample, spec):
-            raise self._differs()
+            when, does = "it is called, unless it is random", "does not: a cache or a conversion would freeze it"
+            hint = "Let it draw from a generator that it takes as its last argument, and pass random=True."
+            if self.random:
+                when, does = "it gets the same generator", "draws from others, too"
+                hint = "Draw from its last argument only; for a library's own: seed=int(rng.integers(2**32))."
+            said = f"`Map` must return the same for a sample whenever {when}, but {shortened(self.function)} {does}."
+            raise OpError(said, hint=hint)
         object.__setattr__(self, "_is_checked", True)
 
     def _repeats(self, sample: Sample, spec: SampleSpec) -> bool:
         """Return True if a sample always gives the same result: by two calls, and some more of a quick function."""
-        random = np.full(self.draws, 0.5)
-        first = self.apply(_copy(sample), spec, random)
+
+        def made() -> Sample:
+            copied = tuple(part.copy() if isinstance(part, np.ndarray) else part for part in sample)
+            return self.apply(copied, spec, np.full(self.draws, 0.5))
+
+        first = made()
         state, until = _global_state(), time.perf_counter() + _PATIENCE_SECONDS
         for _ in range(_CALLS):
-            again = self.apply(_copy(sample), spec, random)
+            again = made()
             if _global_state() != state or not all(map(_alike, first, again)):
                 return False
             if time.perf_counter() > until:
                 break
         return True
-
-    def _differs(self) -> OpError:
-        if self.random:
-            return OpError(
-                "`Map` must return the same for a sample whenever it gets the same generator, "
-                f"but {shortened(self.function)} draws from others, too.",
-                hint="Draw from its last argument only; for a library's own: seed=int(rng.integers(2**32)).",
-            )
-        return OpError(
-            "`Map` must return the same for a sample whenever it is called, unless it is random, "
-            f"but {shortened(self.function)} does not: a cache or a conversion would freeze it.",
-            hint="Let it draw from a generator that it takes as its last argument, and pass random=True.",
-        )
 
     def plain_functions(self, step: Step) -> Mapping[str, Callable[..., Any]]:
         return {self._plain_name(step): self.function}
@@ -174,11 +171,6 @@ def _array(value: Any) -> NDArray[Any]:
     if array.dtype.kind in "OUS":
         raise OpError(f"`Map` must return an array of numbers, but its function returned {shortened(value)}.")
     return array
-
-
-def _copy(sample: Sample) -> Sample:
-    x, y = (part.copy() if isinstance(part, np.ndarray) else part for part in sample)
-    return x, y
 
 
 def _global_state() -> tuple[object, ...]:

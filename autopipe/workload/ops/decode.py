@@ -9,7 +9,6 @@ that OpenCV passes over and gives the same pixels. Whatever that does not know, 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
@@ -20,7 +19,7 @@ import simplejpeg
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, ConfigError, DataWarning, PlainCodeError
+from autopipe.errors import BadSampleError, ConfigError, PlainCodeError, warn_of_data
 from autopipe.workload.op import Op, Step, Target
 from autopipe.workload.ops import headers
 from autopipe.workload.ops.headers import Size
@@ -108,7 +107,6 @@ class Decode(Op):
 
     @property
     def is_deep(self) -> bool:
-        """True if images come to have more than 8 bits a value."""
         return self.dtype != "uint8"
 
     @property
@@ -139,18 +137,17 @@ class Decode(Op):
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         found = Counter(each for sample in samples for each in self.lost(sample, spec))
         for said, count in found.items():
-            warnings.warn(
-                f"{count} of {len(samples)} images that were looked at {said}. {_INSTEAD[said]}",
-                DataWarning,
-                stacklevel=3,
-            )
+            warn_of_data(f"{count} of {len(samples)} images that were looked at {said}. {_INSTEAD[said]}")
 
     def lost(self, sample: Sample, spec: SampleSpec) -> tuple[str, ...]:
         kinds = (field and field.kind for field in (spec.x, spec.y))
         encoded = [part for part, kind in zip(sample, kinds, strict=True) if kind is FieldKind.ENCODED]
         said = [_FIRST] * any(map(headers.leaves_out, encoded))
-        is_mask = spec.y is not None and spec.y.kind is FieldKind.ENCODED
-        said += [_LOSSY] * (is_mask and bytes(sample[1][:2]) == headers.JPEG and _is_flat(sample[1]))
+        if spec.y is not None and spec.y.kind is FieldKind.ENCODED and bytes(sample[1][:2]) == headers.JPEG:
+            grey = cv2.imdecode(np.frombuffer(sample[1], np.uint8), cv2.IMREAD_GRAYSCALE)
+            # Most pixels of a mask have few levels, and not those of an image that is a target.
+            is_flat = grey is not None and float(np.sort(np.bincount(grey.ravel()))[-8:].sum()) > 0.75 * grey.size
+            said += [_LOSSY] * is_flat
         if spec.x.kind is FieldKind.ENCODED:
             x = sample[0]
             said += [_TURNED] * (self.orientation is None and headers.orientation_of(x) != headers.UPRIGHT)
@@ -176,10 +173,9 @@ class Decode(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         if spec.x.kind is FieldKind.ENCODED:
-            turned = headers.orientation_of(x) if self.orientation == "exif" else 1
+            turned = headers.orientation_of(x) if self.orientation == "exif" else headers.UPRIGHT
             least = self._least if self.reduce else None
-            if least is not None and turned >= 5:  # lies on its side
-                least = least[::-1]
+            least = least[::-1] if least is not None and turned >= 5 else least  # it lies on its side
             if self.is_deep:
                 x = _decode_deep(x, self.channels, self.dtype, self.max_pixels)
             else:
@@ -187,8 +183,7 @@ class Decode(Op):
             x = headers.upright(x, turned)
         if spec.y is not None and spec.y.kind is FieldKind.ENCODED:
             y = decode(y, None, strict=self.strict, max_pixels=self.max_pixels)
-            if self.orientation == "exif":
-                y = headers.upright(y, headers.orientation_of(sample[1]))
+            y = headers.upright(y, headers.orientation_of(sample[1])) if self.orientation == "exif" else y
         return x, y
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
@@ -253,7 +248,10 @@ def decode(
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is None:
-        pixels = _decode_other(data, channels, max_pixels)
+        _require_readable(data, max_pixels)
+        pixels = _imdecode(data, _FLAGS[channels], max_pixels)
+        if channels is None and pixels.ndim == 3:
+            return cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
         return pixels[..., None] if channels == 1 else pixels
     size, space = jpeg
     is_grey = channels == 1 or (channels is None and space == "Gray")
@@ -263,7 +261,6 @@ def decode(
 
 
 def _decode_deep(data: bytes, channels: int, dtype: str, max_pixels: int) -> NDArray[Any]:
-    """Return the pixels of an image file whose values are of `dtype`, of 16 bits or floats; see `Decode`."""
     _require_readable(data, max_pixels)
     if headers.image_size(bytes(data)) is not None and headers.bits_of(data) != _DEPTHS[dtype]:
         raise _other_depth(f"{headers.bits_of(data)} bits", dtype)
@@ -294,12 +291,24 @@ def _is_deep(mask: Field) -> bool:
     return bool(mask.dtype == np.uint16)
 
 
+def _require_readable(data: bytes, max_pixels: int) -> None:
+    _require_bytes(data)
+    if len(data) == 0:
+        raise BadSampleError("the image file is empty (0 bytes).")
+    headers.require_end(data)
+    headers.require_size(headers.image_size(bytes(data)), max_pixels)
+
+
+def _require_bytes(data: object) -> None:
+    if not isinstance(data, bytes | memoryview):
+        raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
+
+
 def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> tuple[Size, str] | None:
     """Return the size of a JPEG that libjpeg-turbo decodes to RGB or grey, and its colour space as simplejpeg calls it;
     None if OpenCV must decode it. Raise BadSampleError if it is damaged, as far as its header tells, or too large.
     """
-    if not isinstance(data, bytes | memoryview):
-        raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
+    _require_bytes(data)
     if data[:2] != headers.JPEG:
         return None
     try:
@@ -327,28 +336,6 @@ def _decode_jpeg(data: bytes, space: str, size: Size, *, strict: bool) -> NDArra
         said = f"the JPEG is damaged: {str(error).rstrip('.')} ({len(data)} bytes)."
         raise BadSampleError(said, hint=hint if strict else None) from None
     return pixels
-
-
-def _decode_other(data: bytes, channels: int | None, max_pixels: int) -> NDArray[Any]:
-    """Decode any other format, or a rare kind of JPEG."""
-    _require_readable(data, max_pixels)
-    pixels = _imdecode(data, _FLAGS[channels], max_pixels)
-    return pixels if channels is not None or pixels.ndim == 2 else cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
-
-
-def _require_readable(data: bytes, max_pixels: int) -> None:
-    if not isinstance(data, bytes | memoryview):
-        raise BadSampleError(f"an encoded image must be bytes, but got {type(data).__name__}.")
-    if len(data) == 0:
-        raise BadSampleError("the image file is empty (0 bytes).")
-    headers.require_end(data)
-    headers.require_size(headers.image_size(bytes(data)), max_pixels)
-
-
-def _is_flat(data: bytes) -> bool:
-    """Return True if most pixels have few levels, as those of masks have, and not of images that are targets."""
-    grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
-    return grey is not None and float(np.sort(np.bincount(grey.ravel()))[-8:].sum()) > 0.75 * grey.size
 
 
 def _imdecode(data: bytes, flags: int, max_pixels: int) -> NDArray[Any]:

@@ -22,11 +22,8 @@ from autopipe.workload.sample import Field, FieldKind
 
 @dataclasses.dataclass(frozen=True)
 class RandomFlip(PixelOp):
-    """Mirror with a probability of one half along each chosen direction.
-
-    Attributes:
-        horizontal: whether left and right may change places.
-        vertical: whether top and bottom may change places.
+    """Mirror with a probability of one half along each chosen direction: `horizontal` exchanges left and right,
+    `vertical` top and bottom.
     """
 
     horizontal: bool = True
@@ -184,14 +181,11 @@ class RandomAffine(PixelOp):
 
     def plain(self, step: Step, library: Library) -> Iterator[str]:
         first = parts(step)[0]
-        if library == "np":
-            yield f"height, width = {first}.shape[:2]"
-            yield from self._plain_places("np", "rng.uniform({}, {})")
-            yield "places = np.array([[a, b, c], [d, e, f]])"
-        else:
-            yield f"height, width = tf.unstack(tf.cast(tf.shape({first})[:2], tf.float32))"
-            yield from self._plain_places("tf", "tf.random.uniform((), {}, {})")
-            yield "places = tf.stack((a, b, c, d, e, f, 0.0, 0.0))[None]"
+        size, drawn, places = f"{first}.shape[:2]", "rng.uniform({}, {})", "np.array([[a, b, c], [d, e, f]])"
+        if library == "tf":
+            size, drawn = f"tf.unstack(tf.cast(tf.shape({first})[:2], tf.float32))", "tf.random.uniform((), {}, {})"
+            places = "tf.stack((a, b, c, d, e, f, 0.0, 0.0))[None]"
+        yield from (f"height, width = {size}", *self._plain_places(library, drawn), f"places = {places}")
         for part in parts(step):
             nearest = part.is_mask or self.interpolation == "nearest"
             yield from self._plain_moved(part, nearest) if library == "np" else self._plain_transformed(part, nearest)
@@ -222,14 +216,12 @@ class RandomAffine(PixelOp):
         yield f"{part} = {pixels.plain_levels('moved', part, 'tf')}"
 
     def _plain_places(self, library: str, drawn: str) -> Lines:
-        def either_side(limit: float) -> str:
-            return drawn.format(-limit, limit)
-
         zoom: Any = self.zoom
+        limits = *(round(math.radians(degrees), 6) for degrees in (self.rotation, self.shear)), *self.shift
+        turn, lean, below, right = (drawn.format(-limit, limit) for limit in limits)
         return [
-            f"turn, lean = {either_side(round(math.radians(self.rotation), 6))}, "
-            f"{either_side(round(math.radians(self.shear), 6))}  # in radians",
-            f"below, right = {either_side(self.shift[0])} * height, {either_side(self.shift[1])} * width",
+            f"turn, lean = {turn}, {lean}  # in radians",
+            f"below, right = {below} * height, {right} * width",
             f"tall = {drawn.format(*zoom)}",
             f"wide = {'tall' if self.keep_aspect else drawn.format(*zoom)}",
             f"a, b = {library}.cos(turn) * wide, -{library}.sin(turn + lean) * tall",

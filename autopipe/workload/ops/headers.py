@@ -5,6 +5,7 @@ progressive JPEG; and how many of some files are. No pixel is decoded.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -63,20 +64,9 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int]]:
         at += 2 + struct.unpack_from(">H", data, at + 2)[0]
 
 
-def _size_at(layout: str, place: int) -> Callable[[bytes], Size]:
-    """Return the reader of a format whose headers have width and height at a fixed place."""
-
-    def read(data: bytes) -> Size:
-        width, height = struct.unpack_from(layout, data, place)
-        return height, width
-
-    return read
-
-
-def _bmp(data: bytes) -> Size:
-    (header_bytes,) = struct.unpack_from("<I", data, 14)
-    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
-    return abs(height), abs(width)  # a negative height says that the rows come from the top
+def _sides(layout: str, data: bytes, place: int) -> Size:
+    width, height = struct.unpack_from(layout, data, place)
+    return abs(height), abs(width)  # a negative height of a BMP says that the rows come from the top
 
 
 def _webp(data: bytes) -> Size | None:
@@ -91,10 +81,6 @@ def _webp(data: bytes) -> Size | None:
     else:
         return None
     return height, width
-
-
-def _tiff(data: bytes) -> Size:
-    return _tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH)
 
 
 def bits_of(data: bytes) -> int:
@@ -152,23 +138,18 @@ def _tag_of(data: bytes, wanted: int, page: int = 0) -> int:
     raise KeyError(wanted)
 
 
-def _jpeg(data: bytes) -> Size:
-    height, width = struct.unpack_from(">HH", data, _frame(data)[1] + 3)
-    return height, width
-
-
 def _frame(data: bytes) -> tuple[int, int]:
     """Return the marker of a JPEG's frame, and the place of its length; raise StopIteration if it has none."""
     return next(each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES)
 
 
 _READERS: tuple[tuple[bytes, Callable[[bytes], Size | None]], ...] = (
-    (JPEG, _jpeg),
-    (_PNG, _size_at(">II", 16)),
+    (JPEG, lambda data: struct.unpack_from(">HH", data, _frame(data)[1] + 3)),
+    (_PNG, lambda data: _sides(">II", data, 16)),
     (b"RIFF", _webp),
-    (b"BM", _bmp),
-    *((signature, _tiff) for signature in _TIFF),
-    (b"GIF8", _size_at("<HH", 6)),
+    (b"BM", lambda data: _sides("<HH" if struct.unpack_from("<I", data, 14)[0] == 12 else "<ii", data, 18)),
+    *((signature, lambda data: (_tag_of(data, _TIFF_HEIGHT), _tag_of(data, _TIFF_WIDTH))) for signature in _TIFF),
+    (b"GIF8", lambda data: _sides("<HH", data, 6)),
 )
 
 
@@ -213,21 +194,14 @@ class Progressive(Value):
 def require_end(data: bytes) -> None:
     """Raise BadSampleError if a JPEG or PNG lacks its end: OpenCV would fill the missing part with grey, silently."""
     has_end = True
-    if data[:2] == JPEG:
-        has_end = data[-2:] == _JPEG_END or _has_end_after_scan(bytes(data))
+    if data[:2] == JPEG and not (has_end := data[-2:] == _JPEG_END):
+        with contextlib.suppress(*_DAMAGED):  # the end of an embedded thumbnail, before the scan, does not count
+            scan = next(at for marker, at in jpeg_segments(bytes(data)) if marker == _SCAN)
+            has_end = bytes(data).find(_JPEG_END, scan) >= 0
     elif data[:8] == _PNG:
         has_end = data[-8:-4] == b"IEND" or bytes(data).rfind(b"IEND") >= 0
     if not has_end:
         raise BadSampleError(f"the image file is truncated: its end marker is missing after {len(data)} bytes.")
-
-
-def _has_end_after_scan(data: bytes) -> bool:
-    """Find the end marker behind the first scan, so that the one of an embedded thumbnail does not count."""
-    with contextlib.suppress(IndexError, struct.error):
-        for marker, at in jpeg_segments(data):
-            if marker == _SCAN:
-                return data.find(_JPEG_END, at) >= 0
-    return False
 
 
 def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
@@ -255,20 +229,13 @@ def orientation_of(data: bytes) -> int:
 def _exif(data: bytes) -> bytes | None:
     """Return the EXIF block, which is a little TIFF file."""
     if data[:2] == JPEG:
-        return _of_jpeg(data)
+        for marker, at in itertools.takewhile(lambda each: each[0] != _SCAN, jpeg_segments(data)):
+            if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
+                return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
     if data[:8] == _PNG:
         return _chunk(data, 8, ">I4s", b"eXIf")
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return _chunk(data, 12, "<4sI", b"EXIF")
-    return None
-
-
-def _of_jpeg(data: bytes) -> bytes | None:
-    for marker, at in jpeg_segments(data):
-        if marker == _SCAN:
-            break
-        if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":
-            return bytes(data[at + 8 : at + struct.unpack_from(">H", data, at)[0]])
     return None
 
 

@@ -63,44 +63,33 @@ def from_image_data_generator(**arguments: Any) -> list[Op]:
             "`data_format` is no setting of an op: channels are last here, and first where the configuration says so.",
             hint='Leave it out, and pass channels="first" to the configuration if the model needs it.',
         )
-    return [*_geometry(settings), *_colours(settings)]
+    found, dtype, function = _geometry(settings), settings["dtype"] or "float32", settings["preprocessing_function"]
+    if settings["brightness_range"] is not None:
+        found.append(RandomBrightness(factor=settings["brightness_range"]))
+    if function is not None:
+        found += [Cast(dtype), Map(function)]
+    if settings["rescale"]:
+        found.append(Rescale(settings["rescale"], dtype=dtype))
+    elif function is None:
+        found.append(Cast(dtype))
+    return found
 
 
 def _geometry(settings: dict[str, Any]) -> list[Op]:
     zoom = settings["zoom_range"] or 0
     zoom = tuple(zoom) if isinstance(zoom, list) else zoom
     shift = tuple(_share(name, settings[name] or 0) for name in ("height_shift_range", "width_shift_range"))
-    interpolation = _interpolation(settings["interpolation_order"])
+    if (order := settings["interpolation_order"]) not in (0, 1):
+        said = f"`interpolation_order` must be 0 (nearest) or 1 (bilinear); OpenCV has no spline of order {order!r}."
+        raise ConfigError(said, hint="Use 1.")
     found: list[Op] = []
     if settings["rotation_range"] or settings["shear_range"] or any(shift) or zoom not in (0, (1, 1)):
-        affine = RandomAffine(
-            settings["rotation_range"] or 0,
-            (shift[0], shift[1]),
-            settings["shear_range"] or 0,
-            zoom,
-            keep_aspect=False,
-            fill=settings["fill_mode"],
-            value=settings["cval"] or 0,
-            interpolation=interpolation,
-        )
-        found.append(affine)
+        moves = settings["rotation_range"] or 0, (shift[0], shift[1]), settings["shear_range"] or 0, zoom
+        edges = {"fill": settings["fill_mode"], "value": settings["cval"] or 0}
+        found.append(RandomAffine(*moves, keep_aspect=False, interpolation=("nearest", "bilinear")[order], **edges))
     across, down = bool(settings["horizontal_flip"]), bool(settings["vertical_flip"])
     if across or down:
         found.append(RandomFlip(horizontal=across, vertical=down))
-    return found
-
-
-def _colours(settings: dict[str, Any]) -> list[Op]:
-    found: list[Op] = []
-    if settings["brightness_range"] is not None:
-        found.append(RandomBrightness(factor=settings["brightness_range"]))
-    dtype = settings["dtype"] or "float32"
-    if settings["preprocessing_function"] is not None:
-        found += [Cast(dtype), Map(settings["preprocessing_function"])]
-    if settings["rescale"]:
-        found.append(Rescale(settings["rescale"], dtype=dtype))
-    elif settings["preprocessing_function"] is None:
-        found.append(Cast(dtype))
     return found
 
 
@@ -112,12 +101,3 @@ def _share(name: str, value: Any) -> float:
             hint=f"Divide by the image's size: {name}=10 / 224.",
         )
     return float(value)
-
-
-def _interpolation(order: int) -> Any:
-    if order not in (0, 1):
-        raise ConfigError(
-            f"`interpolation_order` must be 0 (nearest) or 1 (bilinear); OpenCV has no spline of order {order!r}.",
-            hint="Use 1.",
-        )
-    return ("nearest", "bilinear")[order]

@@ -49,7 +49,7 @@ class _Mixing(Op):
         return "both"
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
-        name, x, y = type(self).__name__, spec.x, spec.y
+        name, x, y = self.name, spec.x, spec.y
         if x.dtype is None or x.dtype.kind not in "uf":
             hint = "Put ap.Decode() before it." if x.dtype is None else 'Put ap.Cast("float32") before it.'
             raise OpError(f"`{name}` mixes levels or floats, but got {x.dtype or 'encoded bytes'}.", hint=hint)

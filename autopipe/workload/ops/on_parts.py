@@ -34,14 +34,18 @@ def _lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[
         if not targets or (named is None and len(targets) > 1):
             raise _unclear(op, spec, "y")
         return tuple((0, target) for target in targets)
+
+    def of_kind(places: list[int], kinds: tuple[FieldKind, ...]) -> list[int]:
+        return [at for at in places if (field := spec.columns[at]) is not None and field.kind in kinds]
+
     if named is None and len(images) > 1:
-        images = _of_kind(spec, images, _IMAGES)
+        images = of_kind(images, _IMAGES)
     if not images:
         raise _unclear(op, spec, "x")
     if op.target == "image":
         return tuple((image, None) for image in images)
     if named is None and len(targets) > 1:
-        targets = _of_kind(spec, targets, _MASKS)
+        targets = of_kind(targets, _MASKS)
     if op.acting.any_y and not targets and _chosen(spec, "y", None):  # a function would get None in its place
         raise _unclear(op, spec, "y")
     last = len(images) - 1  # masks that are left over go with the last image
@@ -56,10 +60,6 @@ def _chosen(spec: SampleSpec, slot: str, named: list[int] | None) -> list[int]:
     each = enumerate(zip(paths_of(spec.structure), spec.columns, strict=True))
     places = [at for at, ((owner, _), field) in each if owner == slot and field is not None]
     return places if named is None else [at for at in named if at in places]
-
-
-def _of_kind(spec: SampleSpec, places: list[int], kinds: tuple[FieldKind, ...]) -> list[int]:
-    return [at for at in places if (field := spec.columns[at]) is not None and field.kind in kinds]
 
 
 def _position(name: str, spec: SampleSpec) -> int:
@@ -139,7 +139,13 @@ class On(_Around):
         return (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ()
 
     def followed_by(self, rest: Sequence[Op]) -> Op:
-        made = [self.op.followed_by(_acting_on(name, rest)) for name in self.names]
+        def acting_on(name: str) -> list[Op]:
+            """Return the ops behind it, without `On`, that act on a part: one without names on all that it can."""
+            called = {name, *(f"{slot}.{name}" for slot in SLOTS), *(name.removeprefix(f"{slot}.") for slot in SLOTS)}
+            theirs = (op for op in rest if not isinstance(op, On) or not called.isdisjoint(op.names))
+            return [op.op if isinstance(op, On) else op for op in theirs]
+
+        made = [self.op.followed_by(acting_on(name)) for name in self.names]
         if any(other is not made[0] and other != made[0] for other in made):
             raise ConfigError(
                 f"Parts of one `On` must be followed by the same, but `{self.name}` on {shortened(self.parts)} "
@@ -241,19 +247,6 @@ def placed(op: Op, spec: SampleSpec) -> Op:
             hint="Leave it out, or mix inside the model.",
         )
     return OnParts(inner, _lanes_of(inner, spec, op.names if isinstance(op, On) else None))
-
-
-def _acting_on(name: str, ops: Sequence[Op]) -> list[Op]:
-    """Return the ops, without `On`, that act on a part; an op without names acts on all that it can."""
-    return [
-        op.op if isinstance(op, On) else op
-        for op in ops
-        if not isinstance(op, On) or any(_are_one(name, other) for other in op.names)
-    ]
-
-
-def _are_one(name: str, other: str) -> bool:
-    return name == other or any(name == f"{slot}.{other}" or other == f"{slot}.{name}" for slot in SLOTS)
 
 
 def _of(parts: Sequence[Any], lane: Lane) -> tuple[Any, Any]:

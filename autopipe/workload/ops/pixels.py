@@ -10,14 +10,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError, shortened
+from autopipe.errors import BadSampleError, ConfigError, OpError, shortened, warn_of_data
 from autopipe.workload.op import Op, Step
 from autopipe.workload.plain_code import Library, Lines, Variable, parts
 from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
@@ -110,9 +109,9 @@ def box(size: tuple[int, ...], area: Range, ratio: Range, random: Any) -> Box:
     """Return a rectangle inside an image of `size`, to which it is cut, from four random numbers: of its area (a share
     of the image), its ratio of width to height (drawn evenly on a logarithmic scale), its top and its left.
     """
-    share, aspect = between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
-    height = _side(size[0], (size[0] * size[1] * share / aspect) ** 0.5)
-    width = _side(size[1], (size[0] * size[1] * share * aspect) ** 0.5)
+    pixels, aspect = size[0] * size[1] * between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
+    height = min(size[0], max(1, int((pixels / aspect) ** 0.5 + 0.5)))
+    width = min(size[1], max(1, int((pixels * aspect) ** 0.5 + 0.5)))
     return int(random[2] * (size[0] - height + 1)), int(random[3] * (size[1] - width + 1)), height, width
 
 
@@ -137,10 +136,6 @@ def plain_box(part: str, area: Range, ratio: Range, library: Library) -> Lines:
         f"width = min({part}.shape[1], max(1, round((pixels * ratio) ** 0.5)))",
         f"top, left = rng.integers(({part}.shape[0] - height + 1, {part}.shape[1] - width + 1))",
     ]
-
-
-def _side(most: int, wanted: float) -> int:
-    return min(most, max(1, int(wanted + 0.5)))
 
 
 def checked_range(op: object, name: str, *, most: float = math.inf, above: bool = False) -> None:
@@ -194,46 +189,38 @@ CHANNELS: Final = 128
 class PixelOp(Op):
     """An op that applies one function of pixels to an image, and perhaps to its mask.
 
-    Class attributes:
-        in_pixels: True if settings are in pixels, so that an image and a mask of different sizes would lose different
-            parts of the scene.
-        in_planes: False if each pixel is changed alone, so that arrays of any shape can be.
-
     Attributes:
         on: "image", "mask" or "both".
     """
 
-    in_pixels: ClassVar[bool] = False
-    in_planes: ClassVar[bool] = True
+    in_pixels: ClassVar[bool] = False  # settings are: an image and a mask of other size would lose different parts
+    in_planes: ClassVar[bool] = True  # False if each pixel is changed alone, so that arrays of any shape can be
     on: Literal["image", "mask", "both"] = dataclasses.field(default="both", kw_only=True)
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         x = samples[0][0]
         if self.touches(spec)[0] and isinstance(x, np.ndarray) and _has_channels_first(x.shape):
-            warnings.warn(
+            warn_of_data(
                 f"Channels must come last, but images of shape {x.shape} look as if theirs came first, and are taken "
-                f"to be {x.shape[0]} pixels high. numpy.moveaxis(x, 1, -1) turns an array of such images.",
-                DataWarning,
-                stacklevel=3,
+                f"to be {x.shape[0]} pixels high. numpy.moveaxis(x, 1, -1) turns an array of such images."
             )
         pairs = [sample for sample in samples if all(isinstance(part, np.ndarray) for part in sample)]
-        if self.target == "both" and self.touches(spec) == (True, False) and _are_alike(pairs):
-            warnings.warn(
+        alike = (min(x.ndim, y.ndim) > 1 and x.ndim < 4 and x.shape[:2] == y.shape[:2] for x, y in pairs)
+        if self.target == "both" and self.touches(spec) == (True, False) and pairs and all(alike):
+            dtype, how = pairs[0][1].dtype, 'Masks are whole numbers, such as masks.astype("uint8")'
+            if dtype.kind in "ui":
+                how = "A source of your own says that it is one by y_kind = autopipe.workload.sample.FieldKind.MASK"
+            warn_of_data(
                 f"`{self.name}` changes images and leaves y as it is, which is as high and wide, but no mask: it is "
-                f"{pairs[0][1].dtype}. {_as_mask(pairs[0][1])}. "
-                'on="image" says that y is to stay as it is.',
-                DataWarning,
-                stacklevel=3,
+                f'{dtype}. {how}. on="image" says that y is to stay as it is.'
             )
         apart = [(x, y) for x, y in pairs if _differ(x.shape, y.shape)] if all(self.touches(spec)) else []
         if apart:
-            warnings.warn(
+            warn_of_data(
                 f"{len(apart)} of {len(samples)} images that were looked at have a mask of other proportions, such as "
                 f"{_size(apart[0][0])} and {_size(apart[0][1])} pixels: unless masks were stretched, they do not show "
                 "the same scene. Photographs that are to be rotated by their EXIF tags are, by "
-                'ap.Decode(orientation="exif").',
-                DataWarning,
-                stacklevel=3,
+                'ap.Decode(orientation="exif").'
             )
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
@@ -251,10 +238,9 @@ class PixelOp(Op):
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         x, y = sample
         on_x, on_y = self.touches(spec)
-        if on_x and not isinstance(x, np.ndarray):
-            raise not_decoded(x, self)
-        if on_y and not isinstance(y, np.ndarray):
-            raise not_decoded(y, self)
+        for part, is_on in ((x, on_x), (y, on_y)):
+            if is_on and not isinstance(part, np.ndarray):
+                raise not_decoded(part, self)
         if self.in_pixels and on_x and on_y and x.shape[:2] != y.shape[:2]:
             raise BadSampleError(
                 f"`{type(self).__name__}` needs an image and a mask of one size, "
@@ -300,17 +286,6 @@ def filling(op: Any, kind: FieldKind, dtype: np.dtype[Any]) -> Any:
 
 def _has_channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and min(shape[1:]) > (4 if shape[0] in (1, 3) else 31 if shape[0] <= 16 else math.inf)
-
-
-def _are_alike(pairs: Sequence[Sample]) -> bool:
-    return bool(pairs) and all(min(x.ndim, y.ndim) > 1 and x.ndim < 4 and x.shape[:2] == y.shape[:2] for x, y in pairs)
-
-
-def _as_mask(y: NDArray[Any]) -> str:
-    """Return a hint for targets that could be masks."""
-    if y.dtype.kind in "ui":
-        return "A source of your own says that it is one by y_kind = autopipe.workload.sample.FieldKind.MASK"
-    return 'Masks are whole numbers, such as masks.astype("uint8")'
 
 
 def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:

@@ -11,7 +11,6 @@ import dataclasses
 import os
 import re
 import threading
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import errors
-from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, WorkloadError, shortened, told
+from autopipe.errors import AutopipeError, BadSampleError, DataError, WorkloadError, shortened, told, warn_of_data
 from autopipe.workload.data.paths import SUFFIXES, spread, unreadable
 from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
@@ -125,7 +124,13 @@ def make_plan(workload: Workload) -> Plan:
     samples, structure = _probe_samples(workload)
     source = _described(workload.data, samples, structure)
     ops, tail = _suffix_last([placed(op, source) for op in workload.ops], source)
-    _require_mixing_last([op for op, _ in ops[:tail]])
+    first = next((at for at, (op, _) in enumerate(ops[:tail]) if op.mixes), tail)
+    if after := [op.name for op, _ in ops[first:tail] if not op.mixes]:
+        raise WorkloadError(
+            f"`{ops[first][0].name}` mixes finished samples, but {', '.join(f'`{name}`' for name in after)} "
+            "would change them afterwards.",
+            hint=f"Put it behind `{after[-1]}`; only ops like Rescale, Normalize and Cast may follow it.",
+        )
     steps, results = _run(ops[:tail], source, samples, workload)
     boundary = next((i for i, (op, _) in enumerate(ops[:tail]) if op.is_random), tail)
     plan = Plan(source, tuple(steps[:boundary]), tuple(steps[boundary:]), ())
@@ -138,6 +143,7 @@ def make_plan(workload: Workload) -> Plan:
 
 
 _PALETTE = b"\x89PNG", b"\x03"  # the beginning of a file, and its byte 25: the type of a PNG's colours
+_COLOURS = 256  # of a mask, at most
 
 
 def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
@@ -148,10 +154,7 @@ def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
         if (made.shape or ())[2:] == (3,) and any((each[at][:4], each[at][25:26]) == _PALETTE for each in samples):
             said = "Masks are PNG files that hold numbers and a palette, and the model gets the palette's colours."
             hint = "If the numbers are classes, put ap.MaskToClass([(0, 0, 0), ...]) of these behind ap.Decode()."
-            warnings.warn(f"{said} {hint}", errors.DataWarning, stacklevel=3)
-
-
-_COLOURS = 256  # of a mask, at most
+            warn_of_data(f"{said} {hint}")
 
 
 def _warn_of_images(plan: Plan, samples: Sequence[Sample]) -> None:
@@ -161,12 +164,10 @@ def _warn_of_images(plan: Plan, samples: Sequence[Sample]) -> None:
     if y is None or y.kind is not FieldKind.MASK or (y.shape or ())[2:] != (3,) or y.dtype != np.uint8 or not changes:
         return
     if all(len(np.unique(sample[1].reshape(-1, 3), axis=0)) > _COLOURS for sample in samples):
-        warnings.warn(
+        warn_of_data(
             f"Targets have more than {_COLOURS} colours each, as images have, and ops take them for masks: a resize "
             "takes the nearest pixels, and `Rescale` and the like leave them as they are. "
-            'ap.Map(function, on="both") changes x and y alike, and on="mask" y alone.',
-            errors.DataWarning,
-            stacklevel=3,
+            'ap.Map(function, on="both") changes x and y alike, and on="mask" y alone.'
         )
 
 
@@ -190,11 +191,10 @@ def looked_at(count: int) -> list[int]:
 
 
 def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Structure | None]:
-    count = len(workload.data)
-    wanted = looked_at(count)
+    wanted = looked_at(count := len(workload.data))
     if workload.on_bad_sample == "skip":
         wanted = sorted({*wanted, *spread(count, _ATTEMPTS)})
-    samples: list[tuple[int, Sample]] = []
+    samples = list[tuple[int, Sample]]()
     structure = None
     for index in wanted:
         try:
@@ -241,20 +241,14 @@ def _kind(source: Source, path: Path, part: Part) -> FieldKind:
                 f"it is {told!r}."
             )
         told = each[key]
-    if told is None and slot == "sample_weight":
-        return FieldKind.ARRAY
-    return told or _guess(part, image=slot == "x", alone=key is None)
-
-
-def _guess(part: Part, *, image: bool, alone: bool) -> FieldKind:
+    if told is not None or slot == "sample_weight":
+        return told or FieldKind.ARRAY
     if isinstance(part, bytes | memoryview):
         return FieldKind.ENCODED
-    axes = _array(part).ndim
+    axes, is_input = _array(part).ndim, slot == "x"
     if axes == 0:
-        return FieldKind.LABEL if alone or not image else FieldKind.ARRAY
-    if image and axes == 3:
-        return FieldKind.IMAGE
-    return FieldKind.ARRAY
+        return FieldKind.LABEL if key is None or not is_input else FieldKind.ARRAY
+    return FieldKind.IMAGE if is_input and axes == 3 else FieldKind.ARRAY
 
 
 def _field(kind: FieldKind, part: Part) -> Field:
@@ -301,28 +295,28 @@ def _spec(
 
 
 def _merged(column: Sequence[Field]) -> Field:
-    alike = all(field.shape == column[0].shape for field in column)
     dtypes = {field.dtype for field in column if 0 not in (field.shape or ())}  # an empty list has a dtype by chance
     if len(dtypes) > 1:
         raise WorkloadError(
             f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
             hint="Put ap.Cast before they are batched, or convert the data.",
         )
-    one_rank = len({field.rank for field in column}) == 1
-    one_depth = len({field.channels for field in column}) == 1
-    shape, rank = column[0].shape if alike else None, column[0].rank if one_rank else None
-    return dataclasses.replace(column[0], shape=shape, rank=rank, channels=column[0].channels if one_depth else None)
+    shared: dict[str, Any] = {}
+    for name in ("shape", "rank", "channels"):
+        first, *others = (getattr(field, name) for field in column)
+        shared[name] = first if all(each == first for each in others) else None
+    return dataclasses.replace(column[0], **shared)
 
 
 _PLACES: Final = re.compile(r"(?<![a-z])(b?box(es)?|key_?points?|landmarks|joints)(?![a-z])", re.IGNORECASE)
 
 
-def _is_of_classes(y: Any) -> bool:
-    return bool(np.isin(y, (0, 1)).all() or np.allclose(np.sum(y, axis=-1), 1))
-
-
 def _look_for_places(op: Op, spec: SampleSpec, samples: Sequence[Sample]) -> None:
     """Warn of targets that look like places in an image, such as boxes, if an op moves the image by chance."""
+
+    def is_of_classes(y: Any) -> bool:
+        return bool(np.isin(y, (0, 1)).all() or np.allclose(np.sum(y, axis=-1), 1))
+
     moves = op.acting
     if not (isinstance(moves, PixelOp) and moves.is_random and moves.target == "both"):
         return
@@ -330,13 +324,11 @@ def _look_for_places(op: Op, spec: SampleSpec, samples: Sequence[Sample]) -> Non
         if name.startswith("y") and field is not None and field.kind is FieldKind.ARRAY and field.shape != ():
             is_list = field.shape is not None and len(field.shape) == 2 and field.shape[1] in (4, 5)
             is_list &= field.dtype is not None and field.dtype.kind == "f"
-            if _PLACES.search(name) or (is_list and not all(_is_of_classes(sample[at]) for sample in samples)):
-                warnings.warn(
+            if _PLACES.search(name) or (is_list and not all(is_of_classes(sample[at]) for sample in samples)):
+                warn_of_data(
                     f"`{moves.name}` moves images and leaves `{name}` as it is, which looks like boxes or points in "
                     'them. Move both by ap.Map(function, on="both", random=True), or leave the op out. on="image" says '
-                    "that y is to stay as it is.",
-                    DataWarning,
-                    stacklevel=3,
+                    "that y is to stay as it is."
                 )
 
 
@@ -345,8 +337,7 @@ def _run(
 ) -> tuple[list[Step], list[tuple[int, Sample]]]:
     spec, steps = source, []
     for op, stream in ops:
-        kinds = op.kinds(spec)
-        seen = [sample for _, sample in samples]
+        kinds, seen = op.kinds(spec), [sample for _, sample in samples]
         op.look(seen, spec)
         _look_for_places(op, spec, seen)
         samples = _after(op, spec, samples, workload)
@@ -358,8 +349,8 @@ def _run(
 
 def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload) -> list[tuple[int, Sample]]:
     random = np.full(op.draws, 0.5)
-    after: list[tuple[int, Sample]] = []
     failure = None
+    after: list[tuple[int, Sample]] = []
     for index, sample in samples:
         try:
             if not after:
@@ -380,29 +371,16 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
     A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of
     the label, say, may stand anywhere in the list.
     """
-    body: list[tuple[Op, int]] = []
-    suffix: list[tuple[Op, int]] = []
+    body, suffix = list[tuple[Op, int]](), list[tuple[Op, int]]()
     blocked = [False] * len(source.columns)
     for stream in range(len(ops) - 1, -1, -1):
-        op = ops[stream]
-        touched = op.touches(source)
+        op, touched = ops[stream], ops[stream].touches(source)
         if op.batchable and not any(b and t for b, t in zip(blocked, touched, strict=True)):
             suffix.insert(0, (op, stream))
         else:
             body.insert(0, (op, stream))
             blocked = [b or t for b, t in zip(blocked, touched, strict=True)]
     return body + suffix, len(body)
-
-
-def _require_mixing_last(ops: Sequence[Op]) -> None:
-    first = next((number for number, op in enumerate(ops) if op.mixes), len(ops))
-    after = [op.name for op in ops[first:] if not op.mixes]
-    if after:
-        raise WorkloadError(
-            f"`{ops[first].name}` mixes finished samples, but {', '.join(f'`{name}`' for name in after)} "
-            "would change them afterwards.",
-            hint=f"Put it behind `{after[-1]}`; only ops like Rescale, Normalize and Cast may follow it.",
-        )
 
 
 def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source) -> None:

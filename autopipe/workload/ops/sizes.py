@@ -34,8 +34,6 @@ Interpolation: TypeAlias = Literal["bilinear", "nearest", "area", "bicubic"]
 
 _SMOOTH = {"bilinear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "bicubic": cv2.INTER_CUBIC}
 _MOST_CHANNELS: Final = {"area": 4}  # that OpenCV takes at once
-
-
 _MISSING: Any = None  # a width that was not given, which is refused in words
 
 
@@ -65,8 +63,6 @@ class Resize(_Sized):
     """Resize to `height` x `width` pixels.
 
     Attributes:
-        height: pixels.
-        width: pixels.
         interpolation: "bilinear", "nearest", "area" or "bicubic"; masks always take the nearest pixel.
     """
 
@@ -123,22 +119,22 @@ def _resized_natively(
 def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolation, library: Library) -> Iterator[str]:
     """Yield lines that resize the parts of an op; height and width are code."""
     height, width = size
+    tall, wide = (str(2 * int(each)) if each.isdigit() else f"(2 * {each})" for each in size)
     for part in parts(step):
         if part.is_mask or interpolation == "nearest":
             counted, shape, picked = "np.arange", f"{part}.shape", f"{part}[rows][:, columns]"
             if library == "tf":
                 counted, shape = "tf.range", f"tf.shape({part})"
                 picked = f"tf.gather(tf.gather({part}, rows), columns, axis=1)"
-            yield f"rows = (2 * {counted}({height}) + 1) * {shape}[0] // {_twice(height)}"
-            yield f"columns = (2 * {counted}({width}) + 1) * {shape}[1] // {_twice(width)}"
+            yield f"rows = (2 * {counted}({height}) + 1) * {shape}[0] // {tall}"
+            yield f"columns = (2 * {counted}({width}) + 1) * {shape}[1] // {wide}"
             yield f"{part} = {picked}"
         elif library == "tf":
             method = "" if interpolation == "bilinear" else f", method={quoted(interpolation)}"
             yield f"{part} = tf.image.resize({part}, ({height}, {width}){method})"
             if part.is_integer:
-                yield from pixels.plain_rounded(
-                    part, clips=interpolation == "bicubic"
-                )  # means of pixels stay in their range
+                # Means of pixels stay in their range.
+                yield from pixels.plain_rounded(part, clips=interpolation == "bicubic")
         else:
             method = {"bilinear": "LINEAR", "bicubic": "CUBIC"}.get(interpolation, interpolation.upper())
             resized = f"cv2.resize({{}}, ({width}, {height}), interpolation=cv2.INTER_{method})"
@@ -151,12 +147,7 @@ def plain_resized(step: Step, size: tuple[str, str], interpolation: Interpolatio
                 yield from part.channel_axis()
 
 
-def _twice(size: str) -> str:
-    return str(2 * int(size)) if size.isdigit() else f"(2 * {size})"
-
-
-def _nearest(before: Any, places: Any, after: Any) -> Any:
-    """Return the pixels of `before` that contain the centres of the new pixels along an axis, exactly."""
+def _nearest(before: Any, places: Any, after: Any) -> Any:  # the pixels with the centres of the new ones, exactly
     return (2 * places + 1) * before // (2 * after)
 
 
@@ -165,8 +156,6 @@ class Pad(_Sized):
     """Pad evenly around to at least `height` x `width` pixels; larger images stay as they are.
 
     Attributes:
-        height: pixels.
-        width: pixels.
         value: of the padding of an image.
         mask_value: of the padding of a mask.
     """
@@ -220,8 +209,6 @@ class ResizeKeepingAspect(_Sized):
     """Resize so that the whole image fits into `height` x `width` pixels, and pad it evenly to that size (letterbox).
 
     Attributes:
-        height: pixels.
-        width: pixels.
         interpolation: as of `Resize`; masks always take the nearest pixel.
         value: of the padding of an image.
         mask_value: of the padding of a mask.
@@ -301,8 +288,8 @@ class _Crop(_Sized):
         free = f"{named[0].size}[:2] - ({self.height}, {self.width}) + 1"
         if library == "np":
             down, right = f"{named[0]}.shape[0] - {self.height} + 1", f"{named[0]}.shape[1] - {self.width} + 1"
-            place = f"rng.integers(({down}, {right}))" if self.is_random else f"({down}) // 2, ({right}) // 2"
-            yield f"top, left = {place}"
+            drawn, middle = f"rng.integers(({down}, {right}))", f"({down}) // 2, ({right}) // 2"
+            yield f"top, left = {drawn if self.is_random else middle}"
         elif self.is_random:
             yield f"free = tf.cast({free}, tf.float32)"
             yield "top, left = tf.unstack(tf.cast(tf.random.uniform((2,)) * free, tf.int32))"
@@ -330,11 +317,10 @@ class RandomCrop(_Crop):
 
 @dataclasses.dataclass(frozen=True)
 class RandomResizedCrop(_Sized):
-    """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
+    """Cut a rectangle of random size, shape and place out, and resize it to `height` x `width` pixels; image and mask
+    alike.
 
     Attributes:
-        height: pixels after resizing.
-        width: pixels after resizing.
         area: the rectangle's smallest and largest share of the image.
         ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; a larger rectangle is cut
             to the image.

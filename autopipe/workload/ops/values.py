@@ -11,7 +11,6 @@ import functools
 import math
 import os
 import textwrap
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Literal
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autopipe import native
-from autopipe.errors import BadSampleError, ConfigError, DataWarning, OpError
+from autopipe.errors import BadSampleError, ConfigError, OpError, warn_of_data
 from autopipe.workload.data.paths import located
 from autopipe.workload.op import NUMPY, ArrayNamespace, Op, Step, Target
 from autopipe.workload.ops.pixels import PixelOp, check_choice, check_whole, not_decoded
@@ -85,11 +84,9 @@ class _ValueOp(Op):
         mean = total / max(1, sum(each.size for each in images))
         is_scaled = 0 < top <= _UNIT and images[0].dtype.kind == "f"
         if (said := self._other_range(top, mean, is_scaled=is_scaled)) is not None:
-            warnings.warn(
+            warn_of_data(
                 f"`{self.name}` is for values of 0 to {said[0]}, but images that were looked at are {images[0].dtype} "
-                f"{said[1]}",
-                DataWarning,
-                stacklevel=3,
+                f"{said[1]}"
             )
 
     def _other_range(self, top: float, mean: float, *, is_scaled: bool) -> tuple[int, str] | None:
@@ -165,8 +162,7 @@ class Normalize(_ValueOp):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_numbers(self, "mean", "std")
-        for name in ("mean", "std"):
-            value = getattr(self, name)
+        for name, value in (("mean", self.mean), ("std", self.std)):
             object.__setattr__(self, name, tuple(value) if isinstance(value, Sequence | np.ndarray) else value)
         if np.any(np.asarray(self.std) <= 0):
             raise ConfigError(f"`std` of Normalize must be positive, but got std={self.std!r}.")
@@ -224,7 +220,7 @@ class Cast(_ValueOp):
 # -------------------- targets
 
 
-_UNKNOWN = 255
+_UNKNOWN = 255  # the class of colours that are not in the palette, and of many colours:
 _MOST_COLOURS: Final = 65_535
 Palette = tuple[tuple[int, int, int], ...]
 
@@ -252,28 +248,29 @@ class MaskToClass(PixelOp):
         object.__setattr__(self, "palette", _checked(self.palette))
         unknown: Any = 0 if self.unknown is None else self.unknown
         if not isinstance(unknown, int | np.integer) or not 0 <= unknown <= self._no_class:
-            raise ConfigError(
-                f"`unknown` of MaskToClass must be None or a class from 0 to {self._no_class}, "
-                f"but got {self.unknown!r}."
-            )
+            said = f"`unknown` of MaskToClass must be None or a class from 0 to {self._no_class}"
+            raise ConfigError(f"{said}, but got {self.unknown!r}.")
+
+    @property
+    def _colours(self) -> Palette:
+        return self.palette  # type: ignore[return-value]  # _checked made it one
 
     @property
     def _no_class(self) -> int:
-        """The class of colours that are not in the palette."""
-        return _no_class_of(self.palette)  # type: ignore[arg-type]  # _checked made it a Palette
+        return _no_class_of(self._colours)
 
     def pixels(self, array: NDArray[Any], kind: FieldKind, random: NDArray[np.float64]) -> NDArray[Any]:
         if array.ndim != 3 or array.shape[2] != 3 or array.dtype != np.uint8:
             said = f"`MaskToClass` needs a colour mask (height, width, 3) uint8, but got {array.shape} {array.dtype}."
-            is_numbers = array.ndim == 2 and array.max(initial=0) < len(_checked(self.palette))
+            is_numbers = array.ndim == 2 and array.max(initial=0) < len(self._colours)
             holds = "It holds the numbers of classes already: leave `MaskToClass` out."
             raise BadSampleError(said, hint=holds if is_numbers else None)
-        classes: NDArray[Any] = _table(self.palette)[_codes(array)]  # type: ignore[arg-type]  # _checked made it a Palette
+        classes: NDArray[Any] = _table(self._colours)[_codes(array)]
         if self.unknown is None:
             if classes.max(initial=0) == self._no_class:
                 colour = tuple(int(level) for level in array[classes == self._no_class][0])
                 raise BadSampleError(
-                    f"the mask has the colour {colour}, which is not one of the palette's {len(tuple(self.palette))}.",  # type: ignore[arg-type]
+                    f"the mask has the colour {colour}, which is not one of the palette's {len(self._colours)}.",
                     hint="Add it to the palette, or name the class of such pixels: MaskToClass(palette, unknown=0).",
                 )
         else:
@@ -287,30 +284,27 @@ class MaskToClass(PixelOp):
         few = [each[:: 1 + len(each) // 256, :: 1 + each.shape[1] // 256] for each in arrays if each.ndim == 3]
         codes = {code for each in few if each.shape[2] == 3 and each.size for code in np.unique(_codes(each)).tolist()}
         seen = {(code & 255, code >> 8 & 255, code >> 16) for code in codes}
-        known = {*_checked(self.palette)}
+        known = {*self._colours}
         turned = [each for each in seen - known if each[::-1] in known]
         is_half = self.unknown is None or 2 * len(turned) > len(seen - known)  # else others are left out on purpose
         if turned and is_half and not any(each in known and each[::-1] != each for each in seen):
-            warnings.warn(
+            warn_of_data(
                 f"The palette of `{self.name}` seems to be in the order blue, green, red, as of OpenCV: masks have the "
-                f"colour {turned[0]}, and it has the reverse. Write red, green, blue.",
-                DataWarning,
-                stacklevel=3,
+                f"colour {turned[0]}, and it has the reverse. Write red, green, blue."
             )
 
     def instructions(self, field: Field) -> tuple[native.Instruction, ...] | None:
         unknown = -1 if self.unknown is None else self.unknown
         if self._no_class != _UNKNOWN:  # its classes are bytes
             return None
-        return (native.Instruction("CLASSES", (unknown,), table=_table(self.palette)),)  # type: ignore[arg-type]
+        return (native.Instruction("CLASSES", (unknown,), table=_table(self._colours)),)
 
     def plain_constants(self, step: Step) -> Lines:
-        colours = _checked(self.palette)
-        inner = textwrap.fill(", ".join(map(repr, colours)), 110, break_long_words=False, break_on_hyphens=False)
+        inner = textwrap.fill(", ".join(map(repr, self._colours)), 110, break_long_words=False, break_on_hyphens=False)
         return [
             f"PALETTE_{step.stream} = (\n{textwrap.indent(inner, '    ')},\n)",
             f"CLASSES_{step.stream} = np.full(1 << 24, {self._no_class if self.unknown is None else self.unknown}, "
-            f"np.{np.min_scalar_type(_no_class_of(colours))})",
+            f"np.{np.min_scalar_type(self._no_class)})",
             f"for number, (red, green, blue) in enumerate(PALETTE_{step.stream}):",
             f"    CLASSES_{step.stream}[red + 256 * green + 65536 * blue] = number",
         ]
@@ -406,15 +400,12 @@ class OneHot(Op):
 
     def look(self, samples: Sequence[Sample], spec: SampleSpec) -> None:
         others = [self._others(np.asarray(sample[1])) for sample in samples if sample[1] is not None]
-        first = next((found for found in others if found is not None), None)
-        if first is not None:
-            warnings.warn(
+        if (first := next((found for found in others if found is not None), None)) is not None:
+            warn_of_data(
                 f"`OneHot({self.classes})` knows the classes 0 to {self.classes - 1} and makes zeros of others, and "
                 f"{sum(found is not None for found in others)} of {len(samples)} samples that were looked at have "
                 f"others, such as {first}. Pass the number of all classes, or number them from 0 first: "
-                'ap.Map(function, on="mask").',
-                DataWarning,
-                stacklevel=3,
+                'ap.Map(function, on="mask").'
             )
 
     def _others(self, y: NDArray[Any]) -> int | None:
@@ -429,12 +420,10 @@ class OneHot(Op):
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
         if sample[1] is not None and (dtype := np.asarray(sample[1]).dtype).kind not in "iu":
-            is_vector = np.ndim(sample[1]) == 1 and np.sum(sample[1]) == 1
-            hint = "They are vectors with a one already: leave it out." if is_vector else None
-            raise OpError(
-                f"`OneHot` needs whole numbers in y, but got {dtype}.",
-                hint=hint or 'Put ap.Cast("int64", on="mask") before it.',
-            )
+            hint = 'Put ap.Cast("int64", on="mask") before it.'
+            if np.ndim(sample[1]) == 1 and np.sum(sample[1]) == 1:
+                hint = "They are vectors with a one already: leave it out."
+            raise OpError(f"`OneHot` needs whole numbers in y, but got {dtype}.", hint=hint)
         return self.finish(sample, spec, NUMPY)
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:

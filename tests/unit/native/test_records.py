@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def by_library(path: Path, offsets: Sequence[int], *, simd: int) -> list[tuple[b
     spans, names = native.files_at([bytes(path)] * (len(offsets) - 1))
     spans["offset"] = np.array(offsets[:-1]) + HEADER_BYTES
     spans["size"] = np.diff(offsets) - HEADER_BYTES
-    images, labels = native.features_at(spans, [IMAGE, LABEL], [False, True], simd=simd)
+    with mock.patch.object(native, "SIMD", simd):
+        images, labels = native.features_at(spans, [IMAGE, LABEL], [False, True])
     assert names
     found: list[tuple[bytes, int] | None] = []
     for image, label in zip(images, labels.tolist(), strict=True):
