@@ -49,6 +49,20 @@ def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
             own[name] = before
 
 
+def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Put the decorated function in the place of one of a module, a class or an object; it gets that one first."""
+    original = getattr(owner, name)
+
+    def put(function: Callable[..., Any]) -> None:
+        @functools.wraps(original)
+        def called(*arguments: Any, **named: Any) -> Any:
+            return function(original, *arguments, **named)
+
+        setattr(owner, name, called)
+
+    return put
+
+
 def watch_loops(
     read: Callable[..., Any], own: Callable[..., Any], stepped: Callable[[str], None], trains: Callable[[], None]
 ) -> None:

@@ -42,11 +42,6 @@ class Live:
         self._trials: list[Trial] = []
 
     def __call__(self, event: events.Event) -> None:
-        if self._heard(event):
-            seconds = self._clock() - self._began
-            self._show({"text/plain": self._line(seconds), "text/html": self._html(seconds)})
-
-    def _heard(self, event: events.Event) -> bool:
         match event:
             case events.Waiting():
                 self._doing = "waiting for another tune on this machine"
@@ -63,19 +58,10 @@ class Live:
             case events.Stop():
                 self._doing = event.message
             case _:
-                return False
-        return True
-
-    def _line(self, seconds: float) -> str:
-        best = "" if self._best is None else f", best so far {figure_text(self._best)} images/s"
-        return f"{self._doing} ({seconds:.0f} s{self._whole()}{best})"
-
-    def _whole(self) -> str:
-        return "" if self._budget is None else f" of {self._budget:.0f} s"
-
-    def _html(self, seconds: float) -> str:
-        best = "" if self._best is None else f"<b>{figure_text(self._best)} images/s</b> at best, "
-        drawn = ""
-        if self._trials:
-            drawn = plots.draw_history(self._trials, self._ceiling).render()
-        return page.framed(f"<p>{best}{seconds:.0f} s{self._whole()}. {html.escape(self._doing)}</p>{drawn}")
+                return
+        took = f"{self._clock() - self._began:.0f} s" + ("" if self._budget is None else f" of {self._budget:.0f} s")
+        best = "" if self._best is None else f"{figure_text(self._best)} images/s"
+        plain = f"{self._doing} ({took}{f', best so far {best}' if best else ''})"
+        drawn = plots.draw_history(self._trials, self._ceiling).render() if self._trials else ""
+        said = f"{f'<b>{best}</b> at best, ' if best else ''}{took}. {html.escape(self._doing)}"
+        self._show({"text/plain": plain, "text/html": page.framed(f"<p>{said}</p>{drawn}")})

@@ -20,18 +20,9 @@ SCHEMA_VERSION = 1
 def sections(profile: Profile, live: Live | None = None) -> list[Section]:
     """Return the sections of a profile, and of what a training has learnt later, that have content, in their order."""
     result = profile.result
-    found = [
-        ladder.ladder(result),
-        ladder.rows(result),
-        ladder.costs(result),
-        plots.confirmation(result),
-        plots.settings(result),
-        plots.history(result),
-        plots.payback(result, profile.workload.samples),
-        _trained(live),
-        _circumstances(profile),
-    ]
-    return [each for each in found if each is not None]
+    parts = (ladder.ladder, ladder.rows, ladder.costs, plots.confirmation, plots.settings, plots.history)
+    found = [*(part(result) for part in parts), plots.payback(result, profile.workload.samples), _trained(live)]
+    return [each for each in (*found, _circumstances(profile)) if each is not None]
 
 
 def document(artifact: Artifact, profile: Profile) -> dict[str, Any]:
@@ -62,13 +53,17 @@ def json_text(found: dict[str, Any]) -> str:
 
 def html_page(artifact: Artifact, profile: Profile, *, use: str = "") -> str:
     """Return the report as HTML; `use` is the line that trains with the winner, if it is known."""
+    result = profile.result
     said = f"{named(artifact)}, {profile.measured_at:%d %B %Y %H:%M} UTC, {wording.machine(profile.hardware)}"
-    head = f"<p>{page.words(said)}</p><h1>{page.words(verdict.headline(profile.result))}</h1>"
-    epoch = f"An epoch takes {told}" if (told := verdict.epoch(profile.result)) else ""
-    notes = [each for each in (epoch, *verdict.notes(profile.result)) if each]
-    body = page.facts(_facts(profile)) + _action(profile, use) + (page.listed(notes) if notes else "")
-    live = pick.live_of(artifact, profile.hardware)
-    body += "".join(page.section(each) for each in sections(profile, live))
+    head = f"<p>{page.words(said)}</p><h1>{page.words(verdict.headline(result))}</h1>"
+    line = f"<p><code>{html.escape(use)}</code></p>" if use else ""
+    body = (
+        f'{page.facts(_facts(profile))}<div class="do"><p><b>{page.words(verdict.action(result))}</b></p>'
+        f"<p>The winner: <code>{html.escape(wording.config(profile.winner.config))}</code></p>{line}</div>"
+    )
+    notes = [*(f"An epoch takes {told}" for told in [verdict.epoch(result)] if told), *verdict.notes(result)]
+    body += page.listed(notes) if notes else ""
+    body += "".join(map(page.section, sections(profile, pick.live_of(artifact, profile.hardware))))
     foot = f"<p>Written by autopipe {html.escape(__version__)}. The raw figures are beside it, as JSON.</p>"
     return page.page(f"autopipe: {named(artifact)}", head, body, foot)
 
@@ -99,14 +94,6 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
         items.append(("of the model alone", f"{best.share_of_model:.0%}", "no loader can exceed 100 %"))
     good, why = verdict.trust(result)
     return [*items, ("trust in these figures", "good" if good else "low", why)]
-
-
-def _action(profile: Profile, use: str) -> str:
-    line = f"<p><code>{html.escape(use)}</code></p>" if use else ""
-    return (
-        f'<div class="do"><p><b>{page.words(verdict.action(profile.result))}</b></p>'
-        f"<p>The winner: <code>{html.escape(wording.config(profile.winner.config))}</code></p>{line}</div>"
-    )
 
 
 def _trained(live: Live | None) -> Section | None:
@@ -148,11 +135,12 @@ def _circumstances(profile: Profile) -> Section:
         ("ops", ", ".join(op.text for op in workload.op_list)),
         ("search space", result.space),
         ("budget", budget),
+        ("epochs charged", "" if result.epochs is None else str(result.epochs)),
+        ("data digest", result.data),
+        ("digests", f"ops {workload.ops}, model {workload.model or 'none'}"),
     ]
-    found += [("epochs charged", str(result.epochs))] if result.epochs is not None else []
-    found += [("data digest", result.data)] if result.data else []
-    found.append(("digests", f"ops {workload.ops}, model {workload.model or 'none'}"))
-    rows: list[Row] = [{"name": name, "value": value} for name, value in found]
+    left_out = {"epochs charged", "data digest"}
+    rows: list[Row] = [{"name": name, "value": said} for name, said in found if said or name not in left_out]
     return Section(
         key="circumstances",
         title="On which machine, with which data?",

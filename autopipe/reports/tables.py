@@ -51,28 +51,28 @@ def machine(
     those on a script, if one was imported.
     """
     cpu, memory, opencv_found = found.cpu, found.memory, opencv_installed()
-    table = labelled(
+    gpus = [
+        f"{gpu.name}{'' if gpu.memory_bytes is None else f', {size_text(gpu.memory_bytes)}'}, "
+        f"driver {gpu.driver or 'unknown'}"
+        for gpu in found.gpus
+    ]
+    notes = [*notes, *cpu.limits, *filter(None, [opencv_warning(opencv_found)])]
+    return labelled(
         [
             ("cores", f"{cpu.cores} usable of {cpu.logical_cores} ({cpu.model})"),
             ("memory", f"{size_text(memory.available_bytes)} free of {size_text(memory.usable_bytes)}"),
+            *(("GPU", said) for said in gpus or ["none found by NVML"]),
+            ("system", f"{found.os}, {found.kernel}, Python {found.python}"),
+            *(
+                (name, f"{version or 'not installed'}{f' (tested: {tested[name]})' if name in tested else ''}")
+                for name, version in found.versions.items()
+            ),
+            ("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none"),
+            ("native library", library),
+            *(("progressive JPEG", wording.progressive(each)) for each in [images] if each is not None),
+            *((_NOTE, note) for note in notes),
         ]
     )
-    if not found.gpus:
-        table.add_row("GPU", "none found by NVML")
-    for gpu in found.gpus:
-        size = "" if gpu.memory_bytes is None else f", {size_text(gpu.memory_bytes)}"
-        table.add_row("GPU", f"{gpu.name}{size}, driver {gpu.driver or 'unknown'}")
-    table.add_row("system", f"{found.os}, {found.kernel}, Python {found.python}")
-    for name, version in found.versions.items():
-        table.add_row(name, f"{version or 'not installed'}{f' (tested: {tested[name]})' if name in tested else ''}")
-    table.add_row("OpenCV package", ", ".join(f"{name} {version}" for name, version in opencv_found.items()) or "none")
-    table.add_row("native library", library)
-    if images is not None:
-        table.add_row("progressive JPEG", wording.progressive(images))
-    warning = opencv_warning(opencv_found)
-    for note in (*notes, *cpu.limits, *([] if warning is None else [warning])):
-        table.add_row(_NOTE, note)
-    return table
 
 
 # -------------------- measure
@@ -110,35 +110,26 @@ def measurement(row: Row, simulated: SimulatedAccelerator | None = None, counted
     rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
     unsteady = "" if found.stable else ", unsteady"
     share = min(1.0, rate.value / limits.images_per_second)
-    table = labelled(
-        [
-            ("config", config.short()),
-            ("together", f"{wording.rates(rate)}, {wording.count(len(found.windows), 'window')}{unsteady}"),
-            ("share of bound", f"{share:.0%} of {wording.rate(limits.images_per_second)} images/s"),
-        ]
-    )
-    if simulated is not None:
-        share = simulated.utilisation(rate.value, found.batch_size)
-        table.add_row("AU", f"{share:.1%} of the time the simulated accelerator computes")
-    table.add_row("waiting for data", f"{found.data_wait_share:.1%} of the time")
-    table.add_row("first batch", f"{found.first_batch_seconds:.3f} s after opening")
-    if found.cache_fill_seconds is not None:
-        table.add_row("cache fill", f"{found.cache_fill_seconds:.1f} s for all samples, once")
-    threads = cost_model.turns(config.loader, ceiling.cores or 1.0)
-    if said := core_bottleneck.python_text(limits.work.paid, threads, ceiling.not_native):
-        table.add_row("Python", said)
-    if said := wording.elsewhere(rate.value, found.hand_over_seconds, found.batch_size, config, limits):
-        table.add_row("elsewhere", said)
-    table.add_row("resources", wording.resources(found.resources))
-    table.add_row("page cache", found.page_cache)
-    ran = found.ran
-    where = f"{', '.join(ran.devices)} ({ran.backend})"
-    table.add_row("ran", f"{ran.threads} threads, {ran.processes} processes on {where}")
-    counts = None if counted is None else wording.counted(counted)
-    for note in filter(None, (*found.warnings, config.loader.pixels_differ(), counts)):
-        table.add_row(_NOTE, note)
+    fill, ran, threads = found.cache_fill_seconds, found.ran, cost_model.turns(config.loader, ceiling.cores or 1.0)
+    used = None if simulated is None else simulated.utilisation(rate.value, found.batch_size)
+    lines: list[tuple[str | Text, str | None]] = [
+        ("config", config.short()),
+        ("together", f"{wording.rates(rate)}, {wording.count(len(found.windows), 'window')}{unsteady}"),
+        ("share of bound", f"{share:.0%} of {wording.rate(limits.images_per_second)} images/s"),
+        ("AU", None if used is None else f"{used:.1%} of the time the simulated accelerator computes"),
+        ("waiting for data", f"{found.data_wait_share:.1%} of the time"),
+        ("first batch", f"{found.first_batch_seconds:.3f} s after opening"),
+        ("cache fill", None if fill is None else f"{fill:.1f} s for all samples, once"),
+        ("Python", core_bottleneck.python_text(limits.work.paid, threads, ceiling.not_native)),
+        ("elsewhere", wording.elsewhere(rate.value, found.hand_over_seconds, found.batch_size, config, limits) or None),
+        ("resources", wording.resources(found.resources)),
+        ("page cache", found.page_cache),
+        ("ran", f"{ran.threads} threads, {ran.processes} processes on {', '.join(ran.devices)} ({ran.backend})"),
+        *((_NOTE, note) for note in (*found.warnings, config.loader.pixels_differ())),
+        (_NOTE, None if counted is None else wording.counted(counted)),
+    ]
     costs: list[RenderableType] = [Text(), _costs(limits.costs)] if ceiling.op_costs else []
-    return Group(rows([row]), Text(), table, *costs)
+    return Group(rows([row]), Text(), labelled((label, said) for label, said in lines if said is not None), *costs)
 
 
 def _costs(costs: Ceiling) -> Table:
@@ -167,14 +158,12 @@ def formats(found: Formats) -> Table:
 
 def fitness(found: drift.Result) -> RenderableType:
     """Render `autopipe check`."""
-    table = labelled([("verdict", Text(found.verdict, style=_STYLES[found.verdict]))])
-    for reason in found.reasons:
-        table.add_row("because", reason)
-    table.add_row("age", wording.count(found.age_days, "day"))
+    lines: list[tuple[str, str | Text]] = [("verdict", Text(found.verdict, style=_STYLES[found.verdict]))]
+    lines += [*(("because", reason) for reason in found.reasons), ("age", wording.count(found.age_days, "day"))]
     if found.share is not None:
         then = "" if found.recorded_share is None else f", {found.recorded_share:.0%} when it was tuned"
-        table.add_row("share of ceiling", f"{found.share:.0%} now{then}")
-    return Group(table, Text(), rows(found.rows)) if found.rows else table
+        lines.append(("share of ceiling", f"{found.share:.0%} now{then}"))
+    return Group(labelled(lines), Text(), rows(found.rows)) if found.rows else labelled(lines)
 
 
 # -------------------- show
@@ -245,8 +234,7 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
     best, result = profile.winner, profile.result
     share = "" if best.share_of_model is None else f", {best.share_of_model:.0%} of the model alone"
     judged = drift.judge(profile, here, now)
-    age = wording.count(judged.age_days, "day")
-    fits = judged.verdict is drift.Verdict.FITS
+    age, fits = wording.count(judged.age_days, "day"), judged.verdict is drift.Verdict.FITS
     said = "yes" if fits else f"no: {'; '.join(judged.reasons)}"
     gains = [
         f"{each.name}: {wording.unmeasured(each.failure)}"
@@ -270,10 +258,6 @@ def _profile(profile: Profile, here: Hardware, now: datetime.datetime) -> Table:
 # -------------------- verify
 
 _TOLERANCE = 1.01 / 255  # of values in 0..1: a decoder of another library differs by one level of 8 bits at most
-_WHAT_TO_DO = (
-    "functions of your own must take random numbers only from the generator that ap.Map(function, random=True) gives "
-    "them, and neither they nor the source may remember earlier samples"
-)
 
 
 def agrees(verification: Verification) -> bool:
@@ -294,9 +278,13 @@ def verification(found: Verification) -> RenderableType:
             verdict = "; ".join(filter(None, (before, each.message, each.random, each.unseen)))
         table.add_row(Text(verdict, style="" if _agrees(each) else "bold red"), each.config.short())
     differ = any(each.message is None and not _agrees(each) for each in found.agreements)
-    advice = [Text(f"next      {_WHAT_TO_DO}")] if found.compared and differ else []
+    advice = Text(
+        "next      functions of your own must take random numbers only from the generator that ap.Map(function, "
+        "random=True) gives them, and neither they nor the source may remember earlier samples"
+    )
     lines = [*(("fault", said) for said in found.faults), *(("note", said) for said in found.notes)]
-    return Group(table, Text(), *[labelled(lines)] * bool(lines), _over_all(found), *advice)
+    notes = [labelled(lines)] * bool(lines)
+    return Group(table, Text(), *notes, _over_all(found), *[advice] * (found.compared and differ))
 
 
 def _seen(each: Agreement) -> str:
@@ -313,19 +301,17 @@ def _over_all(found: Verification) -> Text:
     unseen = sum(each.unseen is not None for each in ran)
     said = [f"the dataset has {count_text(len(found.faults), 'fault')} (see above)"] * bool(found.faults)
     said += [f"{failed} of {count} configurations could not run (the table says why)"] * (failed > 0)
-    said += [*(_of_batches(ran) if found.compared else _of_samples(ran, found))] if ran else []
+    if found.compared and (wrong := sum(not _agrees(each) for each in ran)):
+        said.append(f"{wrong} of {len(ran)} configurations do not give the same batches")
+    elif found.compared and ran:
+        samples = max(each.samples for each in ran)
+        said.append(f"all {len(ran)} configurations give the same batches, over {samples:,} samples")
+    elif ran:
+        said += _of_samples(ran, found)
     if unseen:
         said.append(f"whether random numbers repeat was not seen with {unseen} of {len(ran)} (the table says why)")
     style = "bold green" if agrees(found) and not failed else "bold red"
     return Text(f"verdict   {'; '.join(said)}.", style="yellow" if unseen and style == "bold green" else style)
-
-
-def _of_batches(ran: Sequence[Agreement]) -> Iterator[str]:
-    if wrong := sum(not _agrees(each) for each in ran):
-        yield f"{wrong} of {len(ran)} configurations do not give the same batches"
-    else:
-        samples = max(each.samples for each in ran)
-        yield f"all {len(ran)} configurations give the same batches, over {samples:,} samples"
 
 
 def _of_samples(ran: Sequence[Agreement], found: Verification) -> Iterator[str]:
@@ -396,9 +382,9 @@ def file_lines(found: FileVerification) -> Iterator[str]:
 # -------------------- slow lines, and a wrapped dataset without its model
 
 
-def slow_lines(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the lines, each with its share of the time. `limits`: whether the training waits for data."""
-    yield "slow lines", "of making data" + ("" if limits else ", which does not limit this training")
+def slow_lines(found: Lines, of: str = "of making data", *, limits: bool = True) -> Iterator[tuple[str, str]]:
+    """Yield the lines `of` something, each with its share of the time; `limits`: the training waits for data."""
+    yield "slow lines", of + ("" if limits else ", which does not limit this training")
     for line in found.lines:
         share = "beside" if line.beside else f"{line.seconds / found.seconds:.0%}"
         computes = min(1.0, line.processor_seconds / line.seconds)
@@ -408,9 +394,7 @@ def slow_lines(found: Lines, *, limits: bool = True) -> Iterator[tuple[str, str]
 def without_model(found: Sequence[Measurement]) -> RenderableType:
     """Render a wrapped dataset without its model; the last measurement has the lines."""
     table = figures("the dataset without the model", "images/s", words=("the dataset without the model",))
-    usual, *others = found[:-1]
-    for each in (usual, *others):
+    for each in found[:-1]:
         table.add_row(wording.config(each.config), wording.rates(each.images_per_second))
-    if (seen := found[-1].lines) is None:
-        return table
-    return Group(table, Text(), labelled(slow_lines(seen)))
+    seen = found[-1].lines
+    return table if seen is None else Group(table, Text(), labelled(slow_lines(seen)))

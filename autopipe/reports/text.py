@@ -13,7 +13,6 @@ from autopipe.artifact import pick
 from autopipe.errors import cut
 from autopipe.hardware.machine import size_text
 from autopipe.measure import costs as cost_model
-from autopipe.measure.outcome import TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import verdict, wording
 from autopipe.reports.terminal import figures, labelled
@@ -31,28 +30,26 @@ def render(result: Result) -> RenderableType:
     if best is None:
         return Text("No configuration could be measured.", style="bold red")
     config = pick.parse_config(best.config)
-    grid = labelled([(Text("Winner", style="bold green"), config.short()), ("Limit", _limit(result, config))])
-    if len(result.devices) > 1:
-        grid.add_row("Devices", _devices(result))
-    if elsewhere := _elsewhere(result, best, config):
-        grid.add_row("Elsewhere", capital(elsewhere))
-    if result.utilisation:
-        grid.add_row("AU", _utilisation(result))
-    if gains := verdict.gains(result):
-        grid.add_row("Gains", gains)
-    if epoch := verdict.epoch(result):
-        grid.add_row("Epoch", epoch)
-    grid.add_row("Trust", verdict.trust_text(result))
-    ended = f"({wording.trials(result)}, {result.seconds:.0f} s)"
-    grid.add_row("Stopped", f"{result.stop.message} {ended}")
-    for note in verdict.notes(result):
-        grid.add_row(Text("Note", style="bold yellow"), note)
+    limits = None if result.ceiling is None else cost_model.bounds(result.ceiling, config)
+    rate = best.images_per_second.value
+    lines: list[tuple[str | Text, str]] = [
+        (Text("Winner", style="bold green"), config.short()),
+        ("Limit", _limit(result, config)),
+        ("Devices", _devices(result)),
+        ("Elsewhere", capital(wording.elsewhere(rate, best.hand_over_seconds, result.batch_size, config, limits))),
+        ("AU", _utilisation(result)),
+        ("Gains", verdict.gains(result)),
+        ("Epoch", verdict.epoch(result)),
+        ("Trust", verdict.trust_text(result)),
+        ("Stopped", f"{result.stop.message} ({wording.trials(result)}, {result.seconds:.0f} s)"),
+        *((Text("Note", style="bold yellow"), note) for note in verdict.notes(result)),
+    ]
     headline = Table.grid()  # keeps to the width of the terminal, even if other lines need not
     headline.add_row(Text(verdict.headline(result), style="bold"))
     parts: list[RenderableType] = [headline, Text(), _rates(result, best), Text()]
     if result.paybacks:
         parts += [paybacks(result.paybacks[:_MOST_FORMS]), Text()]
-    return Group(*parts, grid)
+    return Group(*parts, labelled((label, line) for label, line in lines if line))
 
 
 def _rates(result: Result, best: Winner) -> Table:
@@ -62,30 +59,24 @@ def _rates(result: Result, best: Winner) -> Table:
     table = figures("", "images/s", words[1], *([whole] if whole else []), words[2], words=words)
     table.columns[0].no_wrap, table.columns[0].overflow, table.columns[0].max_width = True, "ellipsis", _NAME
 
-    def row(name: str | Text, of: BaselineResult | Winner | Estimate | None, said: str) -> None:
-        rate = of if isinstance(of, Estimate) or of is None else of.images_per_second
+    def row(name: str | Text, rate: Estimate | None, over: float | None, said: str) -> None:
         cells = ["-", ""] if rate is None else [wording.rate(rate.value), span_text(rate.low, rate.high)]
-        over = of.whole_images_per_second if isinstance(of, BaselineResult | Winner) else None
-        cells += [wording.rate(over) if over else ""] if whole else []
-        table.add_row(name, *cells, said)
+        table.add_row(name, *cells, *[wording.rate(over) if over else ""] * bool(whole), said)
 
     for each in result.baselines:
-        row(each.name, each, _missing(each.failure) if each.images_per_second is None else _against(result, best, each))
-    row(Text("the winner", style="bold green"), best, "")
+        row(each.name, each.images_per_second, each.whole_images_per_second, _against(result, best, each))
+    row(Text("the winner", style="bold green"), best.images_per_second, best.whole_images_per_second, "")
     if result.ceiling is not None:
         share = best.share_of_model  # by turns, and 1 at most
         reached = "" if share is None else "as fast as it" if share >= 1 else f"at {share:.0%} of it"
-        row("the model alone", result.ceiling.model_images_per_second, reached)
+        row("the model alone", result.ceiling.model_images_per_second, None, reached)
     return table
 
 
-def _missing(failure: TrialFailure | None) -> str:
-    if failure is None:
-        return wording.unmeasured(failure)
-    return f"{wording.unmeasured(failure)}: {cut(failure.message.splitlines()[0], _REASON)}"
-
-
 def _against(result: Result, best: Winner, baseline: BaselineResult) -> str:
+    if baseline.images_per_second is None:
+        why = "" if baseline.failure is None else f": {cut(baseline.failure.message.splitlines()[0], _REASON)}"
+        return f"{wording.unmeasured(baseline.failure)}{why}"
     if baseline.key == best.key:
         return "this very baseline"
     contest, times = verdict.contest_with(result, baseline), wording.times(result.times_faster(baseline) or 0.0)
@@ -115,13 +106,9 @@ def _limit(result: Result, config: PipelineConfig) -> str:
     )
 
 
-def _elsewhere(result: Result, best: Winner, config: PipelineConfig) -> str:
-    limits = None if result.ceiling is None else cost_model.bounds(result.ceiling, config)
-    rate = best.images_per_second.value
-    return wording.elsewhere(rate, best.hand_over_seconds, result.batch_size, config, limits)
-
-
 def _devices(result: Result) -> str:
+    if len(result.devices) < 2:
+        return ""
     parts = []
     for each in result.devices:
         kind = " virtual" if result.virtual_devices and each.devices > 1 else ""
@@ -129,13 +116,13 @@ def _devices(result: Result) -> str:
         alone = "" if model is None else f", the model alone {wording.rate(model)}"
         best = "none measured" if rate is None else f"at most {wording.rate(rate)} images/s"
         parts.append(f"{each.devices}{kind}: {best}{alone}")
-    note = (
-        ". Virtual devices share the cores of one machine: their rates say nothing about GPUs" * result.virtual_devices
-    )
-    return f"{'; '.join(parts)}{note}"
+    note = ". Virtual devices share the cores of one machine: their rates say nothing about GPUs"
+    return "; ".join(parts) + note * result.virtual_devices
 
 
 def _utilisation(result: Result) -> str:
+    if not result.utilisation:
+        return ""
     others = ", ".join(f"{name} {share:.1%}" for name, share in result.utilisation.items() if name != "best")
     rest = f" ({others})" if others else ""
     return f"{result.utilisation['best']:.1%} of the time the simulated accelerator computes{rest}"
@@ -180,6 +167,9 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     `stopped`, `trust`, `warnings`, `artifact` (its path).
     """
     best = result.winner
+    names = {"rate": "images_per_second", "saved_seconds": "saved_seconds_an_epoch", "epochs": "epochs_to_pay"}
+    known = [("best", best), *((each.name, each) for each in result.baselines)]
+    epochs = [(name, each.epoch) for name, each in known if each is not None and each.epoch is not None]
     return {
         "best": None if best is None else best.config,
         "images_per_second": None if best is None else {**best.images_per_second.model_dump(), "proved": result.proved},
@@ -191,8 +181,13 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
             {**each.model_dump(), "virtual": result.virtual_devices and each.devices > 1} for each in result.devices
         ],
         "accelerator_utilisation": result.utilisation or None,
-        "conversions": [_conversion(each) for each in result.paybacks],
-        "epoch": _epochs(result),
+        "conversions": [
+            {names.get(name, name): value for name, value in each.model_dump(mode="json").items()}
+            for each in result.paybacks
+        ],
+        "epoch": {
+            name: {"seconds": of.seconds, **of.model_dump(exclude={"status", "schema_version"})} for name, of in epochs
+        },
         "trials": len(result.trials),
         "failed": result.failed,
         "cut": result.cut,
@@ -205,19 +200,13 @@ def document(result: Result, artifact: str | None) -> dict[str, Any]:
     }
 
 
-def _epochs(result: Result) -> dict[str, Any]:
-    known = [("best", result.winner), *((each.name, each) for each in result.baselines)]
-    times = [(name, each.epoch) for name, each in known if each is not None and each.epoch is not None]
-    return {name: {"seconds": of.seconds, **of.model_dump(exclude={"status", "schema_version"})} for name, of in times}
-
-
 def _baseline(result: Result, baseline: BaselineResult) -> dict[str, Any]:
     rate, contest = baseline.images_per_second, result.contest(baseline)
     return {
         "code": next((config.loader.whose for config in pick.readable([baseline.config])), None),
         "images_per_second": None if rate is None else rate.model_dump(),
         "whole_training_images_per_second": baseline.whole_images_per_second,
-        "proved": verdict.is_proved(result, baseline),
+        "proved": verdict.is_proved(verdict.contest_with(result, baseline)),
         "times_faster": result.times_faster(baseline),
         "interval": None if contest is None else [contest.low, contest.high],
         "pairs": None if contest is None else contest.pairs,
@@ -244,8 +233,3 @@ def _ceiling(result: Result) -> dict[str, Any] | None:
         "bottleneck_kind": best.limit_kind,
         "bottleneck_op": best.limit_op,
     }
-
-
-def _conversion(row: Payback) -> dict[str, Any]:
-    shown = {"rate": "images_per_second", "saved_seconds": "saved_seconds_an_epoch", "epochs": "epochs_to_pay"}
-    return {shown.get(name, name): value for name, value in row.model_dump(mode="json").items()}

@@ -66,16 +66,18 @@ def headline(result: Result) -> str:
     if best is None:
         return "No configuration could be measured."
     share = best.share_of_model
-    case, contest = case_of(result), None if rival is None else contest_with(result, rival)
-    base = None if rival is None else rival.images_per_second
-    said = _HEADLINES[case].format(
+    contest, base = contest_with(result, rival), None if rival is None else rival.images_per_second
+    likely = ", not proved yet"
+    if contest is not None:
+        likely = f", likely but not proved by {wording.count(contest.pairs, 'round')}" if contest.few else ""
+    said = _HEADLINES[case_of(result)].format(
         does=_does(result, rival),
         rival="" if rival is None else rival.name,
         rate=wording.rate(best.images_per_second.value),
         base="" if base is None else wording.rate(base.value),
         times=wording.times(1.0 if contest is None else contest.ratio),
         reached="" if share is None else f", {share:.0%} of the model's own speed",
-        doubt=_doubt(contest),
+        doubt=likely,
     )
     if rival is None or not is_own(rival):
         return said
@@ -85,12 +87,6 @@ def headline(result: Result) -> str:
         if each is not rival and each.images_per_second is not None
     ]
     return f"{said} For comparison: {listed(others)} images/s." if others else said
-
-
-def _doubt(contest: Contest | None) -> str:
-    if contest is None:
-        return ", not proved yet"
-    return f", likely but not proved by {wording.count(contest.pairs, 'round')}" if contest.few else ""
 
 
 def case_of(result: Result) -> Case:
@@ -143,22 +139,22 @@ def is_own(baseline: BaselineResult) -> bool:
     return any(getattr(config.loader, "is_own", False) for config in pick.readable([baseline.config]))
 
 
-def is_proved(result: Result, baseline: BaselineResult) -> bool:
+def is_proved(contest: Contest | None) -> bool:
     """Return True if three rounds or more show a significant difference between the winner and a baseline."""
-    contest = contest_with(result, baseline)
     return contest is not None and contest.decided and not contest.few
 
 
 def doubt(result: Result, baseline: BaselineResult) -> str:
     """Return the doubt about a ratio to a baseline, or an empty text; that of the winner to itself needs no proof."""
-    if is_proved(result, baseline) or (result.winner is not None and baseline.key == result.winner.key):
+    contest = contest_with(result, baseline)
+    if is_proved(contest) or (result.winner is not None and baseline.key == result.winner.key):
         return ""
-    return "not proved" if contest_with(result, baseline) else "measured once"
+    return "not proved" if contest else "measured once"
 
 
-def contest_with(result: Result, baseline: BaselineResult) -> Contest | None:
+def contest_with(result: Result, baseline: BaselineResult | None) -> Contest | None:
     """Return the rounds with a baseline; None without, and of a run that was cut off, which proves nothing."""
-    return None if result.interrupted else result.contest(baseline)
+    return None if result.interrupted or baseline is None else result.contest(baseline)
 
 
 # -------------------- parts of the headline
@@ -242,9 +238,9 @@ def _how_to_go_on(result: Result) -> str:
 
 def _ahead(result: Result) -> BaselineResult | None:
     rival = compared_with(result)
-    times = [(result.times_faster(each), each) for each in result.baselines if each is not rival]
-    ahead = [(factor, each) for factor, each in times if factor is not None and factor * WORTH < 1]
-    return min(ahead, key=lambda pair: pair[0])[1] if ahead else None
+    times = [(result.times_faster(each) or math.inf, each) for each in result.baselines if each is not rival]
+    factor, ahead = min(times, key=lambda pair: pair[0], default=(math.inf, None))
+    return ahead if factor * WORTH < 1 else None
 
 
 def _printed(baseline: BaselineResult) -> str:
@@ -286,18 +282,15 @@ def trust(result: Result) -> tuple[bool, str]:
 
 def _rounds(result: Result) -> int:
     """Return the rounds of the winner and the baseline that it is compared with, or of any other without one."""
-    rival = compared_with(result)
-    contest = None if rival is None else contest_with(result, rival)
+    contest = contest_with(result, compared_with(result))
     return contest.pairs if contest is not None else max((each.pairs for each in result.contests), default=0)
 
 
 def _what_was_proved(result: Result) -> str:
-    """Return what the figures that can be trusted say."""
     if not result.proved:
         return "a baseline is as fast as the model alone, so no gain is claimed"
     rival, best = compared_with(result), result.winner
-    contest = None if rival is None else contest_with(result, rival)
-    rounds = wording.count(_rounds(result), "round")
+    contest, rounds = contest_with(result, rival), wording.count(_rounds(result), "round")
     if best is not None and rival is not None and rival.key == best.key:
         said = f"nothing was measurably faster than {rival.name} in {rounds} side by side"
     elif rival is not None and contest is not None and not contest.decided:
@@ -318,10 +311,9 @@ def _apart(of: Ratio) -> bool:
 
 
 def _all_reach_the_ceiling(result: Result) -> bool:
-    if result.winner is None or result.stop.reason is not Reason.CEILING:
-        return False
     rates = [each.images_per_second.value for each in result.baselines if each.images_per_second is not None]
-    return any(rate >= EQUAL * result.winner.images_per_second.value for rate in rates)
+    best = math.inf if result.winner is None else result.winner.images_per_second.value
+    return result.stop.reason is Reason.CEILING and max(rates, default=0.0) >= EQUAL * best
 
 
 def gains(result: Result) -> str:
@@ -332,12 +324,11 @@ def gains(result: Result) -> str:
         f"{each.setting}={each.value} instead of {each.other}: {wording.times(each.ratio)}"
         for each in _next_best(result, {})
     ]
-    measured = {each.setting for each in result.effects}
-    measured -= {each.setting for each in result.effects if each.decided}
+    undecided = {each.setting for each in result.effects} - {each.setting for each in result.effects if each.decided}
     apart = {each.setting for each in result.effects if _apart(each)}
-    kinds = (("Not proved", measured & apart), ("No measurable effect", measured - apart))
+    kinds = (("Not proved", undecided & apart), ("No measurable effect", undecided - apart))
     rest = [f"{words}: {', '.join(sorted(settings))}" for words, settings in kinds if settings]
-    found = "; ".join(said) + (", by trials one after the other" if said and not result.proved else "")
+    found = "; ".join(said) + ", by trials one after the other" * (bool(said) and not result.proved)
     return ". ".join(filter(None, (found, *rest)))
 
 
@@ -361,8 +352,8 @@ def epoch(result: Result) -> str:
 
 def notes(result: Result) -> list[str]:
     """Return remarks that the reader can act on."""
-    found = [*_of_the_search(result), *_of_the_figures(result), *_of_conversions(result), *_of_samples(result)]
-    return [*found, *_of_the_batch_size(result)]
+    parts = (_of_the_search, _of_the_figures, _of_page_cache, _of_conversions, _of_samples, _of_the_batch_size)
+    return [note for part in parts for note in part(result)]
 
 
 def _of_the_search(result: Result) -> Iterator[str]:
@@ -391,21 +382,21 @@ def _of_the_search(result: Result) -> Iterator[str]:
 
 
 def _only_baselines(result: Result) -> str:
-    tried = "Only the baselines were tried"
-    took = max((each.seconds for each in result.trials), default=0.0)
     match result.stop.reason:
         case Reason.CEILING:
-            return f"{tried}: there is nothing to gain."
+            why = "there is nothing to gain"
         case Reason.EXHAUSTED:
-            return f"{tried}: nothing else can run here."
+            why = "nothing else can run here"
         case Reason.TRIALS:
             trials = len(result.baselines) + _ADVISED_TRIALS
-            return f"{tried}: no more trials were allowed. `--trials {trials}` leaves some for the search."
+            why = f"no more trials were allowed. `--trials {trials}` leaves some for the search"
         case _:
+            took = max((each.seconds for each in result.trials), default=0.0)
             advised = wording.budget(result.seconds + _ADVISED_TRIALS * took)
             rest = max(0.0, result.seconds - sum(each.seconds for each in result.trials))
-            said = f"{tried}: {rest:.0f} of {result.seconds:.0f} s went before and between trials, and one takes"
-            return f"{said} {wording.seconds(took)}. `--budget {advised}` has time for some more."
+            why = f"{rest:.0f} of {result.seconds:.0f} s went before and between trials, and one takes "
+            why += f"{wording.seconds(took)}. `--budget {advised}` has time for some more"
+    return f"Only the baselines were tried: {why}."
 
 
 def _of_the_figures(result: Result) -> Iterator[str]:
@@ -433,7 +424,6 @@ def _of_the_figures(result: Result) -> Iterator[str]:
             f"The winner was compared with nothing: {listed(list(plain))} cannot be written without autopipe, "
             f"because {reasons}. --baseline FILE.py:function compares with a pipeline of your own."
         )
-    yield from _of_page_cache(result)
 
 
 def _of_page_cache(result: Result) -> Iterator[str]:

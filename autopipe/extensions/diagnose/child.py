@@ -46,14 +46,10 @@ class _Enough(BaseException):
     """Ends the script after enough steps. No `Exception`, so that no handler of the script catches it."""
 
 
-PATIENCE_SECONDS = 20.0  # without a batch, while nothing computes one
+_PATIENCE_SECONDS = 20.0  # without a batch, while nothing computes one
 _IDLE, _QUEUED, _IDLE_SECONDS = 0.1, 0.5, 2.0  # of a core, and waits for one, on average over this time
 _SOON, _ENDED = 2.0, 2  # seconds without a batch from which workers are counted; so many have to end
-_NO_BATCH = f"No batch came for {PATIENCE_SECONDS:g} s"
-_ANEW = (
-    "worker processes end before they have made one, and begin anew. By their start method, each imports the script "
-    "first, and so runs all that stands at its top level"
-)
+_NO_BATCH = f"No batch came for {_PATIENCE_SECONDS:g} s"
 _FORKED = (
     "Keras and torch fork them from this process. If one of its threads holds a lock by then, nobody gives it back in "
     "the forked process. Take no such lock where a batch is made, or use threads (use_multiprocessing=False)."
@@ -63,31 +59,16 @@ _NO_LINE = (
     "read files or a server, keep a copy nearby."
 )
 _THREADED = "If that line waits for a lock, look for what holds it; if for a file or a server, keep a copy nearby."
-_BY_HAND = (
-    "The script trains, but no `fit` and no loop over a dataset that is watched feeds it. Its thread spent the time "
-    "at: {}."
-)
-_WATCH_IT = (
-    "Of these, lines that make batches can go to workers. Where there is a loop over batches, outside of @tf.function, "
-    "`for batch in ap.watch(batches)` tells how long it waits for them, and ap.live makes them meanwhile."
-)
 _SHOWN = 4  # lines in a message
 _NOTED = 0.1  # seconds between two calls of `fit`, below which they are nothing to speak of
 _DECODERS = ("cv2", "PIL.Image")
-_EMPTY = "`{}` has no samples: `__len__`, which is to count batches, counts too many."
 _PEEKED = 2  # batches that Keras takes of a generator before anything else
-_NO_VALIDATION_STEPS = (
-    "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing left for the "
-    "second. Give `fit` validation_steps=, and a generator that goes on for ever."
-)
 _SHORT = 0.25  # of the look, which no longer call of `fit` falls short of
 _IN_LOOP = (
     "`fit` is called in a loop, and this is one call. Each opens its data anew; what passes between the calls{} is in "
     "none of these figures. If they are parts of one training, one call with epochs=, of data that go on, has no such "
     "pauses."
 )
-_LONGEST = "Of the time of the callbacks, `{}` takes {:.0%}."
-_TOO_MANY = "{by} sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores. Remove it."
 
 
 def _spawned() -> set[int]:
@@ -97,18 +78,8 @@ def _spawned() -> set[int]:
     return {pid for pid, method in each if pid is not None and method in ("spawn", "forkserver")}
 
 
-def _raised_above(script: str) -> str:
-    """Return the advice for a script whose workers end as they import it."""
-    above = "What they raised stands above."
-    if re.search(r"^if\b.*__name__", Path(script).read_text(encoding="utf-8", errors="replace"), re.MULTILINE):
-        return above
-    return f"Put what trains under `if __name__ == '__main__':`, which a worker does not run. {above}"
-
-
 def _is_idle() -> bool:
-    """Return True if this process and all that it started compute next to nothing for some seconds, and wait for no
-    core that other programs use.
-    """
+    """Return True if this process and all that it started hardly compute, or wait for a core, for some seconds."""
     tree = processes.ProcessTree(os.getpid())
     before, queued = tree.read().cpu_seconds, tree.queued_seconds()
     time.sleep(_IDLE_SECONDS)
@@ -161,10 +132,16 @@ class _Watch:
                 continue
             workers = _spawned()
             begun |= workers
-            if time.monotonic() - since < PATIENCE_SECONDS:
+            if time.monotonic() - since < _PATIENCE_SECONDS:
                 continue
             if len(begun - workers) >= _ENDED:
-                self._end(f"{_NO_BATCH}: {_ANEW}", _raised_above(self.asked.script))
+                guard = "Put what trains under `if __name__ == '__main__':`, which a worker does not run. "
+                guarded = re.search(r"^if\b.*__name__", self._text(), re.MULTILINE)
+                self._end(
+                    f"{_NO_BATCH}: worker processes end before they have made one, and begin anew. By their start "
+                    "method, each imports the script first, and so runs all that stands at its top level",
+                    f"{'' if guarded else guard}What they raised stands above.",
+                )
             if (watch := looked_at.line_watch) is not None and watch.is_new:
                 watch.start()
                 time.sleep(1.0)
@@ -184,6 +161,9 @@ class _Watch:
         self._failed(f"{message}.", hint)
         kill_others()
         os._exit(0)
+
+    def _text(self) -> str:
+        return Path(self.asked.script).read_text(encoding="utf-8", errors="replace")
 
     def _failed(self, message: str, hint: str | None) -> None:
         self._write({"status": "failed", "message": message, "hint": hint})
@@ -234,9 +214,11 @@ class _Watch:
                 said = raised(name, error, (str(error).splitlines() or [""])[0])
                 self._write({"status": "raised", "message": f"{said}."})
             raise
-        if name and not self._raised and _is_empty(batch):
+        x = batch[0] if isinstance(batch, tuple | list) and batch else batch
+        if name and not self._raised and getattr(x, "shape", None) == (0,):  # `np.array([])`, as of no files
             self._raised = True
-            self._write({"status": "hint", "message": _EMPTY.format(name)})
+            said = f"`{name}` has no samples: `__len__`, which is to count batches, counts too many."
+            self._write({"status": "hint", "message": said})
         return batch
 
     def stepped(self, package: str) -> None:
@@ -250,29 +232,25 @@ class _Watch:
         self._note_training()
 
     def _note_training(self) -> None:
+        """Look at all lines of a training of which no data are seen to be read, and tell of them after enough steps."""
         self.trained = True
         if "reads" in vars(self) or threading.current_thread() is not threading.main_thread():
             return
-        if self._lines is None and not self.asked.keep_running:
-            threading.Thread(target=self._end_unseen, name="autopipe-end", daemon=True).start()
-        self._looks_at_lines()
-
-    def _end_unseen(self) -> None:
-        """End the script from a thread if no read of data is seen: the steps of JAX cannot be counted."""
-        time.sleep(self.asked.seconds + PATIENCE_SECONDS)
-        if "reads" not in vars(self):
-            self.end()
-            _end_here()
-
-    def _looks_at_lines(self) -> None:
-        """Look at all lines of a training of which no data are seen to be read, and tell of them after enough steps."""
         if self._lines is None:
             from autopipe.measure.lines import LineWatch
 
+            if not self.asked.keep_running:
+                threading.Thread(target=self._end_unseen, name="autopipe-end", daemon=True).start()
             self._lines, self._began = LineWatch(whole=True), time.monotonic()
             self._lines.start()
         self._steps += 1
         if not self.asked.keep_running and self._look().is_enough(self._steps, time.monotonic() - self._began):
+            self.end()
+            _end_here()
+
+    def _end_unseen(self) -> None:
+        time.sleep(self.asked.seconds + _PATIENCE_SECONDS)  # the steps of JAX cannot be counted
+        if "reads" not in vars(self):
             self.end()
             _end_here()
 
@@ -287,7 +265,13 @@ class _Watch:
             whole = sum(line.seconds for line in slow)
             slow.sort(key=lambda line: -line.seconds)
             shown = [f"{each.seconds / whole:.0%} {each.file}:{each.line} `{each.code}`" for each in slow[:_SHOWN]]
-            self._failed(_BY_HAND.format("; ".join(shown)), _WATCH_IT)
+            self._failed(
+                "The script trains, but no `fit` and no loop over a dataset that is watched feeds it. Its thread spent "
+                f"the time at: {'; '.join(shown)}.",
+                "Of these, lines that make batches can go to workers. Where there is a loop over batches, outside of "
+                "@tf.function, `for batch in ap.watch(batches)` tells how long it waits for them, and ap.live makes "
+                "them meanwhile.",
+            )
         elif not self.trained and (said := fit_call.predictions(self._predictions, time.monotonic() - self._patched)):
             self._failed(*said)
 
@@ -297,11 +281,12 @@ class _Watch:
         self._lines, self._first = None, []  # what it came to is said by the error
         if not self.trained and "reads" in vars(self):  # a loop before the training, such as one that shows images
             vars(self).pop("reads").leave()
-        hints = [hint_of_workers(error), *fit_call.of_error(error)]
-        if self._unread is not None and "Too many open files" not in str(error):  # none can be opened here
+        text = str(error)
+        hints = [hint_of_workers(error), *(said for each, said in fit_call.HINTS.items() if re.search(each, text))]
+        if self._unread is not None and "Too many open files" not in text:  # none can be opened here
             from autopipe.extensions.diagnose.data import missing_files, modes, refused_files, shared
 
-            hints += [missing_files(self._unread), refused_files(self._unread), modes(self._unread, str(error))]
+            hints += [missing_files(self._unread), refused_files(self._unread), modes(self._unread, text)]
             hints += shared(self._unread)
         for message in filter(None, hints):
             self._write({"status": "hint", "message": message})
@@ -311,11 +296,10 @@ class _Watch:
 
         look_at_labels(keras, self._note)
         self._predictions, self._patched = fit_call.timed(keras.Model, "predict"), time.monotonic()
-        original = keras.Model.fit
-        signature = inspect.signature(original)
+        signature = inspect.signature(keras.Model.fit)
 
-        @functools.wraps(original)
-        def fit(*arguments: Any, **named: Any) -> Any:
+        @hooks.around(keras.Model, "fit")
+        def fit(original: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             if self._inside:
                 return original(*arguments, **named)
             try:
@@ -326,16 +310,11 @@ class _Watch:
                 return original(*arguments, **named)  # which raises it as it does unwatched
             return self._watched(keras, original, bound)
 
-        keras.Model.fit = fit
-        begin = keras.callbacks.CallbackList.__init__
-
-        @functools.wraps(begin)
-        def make(callbacks: Any, given: Any = None, *arguments: Any, **named: Any) -> None:
+        # Also here, because a trainer tells its list that a training begins before it calls `fit`.
+        @hooks.around(keras.callbacks.CallbackList, "__init__")
+        def make(begin: Callable[..., Any], callbacks: Any, given: Any = None, *arguments: Any, **named: Any) -> None:
             kept, callbacks.autopipe_left_out = self._kept(keras, named.pop("callbacks", given))
             begin(callbacks, kept, *arguments, **named)
-
-        # Also here, because a trainer tells its list that a training begins before it calls `fit`.
-        keras.callbacks.CallbackList.__init__ = make
 
     def _watched(self, keras: Any, original: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
         from autopipe.errors import AutopipeError
@@ -344,40 +323,38 @@ class _Watch:
 
         self.reads.leave()
         self._notes = self._checked(bound.arguments)
-        given = bound.arguments.get("callbacks")
+        model, given, x = bound.args[0], bound.arguments.get("callbacks"), bound.arguments.get("x")
         users, left_out = self._kept(keras, getattr(given, "callbacks", given))
-        left_out = (*getattr(given, "autopipe_left_out", ()), *left_out)
         onlooker = Onlooker(
             self._told,
             self._look(),
-            data=kind_of_data(bound.arguments.get("x")),
-            source=bound.arguments.get("x"),
-            left_out=left_out,
-            before=self._trained_on(bound.args[0]),
+            data=kind_of_data(x),
+            source=x,
+            left_out=(*getattr(given, "autopipe_left_out", ()), *left_out),
+            before=self._trained_on(model),
         )
         if isinstance(given, keras.callbacks.CallbackList):
-            onlooker.set_model(bound.args[0])
+            onlooker.set_model(model)
             if (trainer := getattr(given, "trainer", None)) is not None:
                 onlooker.set_trainer(trainer)
             given.callbacks = [onlooker, *users]
         else:
             bound.arguments["callbacks"] = [onlooker, *users]
-        self._inside, self._onlooker = True, onlooker
-        self._given = [bound.arguments.get(name) for name in ("x", "validation_data")]
-        self._code = self._read_call(sys._getframe(2), bound.arguments)
+        self._inside, self._onlooker, self._given = True, onlooker, [x, bound.arguments.get("validation_data")]
+        self._code = self._read_call(sys._getframe(3), bound.arguments)
         onlooker.wait()
         self.watch_for_hang(onlooker)
         try:
             result = original(*bound.args, **bound.kwargs)
             onlooker.on_train_end()  # a trainer tells its callbacks later, if at all
-            self._note_end(bound.args[0], onlooker.trained_on)
+            self._before = weakref.ref(model), fit_call.last_weights(model), onlooker.trained_on, time.monotonic()
             return result
         except _Enough:
             pass
         except AutopipeError as error:
             self._failed(error.message, error.hint)
         except Exception:
-            self._unread = bound.arguments.get("x")
+            self._unread = x
             for note in self._notes:
                 self._write({"status": "hint", "message": note})
             raise
@@ -385,23 +362,17 @@ class _Watch:
             self._inside, self._given = False, []
             onlooker.leave()
         bound.arguments.clear()
+        del x  # which may hold files and locks
         _end_here()
 
-    def _note_end(self, model: Any, samples: Set[bytes]) -> None:
-        self._before = weakref.ref(model), fit_call.last_weights(model), samples, time.monotonic()
-
     def _trained_on(self, model: Any) -> Set[bytes]:
-        """Return the samples that the `fit` before trained this model on, unless its weights were set back, and note
-        how long ago it ended.
-        """
+        """Return the samples that the `fit` before trained this model on, unless its weights were set back."""
         of_model, weights, before, ended = self._before
         self._pause = time.monotonic() - ended
         return before if of_model() is model and weights == fit_call.last_weights(model) else frozenset()
 
     def _checked(self, given: dict[str, Any]) -> tuple[str, ...]:
-        """Return sentences about faults of the arguments of `fit`. The script ends if the validation never does; a
-        generator, which may not tell, ends it once it has gone on for long.
-        """
+        """Return sentences about faults of the arguments of `fit`. The script ends if the validation never does."""
         if (said := fit_call.endless(given)) is not None:
             self._fail(*said)
         validation = given.get("validation_data")
@@ -412,19 +383,21 @@ class _Watch:
 
         for message in shared(given.get("x")):
             self._write({"status": "doubt", "message": message})  # in case that a signal ends the script
-        text = Path(self.asked.script).read_text(encoding="utf-8", errors="replace")
         shuffles = tfdata.shuffles_anew(validation)
-        return (*fit_call.faults(given), *fit_call.predicted(validation, text, shuffles=shuffles))
+        return (*fit_call.faults(given), *fit_call.predicted(validation, self._text(), shuffles=shuffles))
 
     def _limited(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the batches of a generator, and end the script if they go on for long."""
         until = math.inf
         for count, batch in enumerate(batches, start=1):
             if count == _PEEKED + 1:
-                until = time.monotonic() + max(PATIENCE_SECONDS, self.asked.seconds)
+                until = time.monotonic() + max(_PATIENCE_SECONDS, self.asked.seconds)
             if time.monotonic() > until:
-                message = f"The validation has read {count} batches of a generator, and `fit` has no validation_steps."
-                self._fail(message, _NO_VALIDATION_STEPS)
+                self._fail(
+                    f"The validation has read {count} batches of a generator, and `fit` has no validation_steps.",
+                    "If it goes on for ever, so does the validation after the first epoch; if not, there is nothing "
+                    "left for the second. Give `fit` validation_steps=, and a generator that goes on for ever.",
+                )
             yield batch
 
     def _kept(self, keras: Any, callbacks: Any) -> tuple[list[Any], tuple[str, ...]]:
@@ -442,7 +415,6 @@ class _Watch:
         return kept, tuple(type(each).__name__ for each in every if type(each) not in kinds)
 
     def _time_hooks(self, callback: Any) -> None:
-        """Note from now on how long a callback takes."""
         if hasattr(callback, "autopipe_timed"):
             return
         callback.autopipe_timed, took = True, self._spent.setdefault(type(callback).__name__, [])
@@ -474,10 +446,9 @@ class _Watch:
         from autopipe.extensions.diagnose import unpacked  # imports NumPy, which these have, but for Pillow
 
         if name == "grain":
-            self._filtered = unpacked.Filtered()
-            self._filtered.look_at(module)
+            self._filtered = unpacked.Filtered(module)
         elif name in _DECODERS:
-            unpacked.Resized(self._note).look_at(module)
+            unpacked.look_at_resizes(module, self._note)
             self._decoded = self._decoded or unpacked.Decoded()
             self._decoded.look_at(module)
             if name == "cv2":
@@ -487,15 +458,15 @@ class _Watch:
 
     def _see_threads(self, cv2: Any) -> None:
         """Note who sets OpenCV's threads to more than there are cores."""
-        original, cores = cv2.setNumThreads, len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
 
-        def set_threads(count: int) -> None:
+        @hooks.around(cv2, "setNumThreads")
+        def set_threads(original: Callable[[int], None], count: int) -> None:
             original(count)
             if count > cores:
-                by = processes.line_of(sys._getframe(1))
-                self._note(_TOO_MANY.format(by=by, count=count, cores=cores), by)
-
-        cv2.setNumThreads = set_threads
+                by = processes.line_of(sys._getframe(2))
+                threads = f"sets OpenCV's threads to {count}, in each process that runs it, on {cores} cores"
+                self._note(f"{by} {threads}. Remove it.", by)
 
     def _note(self, message: str, about: str) -> None:
         """Write a note, also from a process that is forked; the last one about a thing counts."""
@@ -514,7 +485,7 @@ class _Watch:
         if watched.verdict == "callbacks" and self._spent:
             took, longest = max((sum(map(sum, each)), kind) for kind, each in self._spent.items())
             whole = sum(sum(map(sum, each)) for each in self._spent.values())
-            warnings += (_LONGEST.format(longest, took / max(1e-9, whole)),)
+            warnings += (f"Of the time of the callbacks, `{longest}` takes {took / max(1e-9, whole):.0%}.",)
         more = {"bound": self._binding.end(), "warnings": warnings}
         told = watched.model_dump(mode="json") | more | self._code
         if in_loop and not (self._first or self.asked.keep_running):
@@ -534,12 +505,6 @@ class _Watch:
 
     def _write(self, told: dict[str, Any]) -> None:
         os.write(self.asked.fd, json.dumps(told).encode() + b"\n")
-
-
-def _is_empty(batch: Any) -> bool:
-    """Return True for a batch whose x is `np.array([])`, as of no files: it has another shape than all others."""
-    x = batch[0] if isinstance(batch, tuple | list) and batch else batch
-    return getattr(x, "shape", None) == (0,)
 
 
 def _end_here() -> NoReturn:

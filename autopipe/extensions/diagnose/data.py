@@ -53,8 +53,12 @@ def shared(data: Any) -> Iterator[str]:
     source = torch_batches.whole(of_loader(data, "dataset", data))
     name, used = type(source).__name__, pickling.used(source)
     if not (by_keras := forks(data)) and not stream.forks_workers(data):
-        moved = pickling.moved_by_threads(data) if getattr(data, "workers", 0) > 1 else []
-        yield from (_BY_THREADS.format(f"{name}.{path}", data.workers) for path in moved)
+        for path in pickling.moved_by_threads(data) if getattr(data, "workers", 0) > 1 else []:
+            yield (
+                f"`{name}.{path}`: workers={data.workers} are threads, which share this open file, and move the "
+                "position in it while others read. Open it in `__getitem__`, once for each thread (threading.local()), "
+                "or let one read at a time (threading.Lock())."
+            )
         return
     if (said := epochs.shared_files(source)) is not None:
         yield f"{said}."
@@ -63,18 +67,30 @@ def shared(data: Any) -> Iterator[str]:
     by_numpy = [f"`{name}.random`" for name, each in used.items() if each is np and f"{name}.random" in used]
     drawn += by_numpy * (by_keras and _SEEDED.isdisjoint(used))  # torch seeds it in each worker
     if drawn and of_loader(data, "worker_init_fn") is None:
-        yield _SAME_NUMBERS.format(", ".join(drawn)) + _SEED_IT * (not by_keras)
+        seed_it = (
+            " Or seed it in a `worker_init_fn` of the DataLoader by `torch.initial_seed()`; albumentations has "
+            "`set_random_seed` for that."
+        )
+        yield (
+            f"{', '.join(drawn)}: worker processes that are forked copy it as it is, so that all draw the same random "
+            "numbers, and those that begin anew draw them again. `np.random.default_rng()`, made in `__getitem__` for "
+            f"each sample, does not.{'' if by_keras else seed_it}"
+        )
     anew = by_keras or not of_loader(data, "persistent_workers", True)
     if kept := [f"`{each}`" for each in pickling.remembering(source)]:
         instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
         lost = f", and loses it as the epoch ends. {instead}" if anew else ""
-        yield f"{_EACH_KEEPS.format(', '.join(kept))}{lost}."
+        yield f"Each worker process keeps what {', '.join(kept)} returns (lru_cache) on its own{lost}."
     workers = data.workers if by_keras else of_loader(data, "num_workers", 0)
     for path, value in getattr(source, "__dict__", {}).items():
         size = _objects_bytes(value) if isinstance(value, list | tuple | dict) and path in used else 0
         if size * workers >= _COPIED_SHARE * machine.detect_memory().usable_bytes:
-            many = f"`{name}.{path}` holds {len(value):,} objects of Python"
-            yield _COPIED.format(many, machine.size_text(size), workers, machine.size_text(size * workers))
+            yield (
+                f"`{name}.{path}` holds {len(value):,} objects of Python, {machine.size_text(size)} in all. Forked "
+                "workers share them only until they read them, as that writes to each object's counter of references: "
+                f"{workers} workers come to copy {machine.size_text(size * workers)}, which looks like a leak. "
+                "`np.array` of texts or numbers is one object; `datasets.Dataset.from_list(...)` holds dictionaries so."
+            )
 
 
 def _objects_bytes(held: Any, most: int = 256) -> int:
@@ -86,27 +102,8 @@ def _objects_bytes(held: Any, most: int = 256) -> int:
     return sys.getsizeof(held) + sum(some) * len(held) // max(1, len(some))
 
 
-_BY_THREADS = (
-    "`{}`: workers={} are threads, which share this open file, and move the position in it while others read. Open it "
-    "in `__getitem__`, once for each thread (threading.local()), or let one read at a time (threading.Lock())."
-)
 _SEEDED = {"seed", "default_rng", "RandomState", "Generator"}
-_SAME_NUMBERS = (
-    "{}: worker processes that are forked copy it as it is, so that all draw the same random numbers, and those that "
-    "begin anew draw them again. `np.random.default_rng()`, made in `__getitem__` for each sample, does not."
-)
-_SEED_IT = (
-    " Or seed it in a `worker_init_fn` of the DataLoader by `torch.initial_seed()`; albumentations has "
-    "`set_random_seed` for that."
-)
 _COPIED_SHARE, _HEADER = 0.03, 128  # of memory; bytes of an array without its values
-_COPIED = (
-    "{}, {} in all. Forked workers share them only until they read them, as that writes to each object's counter of "
-    "references: {} workers come to copy {}, which looks like a leak. `np.array` of texts or numbers is one object; "
-    "`datasets.Dataset.from_list(...)` holds dictionaries so."
-)
-_EACH_KEEPS = "Each worker process keeps what {} returns (lru_cache) on its own"
-
 
 # -------------------- what is held ahead, and columns of lists
 
@@ -141,13 +138,10 @@ def shuffled_ahead(data: Any) -> Iterator[str]:
     """Say that the shuffle buffer of a `tf.data.Dataset` takes much of the machine's memory, if so."""
     count, size = tfdata.shuffle_buffer(data, shared=False) or (0, None)
     if size is not None and size >= _MUCH_MEMORY * (usable := machine.detect_memory().usable_bytes):
-        yield _SHUFFLED.format(count=count, size=machine.size_text(size), usable=machine.size_text(usable))
-
-
-_SHUFFLED = (
-    "`shuffle` holds {count:,} elements, {size} of {usable} of memory, and the first step waits until they are made. "
-    "Shuffle paths or numbers, before `map` reads and decodes."
-)
+        yield (
+            f"`shuffle` holds {count:,} elements, {machine.size_text(size)} of {machine.size_text(usable)} of memory, "
+            "and the first step waits until they are made. Shuffle paths or numbers, before `map` reads and decodes."
+        )
 
 
 def _width(array: Any) -> int:
@@ -164,19 +158,16 @@ def listed(data: Any) -> Iterator[str]:
             while type(feature).__name__ in ("List", "LargeList", "Sequence"):
                 depth, feature = depth + 1, feature.feature
             if depth > 1:
-                said = _LISTED.format(name=name, depth=depth, dtype=getattr(feature, "dtype", "uint8"))
-                yield said + _TRANSFORMED * (getattr(each, "format", {}).get("type") == "custom")
-
-
-_LISTED = (
-    'The column "{name}" holds lists of lists, which are put together value by value. `.cast_column("{name}", '
-    'datasets.Array{depth}D(shape=(...), dtype="{dtype}")).with_format("numpy")` gives arrays as they lie in memory; '
-    "datasets.Image() keeps files, and decodes them."
-)
-_TRANSFORMED = (
-    " A transform (`set_transform`) gets lists all the same, and `with_format` takes its place: change the arrays in "
-    "`collate_fn`, or in a Dataset of your own."
-)
+                transformed = (
+                    " A transform (`set_transform`) gets lists all the same, and `with_format` takes its place: change "
+                    "the arrays in `collate_fn`, or in a Dataset of your own."
+                )
+                yield (
+                    f'The column "{name}" holds lists of lists, which are put together value by value. `.cast_column('
+                    f'"{name}", datasets.Array{depth}D(shape=(...), dtype="{getattr(feature, "dtype", "uint8")}"))'
+                    '.with_format("numpy")` gives arrays as they lie in memory; datasets.Image() keeps files, and '
+                    "decodes them."
+                ) + transformed * (getattr(each, "format", {}).get("type") == "custom")
 
 
 # -------------------- what of the data begins anew in each epoch
@@ -193,8 +184,10 @@ def begins_anew(
     """
     name = epochs.hook(data)  # of a library's own dataset, such as Keras's, it orders indices only
     pause = max(seen.between_seconds, seen.first_batch_seconds) / seen.count if seen is not None else math.inf
-    if hooks and sum(hooks) / len(hooks) >= _HOOK_SHARE * pause and _is_users_hook(data):
-        return f"`{name}` runs while nothing trains. Let it order indices or paths, and read in `__getitem__`"
+    if hooks and sum(hooks) / len(hooks) >= _HOOK_SHARE * pause:
+        code = getattr(inspect.unwrap(type(data).on_epoch_end), "__code__", None)
+        if code is not None and is_users(code.co_filename):
+            return f"`{name}` runs while nothing trains. Let it order indices or paths, and read in `__getitem__`"
     if forks(data):
         return (
             "Keras's worker processes begin anew in each epoch. Threads (use_multiprocessing=False), or fewer, longer "
@@ -226,25 +219,18 @@ def time_hook(data: Any) -> tuple[list[float], Callable[[], None]]:
     return fit_call.timed(kind, "on_epoch_end"), functools.partial(setattr, kind, "on_epoch_end", hook)
 
 
-def _is_users_hook(data: Any) -> bool:
-    code = getattr(inspect.unwrap(type(data).on_epoch_end), "__code__", None)
-    return code is not None and is_users(code.co_filename)
-
-
 def autotuned(iterator: Any) -> str | None:
     """Say what AUTOTUNE has chosen so far for an iterator of tf.data; None if it chooses nothing."""
     nodes = tfdata.nodes_of(iterator).values()
+    words = {"parallelism": "at once", "buffer_size": "ahead"}
     chosen = [
-        f"{_AUTOTUNED[parameter.name].format(tfdata.plain_name(node), int(parameter.value))}"
+        f"{tfdata.plain_name(node)} {int(parameter.value)} {words[parameter.name]}"
         for node in nodes
         for parameter in node.parameters
-        if parameter.tunable and parameter.name in _AUTOTUNED
+        if parameter.tunable and parameter.name in words
     ]
     held = sum(node.buffered_bytes for node in nodes)
     return ", ".join(reversed(chosen)) + f"; buffers hold {machine.size_text(held)}" * (held > 0) if chosen else None
-
-
-_AUTOTUNED = {"parallelism": "{0} {1} at once", "buffer_size": "{0} {1} ahead"}
 
 
 _BEGAN = time.time()
@@ -258,13 +244,12 @@ def cached_before(data: Any) -> Iterator[str]:
         with contextlib.suppress(OSError):
             written = os.stat(f"{name}.index").st_mtime  # noqa: PTH116
             if written < _BEGAN:
-                yield _READS_BEFORE.format(name=name, when=time.strftime("%Y-%m-%d %H:%M", time.localtime(written)))
+                when = time.strftime("%Y-%m-%d %H:%M", time.localtime(written))
+                yield (
+                    f'`cache("{name}")` reads what was written on {when}. All that stands before it is not run, so '
+                    f"that a change of it has no effect: delete {name}.* after each."
+                )
 
-
-_READS_BEFORE = (
-    '`cache("{name}")` reads what was written on {when}. All that stands before it is not run, so that a change of it '
-    "has no effect: delete {name}.* after each."
-)
 
 # -------------------- batches that pass between processes
 
@@ -321,25 +306,19 @@ def image_files(data: Any) -> tuple[Progressive, str] | None:
 
 
 _LARGE, _SIZES = 4, 32  # times the pixels of a batch's image, and the files that are looked at
-_LARGER = (
-    "Its image files have {width:,} x {height:,} pixels, as the median, of which a batch holds {wide:,} x {high:,}: "
-    "{times:.0f} times fewer. If that is by resizing, and no part cut out, write files of about that size once"
-)
-_SCALED = (
-    ", or decode JPEG at a smaller scale: cv2.IMREAD_REDUCED_COLOR_{scale}, `Image.draft` of Pillow, "
-    "tf.io.decode_jpeg(ratio={scale}); ap.Decode() does that before ap.Resize"
-)
 
 
 def larger(data: Any, batch: Any) -> Iterator[str]:
     """Say that the image files that the data name have many times the pixels of a batch's images, if so."""
     shapes = [tuple(getattr(leaf, "shape", ())) for leaf in randomness.leaves(batch)]
-    images = [
-        sorted(shape[1:])[1:] for shape in shapes if len(shape) == 4 and None not in shape
-    ]  # without the channels
+    images = [sorted(shape[1:])[1:] for shape in shapes if len(shape) == 4 and None not in shape]  # no channels
     every = pickling.attributes(torch_batches.whole(of_loader(data, "dataset", data))).values()
     paths = [] if any("Crop" in type(each).__name__ for each in every) else _paths(data)  # of which parts are cut out
-    sizes = sorted(filter(None, map(_size, (paths[at] for at in spread(len(paths), _SIZES)))), key=math.prod)
+    sizes = list[tuple[int, int]]()
+    for at in spread(len(paths), _SIZES):
+        with contextlib.suppress(AutopipeError):
+            sizes += filter(None, [image_size(read_file(os.fsencode(paths[at])))])
+    sizes.sort(key=math.prod)
     if not images or not sizes:
         return
     (short, long), median = max(images, key=math.prod), sizes[len(sizes) // 2]
@@ -349,14 +328,15 @@ def larger(data: Any, batch: Any) -> Iterator[str]:
     scale = next((each for each in (8, 4, 2) if min(median) >= each * short and max(median) >= each * long), None)
     is_jpeg = any(path.lower().endswith((".jpg", ".jpeg")) for path in paths)
     wide, high = (long, short) if median[1] >= median[0] else (short, long)
-    said = _LARGER.format(width=median[1], height=median[0], wide=wide, high=high, times=times)
-    yield said + (_SCALED.format(scale=scale) if scale is not None and is_jpeg else "") + "."
-
-
-def _size(path: str) -> tuple[int, int] | None:
-    with contextlib.suppress(AutopipeError):
-        return image_size(read_file(os.fsencode(path)))
-    return None
+    scaled = (
+        f", or decode JPEG at a smaller scale: cv2.IMREAD_REDUCED_COLOR_{scale}, `Image.draft` of Pillow, "
+        f"tf.io.decode_jpeg(ratio={scale}); ap.Decode() does that before ap.Resize"
+    )
+    yield (
+        f"Its image files have {median[1]:,} x {median[0]:,} pixels, as the median, of which a batch holds {wide:,} x "
+        f"{high:,}: {times:.0f} times fewer. If that is by resizing, and no part cut out, write files of about that "
+        f"size once{scaled if scale is not None and is_jpeg else ''}."
+    )
 
 
 def refused_files(data: Any) -> str | None:
@@ -432,15 +412,16 @@ def mispaired(data: Any) -> Iterator[str]:
         is_pair = len({_MASKS.search(each[0]) is None for each in pair}) == 2 or all(x == sorted(x) for x in pair)
         if is_pair and one != other and len({*one}) == len(one) and sorted(one) == sorted(other):
             apart = [at for at, numbers in enumerate(one) if numbers != other[at]]
-            yield _MISPAIRED.format(*(each[apart[0]] for each in pair), count=len(apart), whole=len(one))
+            first, second = (each[apart[0]] for each in pair)
+            yield (
+                f"Two lists of files in its data have other numbers in {len(apart):,} of {len(one):,} places: {first} "
+                f'stands where {second} does. `os.listdir` has no order, and as text "10" comes before "2". If what '
+                "stands in one place is a pair, sort both by key=lambda path: [int(number) for number in "
+                're.findall(r"\\d+", os.path.basename(path))].'
+            )
 
 
 _NUMBERS, _MASKS = re.compile(r"\d+"), re.compile("mask|label|seg|gt|annot|target", re.IGNORECASE)
-_MISPAIRED = (
-    "Two lists of files in its data have other numbers in {count:,} of {whole:,} places: {0} stands where {1} does. "
-    '`os.listdir` has no order, and as text "10" comes before "2". If what stands in one place is a pair, sort both by '
-    'key=lambda path: [int(number) for number in re.findall(r"\\d+", os.path.basename(path))].'
-)
 
 
 def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
@@ -458,7 +439,11 @@ def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
         numbers = [tuple(map(int, _NUMBERS.findall(Path(path).name))) for path in files]
         if isinstance(labels, list | tuple) and len(files) == len(labels) and numbers != sorted(numbers):
             first = ", ".join(f"{Path(path).name}: {label}" for path, label in zip(files[:4], labels, strict=False))
-            told(_LABELLED.format(first), "labels")
+            told(
+                "`labels=` goes to the files in the order of their names as text, which is not that of their numbers: "
+                f"{first}. If your list is in another order, images have labels of others.",
+                "labels",
+            )
         classes = {name: number for number, name in enumerate(getattr(dataset, "class_names", None) or ())}
         for each in known:  # of other classes are other data
             is_part = each.keys() <= classes.keys() or each.keys() >= classes.keys()
@@ -470,21 +455,16 @@ def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
             seeds[str(directory), named.get("subset")].append(named.get("seed"))
             one, other = (seeds[str(directory), subset] for subset in ("training", "validation"))
             if one and len(one) == len(other) and one[-1] != other[-1]:  # else the other part is yet to come
-                told(_SEEDS.format(directory, one[-1], other[-1]), "seeds")
+                told(
+                    f"`image_dataset_from_directory` splits {directory} by seed={one[-1]} and by seed={other[-1]}: "
+                    "each seed draws another split, so that the validation has samples of the training. Give both "
+                    "subsets the same seed=.",
+                    "seeds",
+                )
         return dataset
 
     for each in (keras, getattr(getattr(keras, "_tf_keras", keras), "keras", keras)):  # the second is `tf.keras`
         each.utils.image_dataset_from_directory = each.preprocessing.image_dataset_from_directory = looked_at
-
-
-_SEEDS = (
-    "`image_dataset_from_directory` splits {} by seed={} and by seed={}: each seed draws another split, so that the "
-    "validation has samples of the training. Give both subsets the same seed=."
-)
-_LABELLED = (
-    "`labels=` goes to the files in the order of their names as text, which is not that of their numbers: {}. If your "
-    "list is in another order, images have labels of others."
-)
 
 
 def left_out(data: Any, batch_size: int) -> Iterator[str]:
@@ -492,14 +472,14 @@ def left_out(data: Any, batch_size: int) -> Iterator[str]:
     batches: int = getattr(data, "num_batches", None) or 0
     for files in _named(_lists(data)) if batches and not epochs.hook(data) else ():
         if batches * batch_size < len(files) - _LEFT_OUT * len(files) and len(files) < (batches + 1) * batch_size:
-            yield _NEVER_READ.format(len(files) - batches * batch_size, len(files))
+            yield (
+                f"`__len__` leaves out {len(files) - batches * batch_size:,} of {len(files):,} files, the same in each "
+                "epoch if `__getitem__` takes them in order. `math.ceil(len(files) / batch_size)` counts the last, "
+                "smaller batch, too; or let `on_epoch_end` shuffle the list."
+            )
 
 
 _LEFT_OUT = 0.02  # of the files, from which on it is said
-_NEVER_READ = (
-    "`__len__` leaves out {:,} of {:,} files, the same in each epoch if `__getitem__` takes them in order. "
-    "`math.ceil(len(files) / batch_size)` counts the last, smaller batch, too; or let `on_epoch_end` shuffle the list."
-)
 
 
 def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
@@ -511,20 +491,17 @@ def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
     known = [int(each.cardinality()) for each in batched]
     known += [len(each) for each in _lists(data) if getattr(each, "shape", ())[1:] == tuple(x.shape[1:])]
     known += [steps] * (math.ceil(steps / len(x)) == batches)
-    files = map(len, _named(_lists(data)))
-    if steps in known or steps in files:
-        said = _COUNTS_SAMPLES if steps in known else _COUNTS_FILES
-        yield said.format(steps=steps, rows=len(x), batches=math.ceil(steps / len(x)))
-
-
-_COUNTS_SAMPLES = (
-    "steps_per_epoch={steps} is the number of samples, but counts batches, here of {rows} samples: an epoch is {rows} "
-    "passes over the data, or they run out. steps_per_epoch={batches} is one pass."
-)
-_COUNTS_FILES = (
-    "steps_per_epoch={steps} is the number of files that the data name, and counts batches, here of {rows} samples. If "
-    "a file is one sample, and no whole batch, steps_per_epoch={batches} is one pass over the data."
-)
+    one_pass = f"steps_per_epoch={math.ceil(steps / len(x))} is one pass"
+    if steps in known:
+        yield (
+            f"steps_per_epoch={steps} is the number of samples, but counts batches, here of {len(x)} samples: an epoch "
+            f"is {len(x)} passes over the data, or they run out. {one_pass}."
+        )
+    elif steps in map(len, _named(_lists(data))):
+        yield (
+            f"steps_per_epoch={steps} is the number of files that the data name, and counts batches, here of {len(x)} "
+            f"samples. If a file is one sample, and no whole batch, {one_pass} over the data."
+        )
 
 
 def missing_files(data: Any) -> str | None:

@@ -5,54 +5,20 @@ No framework is imported here, and nothing is read.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from autopipe.frameworks import hooks
+
 _OF_KERAS_2 = ("workers", "use_multiprocessing", "max_queue_size")  # arguments of `fit`
-_ENDLESS = "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
-_ENDLESS_VALIDATION = (
-    "The validation data go on without an end, and so the validation after the first epoch does.",
-    "Give `fit` validation_steps=, or repeat less.",
-)
-_READ_ONCE = (
-    "The data are a generator, and `fit` has no steps_per_epoch: the first epoch is all that it ever gives, and never "
-    "ends if it does not. Give steps_per_epoch=, and a generator that goes on for ever."
-)
-_NO_BATCHES = (
-    "`{}` has no batches: drop_remainder=True leaves none of fewer samples than a batch has, and `take`, `skip` or "
-    "`len(samples) // batch_size` may leave none, either."
-)
-_TOO_MANY_STEPS = (
-    "{}={}, but the data have {} batches: Keras says that they ran out, and an epoch is those. Leave it out, or repeat."
-)
-_OTHER_STEPS = (
-    "steps_per_epoch={}, but the data have {} batches: Keras goes on where the epoch before ended, so that 1 of {} "
-    "epochs has {}. Leave it out, or repeat."
-)
-_MOVED = (
-    "The class `{}` has number {} in one folder, and {} in another: a folder that lacks a class moves the numbers of "
-    "those after it. If a model trains on one and is validated on the other, give both the same list: class_names= of "
-    "`image_dataset_from_directory`, classes= of `flow_from_directory`."
-)
-_PREDICTED = (
-    "`predict` gets the validation data, which come in another order each time that they are read: labels from "
-    "elsewhere, such as `classes` or `[y for x, y in data]`, belong to other samples. shuffle=False keeps one order."
-)
-_PREDICTIONS = (
-    "The script calls `predict` {} times, which took {:.1f} of its {:.1f} s: each call sets up a "
-    "loop over its data anew.",
-    "Give one call all images, or a dataset of them in batches; for a batch at a time, call the model itself: "
-    "model(x, training=False).",
-)
 _MANY, _SHORT = 10, 1.0  # calls, and seconds of one
-_HINTS = {  # by patterns of errors
+HINTS = {  # by patterns of errors: what Keras 3 wants in place of what it refuses, or what is left of a notebook
     "name 'get_ipython'": "Leave out lines that only a notebook runs, or give `fit` callbacks=[ap.Diagnose()] there.",
     "a symbolic tf.Tensor": "`map` runs a keras.Sequential on TensorFlow only, a keras.layers.Pipeline on JAX, too.",
     "no attribute '(fit|evaluate|predict)_generator'": "In Keras 3, `fit`, `evaluate` and `predict` take generators.",
@@ -79,16 +45,23 @@ def refused(named: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def endless(given: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return that the validation of `fit` never ends, and what to do; None if it does, or may."""
-    is_endless = given.get("validation_steps") is None and batches(given.get("validation_data")) == math.inf
-    return _ENDLESS_VALIDATION if is_endless else None
+    if given.get("validation_steps") is not None or batches(given.get("validation_data")) != math.inf:
+        return None
+    said = "The validation data go on without an end, and so the validation after the first epoch does."
+    return said, "Give `fit` validation_steps=, or repeat less."
 
 
 def renumbered(one: Mapping[str, int], other: Mapping[str, int]) -> str | None:
     """Say that a class of two folders has two numbers, if so."""
-    moved = (
-        _MOVED.format(name, number, other[name]) for name, number in one.items() if other.get(name, number) != number
-    )
-    return next(moved, None)
+    for name, number in one.items():
+        if other.get(name, number) != number:
+            return (
+                f"The class `{name}` has number {number} in one folder, and {other[name]} in another: a folder that "
+                "lacks a class moves the numbers of those after it. If a model trains on one and is validated on the "
+                "other, give both the same list: class_names= of `image_dataset_from_directory`, classes= of "
+                "`flow_from_directory`."
+            )
+    return None
 
 
 def predicted(validation: Any, text: str, *, shuffles: bool) -> Iterator[str]:
@@ -99,7 +72,11 @@ def predicted(validation: Any, text: str, *, shuffles: bool) -> Iterator[str]:
     if names.isdisjoint(re.findall(r"\.predict\(\s*(\w+)", text)):
         return
     if shuffles or (hasattr(validation, "class_indices") and getattr(validation, "shuffle", False)):
-        yield _PREDICTED
+        yield (
+            "`predict` gets the validation data, which come in another order each time that they are read: labels from "
+            "elsewhere, such as `classes` or `[y for x, y in data]`, belong to other samples. shuffle=False keeps one "
+            "order."
+        )
 
 
 def faults(given: Mapping[str, Any]) -> Iterator[str]:
@@ -109,19 +86,30 @@ def faults(given: Mapping[str, Any]) -> Iterator[str]:
     x, steps, validation = (given.get(name) for name in ("x", "steps_per_epoch", "validation_data"))
     count, epochs = batches(x), given.get("epochs", 1)
     if count == math.inf and steps is None:
-        yield _ENDLESS
+        yield "The data go on without an end, and `fit` has no steps_per_epoch: its first epoch never ends."
     if inspect.isgenerator(x) and steps is None and epochs > 1:
-        yield _READ_ONCE
-    for name, data in (("x", x), ("validation_data", validation)):
-        if batches(data) == 0:
-            yield _NO_BATCHES.format(name)
-    for name, data in (("steps_per_epoch", x), ("validation_steps", validation)):
-        if (wanted := given.get(name)) is not None and wanted > batches(data):
-            yield _TOO_MANY_STEPS.format(name, wanted, batches(data))
+        yield (
+            "The data are a generator, and `fit` has no steps_per_epoch: the first epoch is all that it ever gives, "
+            "and never ends if it does not. Give steps_per_epoch=, and a generator that goes on for ever."
+        )
+    for name, limit, data in (("x", "steps_per_epoch", x), ("validation_data", "validation_steps", validation)):
+        if (held := batches(data)) == 0:
+            yield (
+                f"`{name}` has no batches: drop_remainder=True leaves none of fewer samples than a batch has, and "
+                "`take`, `skip` or `len(samples) // batch_size` may leave none, either."
+            )
+        if (wanted := given.get(limit)) is not None and wanted > held:
+            yield (
+                f"{limit}={wanted}, but the data have {held} batches: Keras says that they ran out, and an epoch is "
+                "those. Leave it out, or repeat."
+            )
     classes = (getattr(data, "class_indices", {}) for data in (x, validation))  # of `flow_from_directory`
     yield from filter(None, [renumbered(*classes)])
     if steps is not None and steps < count < steps * epochs and count % steps:
-        yield _OTHER_STEPS.format(steps, count, math.ceil(count / steps), count % steps)
+        yield (
+            f"steps_per_epoch={steps}, but the data have {count} batches: Keras goes on where the epoch before ended, "
+            f"so that 1 of {math.ceil(count / steps)} epochs has {count % steps}. Leave it out, or repeat."
+        )
 
 
 def last_weights(model: Any) -> bytes:
@@ -132,17 +120,16 @@ def last_weights(model: Any) -> bytes:
 
 def timed(owner: Any, name: str) -> list[float]:
     """Return a list that holds the seconds of each call of a method from now on."""
-    method, took = getattr(owner, name), list[float]()
+    took = list[float]()
 
-    @functools.wraps(method)
-    def called(*arguments: Any, **named: Any) -> Any:
+    @hooks.around(owner, name)
+    def called(method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         began = time.monotonic()
         try:
             return method(*arguments, **named)
         finally:
             took.append(time.monotonic() - began)
 
-    setattr(owner, name, called)
     return took
 
 
@@ -150,12 +137,12 @@ def predictions(took: Sequence[float], seconds: float) -> tuple[str, str] | None
     """Return a sentence on short calls of `predict` within `seconds`, and a hint; None if there were few calls."""
     if len(took) < _MANY or statistics.median(took) > _SHORT:
         return None
-    return _PREDICTIONS[0].format(len(took), sum(took), seconds), _PREDICTIONS[1]
-
-
-def of_error(error: Exception) -> Iterator[str]:
-    """Say what Keras 3 wants in place of what it has refused, or what a script has kept of a notebook, by the error."""
-    yield from (hint for pattern, hint in _HINTS.items() if re.search(pattern, str(error)))
+    return (
+        f"The script calls `predict` {len(took)} times, which took {sum(took):.1f} of its {seconds:.1f} s: each call "
+        "sets up a loop over its data anew.",
+        "Give one call all images, or a dataset of them in batches; for a batch at a time, call the model itself: "
+        "model(x, training=False).",
+    )
 
 
 def batches(data: Any) -> float:

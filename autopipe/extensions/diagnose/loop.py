@@ -189,7 +189,7 @@ class Loop:
             resources=resources,
             lines=lines,
             warnings=(
-                *((f"{capital(_ONE_BY_ONE)}.",) if one_by_one else ()),
+                *[f"{capital(_ONE_BY_ONE)}."] * one_by_one,
                 *self.samples.values.no_numbers(),
                 *self.samples.other_targets(),
                 *self.samples.copies(self._workers if self._copied else 0, whole=self.comes_to_end),
@@ -210,22 +210,19 @@ class Loop:
 
 
 def _x_and_y(batch: Any) -> Any:
-    """Return x and y of a loop's batch. A second part of x's shape is left out: it may be another view of x, drawn at
-    random. A third part is left out: only Keras takes it for weights.
-    """
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         return batch
     one, other = (getattr(each, "shape", None) for each in batch[:2])
-    return batch[: 1 if one == other else 2]
+    return batch[: 1 if one == other else 2]  # of x's shape it may be another view, drawn; a third is Keras's weights
 
 
 def _stacks_tensors(data: Any) -> bool:
     """Return True for a DataLoader that picks small samples of tensors one by one, and stacks them."""
     of = of_loader(data, "dataset")
     of = getattr(of, "dataset", of) if type(of).__name__ == "Subset" else of
-    by_default = getattr(of_loader(data, "collate_fn"), "__name__", "") == "default_collate"
-    is_small = type(of).__name__ == "TensorDataset" and sum(each[:1].nbytes for each in of.tensors) <= _SMALL
-    return is_small and by_default
+    if getattr(of_loader(data, "collate_fn"), "__name__", "") != "default_collate":
+        return False
+    return type(of).__name__ == "TensorDataset" and sum(each[:1].nbytes for each in of.tensors) <= _SMALL
 
 
 _SMALL = 2**16  # bytes of a sample, from which on copying takes most of the time
@@ -265,17 +262,18 @@ class Watch(Generic[T]):
     """The batches of a dataset as they are, with the loop round them timed."""
 
     def __init__(self, dataset: Iterable[T], seconds: float) -> None:
-        self._dataset = dataset
+        self._dataset: Any = dataset
         self._loop = Loop(Look(seconds=seconds), dataset, _place())
         self._told = weakref.finalize(self, _tell, self._loop, os.getpid())  # when it is dropped, or Python ends
 
     def __len__(self) -> int:
-        return len(self._dataset)  # type: ignore[arg-type]  # its error, if it has no length
+        return len(self._dataset)
 
     def __iter__(self) -> Iterator[T]:
         frameworks.require_running("ap.watch")
-        source, loop = _iterator(self._dataset), self._loop
-        loop.pass_began(self._dataset)
+        dataset, loop = self._dataset, self._loop
+        source = iter(dataset) if hasattr(dataset, "__iter__") else (dataset[at] for at in range(len(dataset)))
+        loop.pass_began(dataset)
         try:
             while True:
                 if loop.asked():
@@ -324,12 +322,6 @@ def watch(dataset: Iterable[T], *, seconds: float = 10.0) -> Watch[T]:
     return Watch(dataset, seconds)
 
 
-def _iterator(dataset: Any) -> Iterator[Any]:
-    if hasattr(dataset, "__iter__"):
-        return iter(dataset)
-    return (dataset[index] for index in range(len(dataset)))
-
-
 def _tell(loop: Loop, owner: int) -> None:
     if os.getpid() != owner or not loop.clock.steps:  # a forked process, or nothing was read
         return
@@ -356,15 +348,6 @@ def _place() -> str:
 _PASSES = 8  # that may go on at once
 _LONG = 3  # looks, after which a loop trains of which that is not known
 _UNREAD = 50  # steps without a read, from which on the loop has come to read no more
-_KEPT = (
-    "No batch was read for the last {:,} steps: the loop trains on batches that it holds, as by "
-    "`itertools.cycle(loader)`, which gives those of the first pass again, in the same order and with the same random "
-    "changes. `while True: yield from loader`, in a generator, reads anew."
-)
-_BEFORE = (
-    "The last {:,} steps of the training read nothing: their batches were read before, by this loop, and no step waits "
-    "for it."
-)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -397,7 +380,6 @@ class Reads:
         return None if self._now is None else self._now.line_watch
 
     def leave(self) -> None:
-        """Look at no loop any more: a `fit` was seen."""
         self._off = True
         for loop in self._loops.values():
             loop.leave()
@@ -405,13 +387,11 @@ class Reads:
 
     def end(self) -> None:
         """Tell of the longest loop that trains, unless one was told of: the script has ended."""
-        if not self._off and self._loops:
-            self._tell(
-                max(self._loops.values(), key=lambda loop: (loop.trains > 0 or loop.is_traced, loop.clock.seconds))
-            )
+        loops = sorted(self._loops.values(), key=lambda loop: (loop.trains > 0 or loop.is_traced, loop.clock.seconds))
+        if not self._off and loops:
+            self._tell(loops[-1])
 
     def trained(self, package: str) -> None:
-        """Note a step of a training by this package."""
         if self._off or self._now is None:
             return
         self._unread += 1
@@ -425,14 +405,11 @@ class Reads:
             self._tell(self._now)
 
     def traced(self) -> None:
-        """Note that a gradient of JAX is taken."""
         if not self._off and self._now is not None:
             self._now.is_traced = True
 
     def _is_training(self, loop: Loop) -> bool:
-        """Return True if a loop trains. A gradient of JAX is some loop's: of the one in which it was taken, or else,
-        after long, of any.
-        """
+        # A gradient of JAX is some loop's: of the one in which it was taken, or else, after long, of any.
         others = [each for each in self._loops.values() if each is not loop]
         is_others = any(each.trains or each.is_traced for each in others)
         is_long = loop.clock.seconds > _LONG * self._look.seconds and not any(each.trains for each in others)
@@ -444,8 +421,7 @@ class Reads:
         if self._off or self._reading or not here:
             return function(data, *arguments)
         loop, before = self._loop(data), self._now
-        index = arguments[0] if arguments else None
-        goes_on, now = self._pass(loop, data, index)
+        goes_on, now = self._pass(loop, data, arguments[0] if arguments else None)
         if now.is_beside and before is not None:
             with before.clock.wait():
                 return self._taken(now, function, data, *arguments)
@@ -459,8 +435,7 @@ class Reads:
         elif before is not loop:
             loop.clock.spent_on("between")
         self._now = loop
-        batch = self._taken(now, function, data, *arguments)
-        loop.came(batch)
+        loop.came(batch := self._taken(now, function, data, *arguments))
         return batch
 
     def _pass(self, loop: Loop, data: Any, index: Any) -> tuple[bool, _Pass]:
@@ -471,8 +446,7 @@ class Reads:
         known = [each for each in self._passes if each.data() is data and each.place == loop.place]
         begins = getattr(data, "_num_yielded", 1) == 0  # torch's, which `iter` gives again if its workers stay
         found = None if begins else next((each for each in known if index is None or index > each.index), None)
-        goes_on = found is not None
-        if found is None:
+        if not (goes_on := found is not None):
             self._passes = [each for each in self._passes if each.data() is not None and each not in known]
             going_on = {each.place for each in self._passes if not each.is_beside}
             is_beside = self._now is not None and self._now.place in going_on and loop.place in self._now.beside
@@ -513,7 +487,14 @@ class Reads:
 
     def _tell(self, loop: Loop) -> None:
         if self._unread >= _UNREAD:
-            loop.warnings += ((_KEPT if loop.trains else _BEFORE).format(self._unread),)
+            loop.warnings += (
+                f"No batch was read for the last {self._unread:,} steps: the loop trains on batches that it holds, as "
+                "by `itertools.cycle(loader)`, which gives those of the first pass again, in the same order and with "
+                "the same random changes. `while True: yield from loader`, in a generator, reads anew."
+                if loop.trains
+                else f"The last {self._unread:,} steps of the training read nothing: their batches were read before, "
+                "by this loop, and no step waits for it.",
+            )
         others = [each for each in self._loops.values() if each is not loop]
         if (loop.is_traced or not others) and self._trains():  # by steps that are not seen, as of JAX
             loop.trains = max(1, loop.trains)
@@ -539,17 +520,15 @@ def kind_of_data(x: Any) -> str:
     if isinstance(x, types.GeneratorType):
         return "a generator"
     for kind in type(x).__mro__:
-        package = kind.__module__.partition(".")[0]
-        if package == "autopipe":  # a trainer's data for `fit`
-            return "autopipe"
-        if package == "tensorflow" and hasattr(x, "element_spec"):  # its iterators have one, too
-            return "tf.data.Dataset"
-        if package == "keras" and kind.__name__ == "PyDataset":
-            return "keras.utils.PyDataset"
-        if package == "torch" and kind.__name__ in ("DataLoader", "_BaseDataLoaderIter"):
-            return "torch DataLoader"
-        if package == "grain" and kind.__name__ in _OF_GRAIN:
-            return f"grain {kind.__name__}"
-    if hasattr(x, "__array__") or isinstance(x, list | tuple | dict):
-        return "arrays"
-    return type(x).__name__
+        match kind.__module__.partition(".")[0], kind.__name__:
+            case "autopipe", _:  # a trainer's data for `fit`
+                return "autopipe"
+            case "tensorflow", _ if hasattr(x, "element_spec"):  # its iterators have one, too
+                return "tf.data.Dataset"
+            case "keras", "PyDataset":
+                return "keras.utils.PyDataset"
+            case "torch", "DataLoader" | "_BaseDataLoaderIter":
+                return "torch DataLoader"
+            case "grain", name if name in _OF_GRAIN:
+                return f"grain {name}"
+    return "arrays" if hasattr(x, "__array__") or isinstance(x, list | tuple | dict) else type(x).__name__

@@ -380,17 +380,21 @@ class Onlooker(keras.callbacks.Callback):
 
     def _alone(self, state: tuple[Any, ...]) -> tuple[list[float], tuple[str, ...]]:
         """Return steps/s of the model on a batch in memory, and the same without its augmentation, if it has any."""
-        batch = keras.tree.map_structure(_placed, self._batch)
+
+        def placed(leaf: Any) -> Any:
+            is_array = hasattr(leaf, "__array__") and hasattr(leaf, "shape")
+            return SingleDevice().place(leaf) if is_array and getattr(leaf, "dtype", None) != "string" else leaf
+
+        batch = keras.tree.map_structure(placed, self._batch)
         layers = augmenting_layers(self._seen)
-        per_call = self._seen.steps_per_execution
         rates = []
         try:
             with contextlib.nullcontext() if state else unchanged(self._seen):
-                functions = [self._owners, *([function_without(self._seen, layers)] if layers else [])]
-                for function in functions:
-                    seen = calls(function, _copied(state), batch, self._look.alone_seconds)
+                for function in [self._owners, *([function_without(self._seen, layers)] if layers else [])]:
+                    copy = keras.tree.map_structure(keras.ops.copy, state)  # a step on JAX donates its arrays
+                    seen = calls(function, copy, batch, self._look.alone_seconds)
                     # The median of the faster half: other load on the machine can only make a call slower.
-                    rates.append(per_call * median(sorted(seen)[len(seen) // 2 :]))
+                    rates.append(self._seen.steps_per_execution * median(sorted(seen)[len(seen) // 2 :]))
         except (ValueError, TypeError, RuntimeError, MemoryError) as error:
             line = (str(error).splitlines() or [type(error).__name__])[0]
             return rates, (f"The model could not be timed on a batch alone: {line}",)
@@ -402,36 +406,22 @@ def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seco
 
     Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
     """
-    batches = itertools.repeat(batch)
-    logs, state = _call(function, state, batches)  # which compiles if that was not done
-    bench.wait_for_device(logs)
-    rates = []
-    began = time.perf_counter()
-    for _ in range(2):
-        logs, state = _call(function, state, batches)
-    bench.wait_for_device(logs)
-    step_seconds = max(time.perf_counter() - began, 1e-6) / 2
-    windows = max(3, min(8, int(seconds / step_seconds)))
-    count = max(1, int(seconds / windows / step_seconds))
-    for _ in range(windows):
+    given = [batch] if keras.backend.backend() == "torch" else itertools.repeat(batch)
+
+    def took(count: int) -> float:
+        nonlocal state
         began = time.perf_counter()
         for _ in range(count):
-            logs, state = _call(function, state, batches)
+            result = function(*state, given)
+            logs, state = (result[0], tuple(result[1:])) if state else (result, ())
         bench.wait_for_device(logs)
-        rates.append(count / max(time.perf_counter() - began, 1e-9))
-    return rates
+        return max(time.perf_counter() - began, 1e-9)
 
-
-def _call(function: Callable[..., Any], state: tuple[Any, ...], batches: Iterator[Any]) -> tuple[Any, tuple[Any, ...]]:
-    given = [next(batches)] if keras.backend.backend() == "torch" else batches
-    result = function(*state, given)
-    return (result[0], tuple(result[1:])) if state else (result, ())
-
-
-def _copied(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Copy a state; a step on JAX donates the arrays of the original."""
-    made: tuple[Any, ...] = keras.tree.map_structure(keras.ops.copy, state)
-    return made
+    took(1)  # which compiles if that was not done
+    step_seconds = max(took(2), 1e-6) / 2
+    windows = max(3, min(8, int(seconds / step_seconds)))
+    count = max(1, int(seconds / windows / step_seconds))
+    return [count / took(count) for _ in range(windows)]
 
 
 _AHEAD_STEPS = 2  # of the host, on JAX
@@ -463,21 +453,9 @@ def _with(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
-def _placed(leaf: Any) -> Any:
-    """Return an array of numbers on the device, unless that is the host's memory."""
-    is_numbers = hasattr(leaf, "__array__") and hasattr(leaf, "shape") and getattr(leaf, "dtype", None) != "string"
-    return SingleDevice().place(leaf) if is_numbers else leaf
-
-
 _ENDED = (
     "The data came to their end, and {} epochs trained nothing. A generator is read once: give `fit` one that goes on "
     "for ever, or a new one for each epoch; a dataset ends with `.repeat()`."
-)
-
-
-_ZIPPED = (
-    "`zip` puts parts together that are each shuffled on their own, as `list_files` does unless shuffle=False: if they "
-    "are x and y, they do not belong together. Zip first, then shuffle."
 )
 
 
@@ -494,12 +472,15 @@ def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *
             "validation that was split off alike is trained on, too: shuffle(..., reshuffle_each_iteration=False) "
             "before the split."
         )
-    said += [_ZIPPED] * tfdata.zips_apart(source)
+    if tfdata.zips_apart(source):
+        said.append(
+            "`zip` puts parts together that are each shuffled on their own, as `list_files` does unless shuffle=False: "
+            "if they are x and y, they do not belong together. Zip first, then shuffle."
+        )
     said += [f"{epochs.LOST_CACHE}."] * tfdata.loses_cache(source)
     said += [f"{epochs.MIXED_EPOCHS}."] * tfdata.mixes_epochs(source)
     said += of_data.cached_before(source)
-    kinds = (epochs.CACHED[kind] for kind in dict.fromkeys(tfdata.cached(source)))
-    said += [f"{capital(each)}." for each in kinds]
+    said += [f"{capital(epochs.CACHED[kind])}." for kind in dict.fromkeys(tfdata.cached(source))]
     if model.run_eagerly and keras.backend.backend() != "torch":
         said.append(
             "The model runs eagerly, as run_eagerly=True (or tf.config.run_functions_eagerly) asks: that is for "
@@ -532,15 +513,12 @@ def turned_off(layers: Sequence[Any]) -> Iterator[None]:
     """Make these layers behave in training as in prediction."""
     with contextlib.ExitStack() as stack:
         for layer in layers:
-            stack.enter_context(standing_in(layer, "call", _as_in_prediction(layer.call)))
+
+            def predicting(*inputs: Any, call: Callable[..., Any] = layer.call, **others: Any) -> Any:
+                return call(*inputs, **{**others, "training": False})
+
+            stack.enter_context(standing_in(layer, "call", predicting))
         yield
-
-
-def _as_in_prediction(call: Callable[..., Any]) -> Callable[..., Any]:
-    def predicting(*inputs: Any, **others: Any) -> Any:
-        return call(*inputs, **{**others, "training": False})
-
-    return predicting
 
 
 @contextlib.contextmanager

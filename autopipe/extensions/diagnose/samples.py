@@ -31,14 +31,10 @@ class Samples:
         self,
         clock: Callable[[], float] = time.perf_counter,
         *,
-        drawn: bool = False,
-        has_y: bool = True,
-        before: Set[bytes] = frozenset(),
+        drawn: bool = False,  # from several datasets, which may be in an order of classes that no shuffle changes
+        has_y: bool = True,  # what follows x is its y, and not a part of a sample such as a pair's other image
+        before: Set[bytes] = frozenset(),  # samples, as of `xs`, that the model was trained on earlier
     ) -> None:
-        """`drawn`: from several datasets, which may be in an order of classes that no shuffle changes; `has_y`: what
-        follows x is its y, and not a part of a sample such as a pair's other image; `before`: samples, as of `xs`, that
-        the model was trained on earlier.
-        """
         self._clock, self._began, self._spent = clock, clock(), 0.0
         self._epochs = list[list[tuple[Sample, ...]]]()  # of each epoch, the batches that were looked at
         self._firsts = list[list[tuple[Sample, ...]]]()  # of each epoch, its first batches
@@ -65,11 +61,9 @@ class Samples:
             self.epoch_began()
         self._batches[-1] += 1
         is_first = self._batches[-1] <= _FIRST
-        seen = self._looked(batch, self.values, always=is_first)
-        if seen:
+        if seen := self._looked(batch, self.values, always=is_first):
             self._epochs[-1].append(seen)
-        if is_first and seen:
-            self._firsts[-1].append(seen)
+            self._firsts[-1] += [seen] * is_first
 
     def validation_began(self) -> None:
         self._validations.append([])
@@ -120,10 +114,10 @@ class Samples:
     @property
     def xs(self) -> set[bytes]:
         """The digests of the samples that were trained on."""
-        return {x for batches in self._epochs for batch in batches for x, _ in batch}
+        return _xs(*self._epochs)
 
     def leaks(self) -> Iterator[str]:
-        validated = {x for batches in self._validations for batch in batches for x, _ in batch}
+        validated = _xs(*self._validations)
         for trained, said in ((self.xs, _LEAKS), (self._before - self.xs, _LEAKED)):
             both = len(validated & trained)
             if both > max(1, ANOTHER_Y * len(validated)):
@@ -133,24 +127,22 @@ class Samples:
         """Tell of validations one after the other that have neither a sample nor the targets in common: changes at
         random alone leave the targets as they are.
         """
-        looked = [[*itertools.chain(*batches)] if batches and all(batches) else None for batches in self._validations]
-        pairs = [(one, other) for one, other in itertools.pairwise(looked) if one is not None and other is not None]
-        xs = [({x for x, _ in one}, {x for x, _ in other}) for one, other in pairs]
-        if not pairs or not all(one.isdisjoint(other) for one, other in xs):
+        pairs = [pair for pair in itertools.pairwise(self._validations) if all(each and all(each) for each in pair)]
+        if not pairs or not all(_xs(one).isdisjoint(_xs(other)) for one, other in pairs):
             return
-        ys = [[collections.Counter(y for _, y in each) for each in pair] for pair in pairs]
+        ys = [[collections.Counter(y for batch in each for _, y in batch) for each in pair] for pair in pairs]
+        each_of = f"Each of {1 + len(pairs)} validations had"
         if all(one != other for one, other in ys):
             yield (
-                f"Each of {1 + len(pairs)} validations had other samples than the one before, so that their figures "
-                "tell as much of the samples as of the model: with validation_steps= Keras goes on where it ended, and "
-                "random changes of x and y make others, too. Give it all batches, or a `take` of them and no steps, "
-                "without random changes."
+                f"{each_of} other samples than the one before, so that their figures tell as much of the samples as of "
+                "the model: with validation_steps= Keras goes on where it ended, and random changes of x and y make "
+                "others, too. Give it all batches, or a `take` of them and no steps, without random changes."
             )
         elif all(one == other and len(one) > 1 for one, other in ys):
             yield (
-                f"Each of {1 + len(pairs)} validations had the y of the one before, and none of its x: random changes, "
-                "such as augmentation, are made to the validation, too, unless it drew other samples. Make its data "
-                "without them, so that its figures tell of the model alone."
+                f"{each_of} the y of the one before, and none of its x: random changes, such as augmentation, are made "
+                "to the validation, too, unless it drew other samples. Make its data without them, so that its figures "
+                "tell of the model alone."
             )
 
     def tested(self, loops: Iterable[tuple[str, Samples]]) -> Iterator[str]:
@@ -160,22 +152,30 @@ class Samples:
         if not self._tells:
             return
         began, loaders = self._passes[min(self._trained)][0], {self._passes[number][1] for number in self._trained}
-        known = {x for number in self._trained for batch in self._epochs[number] for x, _ in batch}
+        known = _xs(*(self._epochs[number] for number in self._trained))
         for place, each in loops:
             tests = [
                 number
                 for number, (at, loader) in enumerate(each._passes)
                 if number not in each._trained and at > began and (loader is None or loader not in loaders)
             ]
-            seen = {x for number in tests for batch in each._epochs[number] for x, _ in batch}
+            seen = _xs(*(each._epochs[number] for number in tests))
             both = len(seen & known)
             if both > max(1, ANOTHER_Y * len(seen)):
-                yield _TRAINED_ON.format(place=place, both=both, seen=len(seen))
+                yield (
+                    f"{both:,} of {len(seen):,} samples that {place} reads without a step of the training are trained "
+                    "on, too. If that is a validation, its figures are better than those of new data: split first; "
+                    "copy and shuffle within each part."
+                )
             firsts = [each._firsts[number] for number in tests if len(each._firsts[number]) == _FIRST]
-            xs = [{x for batch in first for x, _ in batch} for first in firsts]
-            anew = len(xs) > 1 and all(one.isdisjoint(other) for one, other in itertools.pairwise(xs))
+            anew = len(firsts) > 1 and all(_xs(one).isdisjoint(_xs(two)) for one, two in itertools.pairwise(firsts))
             if anew and epochs.same_targets(firsts) is not None:
-                yield _CHANGED.format(place=place, passes=len(xs))
+                yield (
+                    f"Each of {len(firsts)} passes of {place} without a step of the training had the y of the one "
+                    "before, and none of its x: random changes, such as augmentation, are made there, too. A "
+                    "validation is better without: give it a dataset of its own, as parts of `random_split` share one "
+                    "and its transform."
+                )
             if tests and each is not self:
                 yield from self.values.unlike(each.values)
 
@@ -186,14 +186,18 @@ class Samples:
 
     def copies(self, workers: int, *, whole: bool = True) -> Iterator[str]:
         """Tell of samples that each worker reads; `whole`: a pass comes to its end."""
-        fullest = max(self._epochs, key=len, default=[])  # workers may have orders of their own
-        for looked in (self._firsts, *[[fullest]] * whole):
+        for looked in (self._firsts, *[[self._fullest]] * whole):  # workers may have orders of their own
             every = [collections.Counter(itertools.chain(*batches)) for batches in looked if len(batches) > 1]
             seen, distinct = sum(sum(each.values()) for each in every), sum(map(len, every))
             more = sum(count for each in every for count in each.values() if count > workers)  # drawn at random
             if more <= seen / 8 and (said := epochs.copies(seen, distinct, workers)) is not None:
                 yield f"{said}."
                 return
+
+    @property
+    def _fullest(self) -> list[tuple[Sample, ...]]:
+        """The batches of the epoch of which most was looked at."""
+        return max(self._epochs, key=len, default=[])
 
     def other_targets(self) -> Iterator[str]:
         yield from _sentence(epochs.another_y(self._epochs))
@@ -212,18 +216,17 @@ class Samples:
             yield from _sentence(epochs.same_targets([first, *others]))
 
     def overlapping(self) -> Iterator[str]:
-        """Tell of batches that share most of their samples, in the epoch of which most was looked at."""
-        yield from map(capital, _sentence(epochs.overlapping(max(self._epochs, key=len, default=[]))))
+        """Tell of batches that share most of their samples."""
+        yield from map(capital, _sentence(epochs.overlapping(self._fullest)))
 
     def hardly_mixed(self) -> Iterator[str]:
-        """Tell of data that are sorted by y, in the epoch of which most was looked at."""
-        said = epochs.hardly_mixed(max(self._epochs, key=len, default=[]), drawn=self._drawn)
-        yield from map(capital, _sentence(said))
+        """Tell of data that are sorted by y."""
+        yield from map(capital, _sentence(epochs.hardly_mixed(self._fullest, drawn=self._drawn)))
 
     def few_targets(self) -> Iterator[str]:
         """Tell of a validation that has far fewer targets than if it had been drawn from all samples."""
         whole = [tuple(itertools.chain(*batches)) for batches in self._validations if batches and all(batches)]
-        trained = tuple(itertools.chain(*max(self._epochs, key=len, default=[])))
+        trained = tuple(itertools.chain(*self._fullest))
         # MixUp and CutMix make targets for the training that no validation has.
         held = targets_held([whole[0], trained]) if whole and self.values.is_whole(1) else None
         if held is not None and held[0][0] <= MIXED * held[1][0]:
@@ -234,15 +237,6 @@ class Samples:
             )
 
 
-_TRAINED_ON = (
-    "{both:,} of {seen:,} samples that {place} reads without a step of the training are trained on, too. If that is a "
-    "validation, its figures are better than those of new data: split first; copy and shuffle within each part."
-)
-_CHANGED = (
-    "Each of {passes} passes of {place} without a step of the training had the y of the one before, and none of its x: "
-    "random changes, such as augmentation, are made there, too. A validation is better without: give it a dataset of "
-    "its own, as parts of `random_split` share one and its transform."
-)
 _LEAKS: Final = (
     "{:,} of {:,} validation samples that were looked at are trained on, too, so that its figures are better than "
     "those of new data. Split first; copy and shuffle within each part."
@@ -256,3 +250,7 @@ _LEAKED: Final = (
 def _sentence(said: str | None) -> Iterator[str]:
     if said is not None:
         yield f"{said}."
+
+
+def _xs(*passes: list[tuple[Sample, ...]]) -> set[bytes]:
+    return {x for batches in passes for batch in batches for x, _ in batch}

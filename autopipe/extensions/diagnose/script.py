@@ -77,7 +77,6 @@ def run(  # noqa: PLR0913  as `diagnose`
         raise ConfigError(f"`steps` must be a whole number of 1 or more, but got {steps!r}.")
     if (long := seconds(time, "time")) < _LEAST_SECONDS:
         raise ConfigError(f"`time` must be at least {_LEAST_SECONDS:g} s, but got {time!r}.")
-    asked = {"seconds": long, "steps": steps, "callbacks": callbacks or keep_running, "keep_running": keep_running}
     if script.suffix == ".ipynb":
         raise TrialError(
             f"`diagnose` runs a Python script, but `{script}` is a notebook.",
@@ -91,6 +90,7 @@ def run(  # noqa: PLR0913  as `diagnose`
         )
     child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
     with tempfile.TemporaryFile() as told:
+        asked = {"seconds": long, "steps": steps, "callbacks": callbacks or keep_running, "keep_running": keep_running}
         asked_of_child = json.dumps({**asked, "fd": told.fileno()})
         command = [*processes.started(child), asked_of_child, str(script), *arguments]
         sys.stdout.flush()
@@ -105,14 +105,23 @@ def run(  # noqa: PLR0913  as `diagnose`
     hints = [read["message"] for read, _ in lines if read["status"] == "hint"]  # on what the script raised
     if status < 0:
         hints += dict.fromkeys(read["message"] for read, _ in lines if read["status"] == "doubt")
-    raised = [
-        read["message"] for read, _ in lines if read["status"] == "raised"
-    ]  # a batch in each of several processes
+    raised = [read["message"] for read, _ in lines if read["status"] == "raised"]  # in each of several processes
     hints += [*raised[:1], *[f"{len(raised) - 1} more did, in other processes."] * (len(raised) > 1)]
     found = [each.model_copy(update={"warnings": (*each.warnings, *notes.values(), *hints)}) for each in found]
-    if not found:
-        raise _nothing(script, status, hints)
-    return found, status
+    if found:
+        return found, status
+    if status:
+        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        raise NothingMeasuredError(
+            f"`{script}` {how} before a training could be watched.",
+            hint=" ".join(hints) or "What it printed itself stands above.",
+        )
+    raise NothingMeasuredError(
+        f"`{script}` came to its end, but no `fit` of a keras.Model, and no loop over a PyDataset, tf.data, Grain or a "
+        "DataLoader, of three steps or more was seen in its process.",
+        hint="`predict`, loops over other data, tf_keras and child processes are not watched. In your own code: "
+        "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
+    )
 
 
 _LEAST_SECONDS = 0.1
@@ -143,18 +152,3 @@ def _run(start: Callable[[], subprocess.Popen[bytes]]) -> int:
             process.kill()
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _nothing(script: Path, status: int, hints: Sequence[str]) -> NothingMeasuredError:
-    if status:
-        how = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        return NothingMeasuredError(
-            f"`{script}` {how} before a training could be watched.",
-            hint=" ".join(hints) or "What it printed itself stands above.",
-        )
-    return NothingMeasuredError(
-        f"`{script}` came to its end, but no `fit` of a keras.Model, and no loop over a PyDataset, tf.data, Grain or a "
-        "DataLoader, of three steps or more was seen in its process.",
-        hint="`predict`, loops over other data, tf_keras and child processes are not watched. In your own code: "
-        "for batch in ap.watch(dataset), or callbacks=[ap.Diagnose()] in `fit`.",
-    )

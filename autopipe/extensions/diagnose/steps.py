@@ -59,7 +59,6 @@ class Epochs(Value):
 
 
 _PARTS = [f"{part}_seconds" for part in ("first_batch", "steps", "validation", "callbacks", "between", "queue")]
-_WAITED = "validation_waiting_seconds"
 
 
 class StepClock:
@@ -132,7 +131,7 @@ class StepClock:
         """Note the end of a validation, and how much of it was waited."""
         self.spent_on("validation")
         if self._epoch is not None:
-            self._epoch[_WAITED] = waited
+            self._epoch["validation_waiting_seconds"] = waited
 
     def step_began(self, *, fetched: bool = False) -> None:
         """Note a step's beginning; `fetched`: after batches that were waited for."""
@@ -242,7 +241,12 @@ def doubts(seen: Sequence[TimedStep], *, has_queue: bool = True) -> Iterator[str
     if sum(step.seconds for step in seen) < _FEW_SECONDS or len(seen) < _FEWEST_STEPS:
         timed = f"{count_text(len(seen), 'step')} {'was' if len(seen) == 1 else 'were'}"
         yield f"Only {timed} timed: train for longer to be surer."
-    if has_queue and waits_more_and_more(seen):
+    half = len(seen) // 2
+    before, after = (
+        sum(step.waiting_seconds for step in part) / max(1e-9, sum(step.seconds for step in part))
+        for part in (seen[:half], seen[half:])
+    )
+    if has_queue and half >= 2 and after > before + _RISES:
         yield "Steps waited more and more: a queue was running empty. Look for longer."
 
 
@@ -277,18 +281,6 @@ def dropped(asked: int | None, steps: Sequence[TimedStep]) -> Iterator[str]:
         )
 
 
-def waits_more_and_more(steps: Sequence[TimedStep]) -> bool:
-    """Return True if later steps wait for a larger share of their time: a queue is running empty."""
-    half = len(steps) // 2
-    if half < 2:
-        return False
-    before, after = (
-        sum(step.waiting_seconds for step in part) / max(1e-9, sum(step.seconds for step in part))
-        for part in (steps[:half], steps[half:])
-    )
-    return after > before + _RISES
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """How long to watch."""
@@ -308,18 +300,16 @@ class Look:
 _GROWS_EPOCHS, _GROWS_SHARE, _MANY_EPOCHS = 3, 0.02, 100
 
 
-def grows(usage: Usage, epochs_from: Sequence[float]) -> list[str]:
+def grows(usage: Usage, epochs_from: Sequence[float]) -> Iterator[str]:
     """Say how much more memory each epoch takes than the one before; nothing if it does not, or few were seen."""
-    ends = itertools.pairwise(epochs_from[1:])  # the first one allocates what stays
     peaks = [
         max((each.tree.memory_bytes for each in usage.samples if begin <= each.seconds < end), default=0)
-        for begin, end in ends
+        for begin, end in itertools.pairwise(epochs_from[1:])  # the first one allocates what stays
     ]
     steps = [after - before for before, after in itertools.pairwise(peaks)]
-    if len(peaks) < _GROWS_EPOCHS or min(peaks) == 0 or min(steps) < _GROWS_SHARE * peaks[0]:
-        return []
-    each, later = sum(steps) / len(steps), peaks[-1] + _MANY_EPOCHS * sum(steps) / len(steps)
-    return [
-        f"Memory grows by {size_text(int(each))} an epoch, to {size_text(int(later))} after "
-        f"{_MANY_EPOCHS} more: something that makes the data keeps what it makes."
-    ]
+    if len(peaks) >= _GROWS_EPOCHS and min(peaks) > 0 and min(steps) >= _GROWS_SHARE * peaks[0]:
+        each = sum(steps) / len(steps)
+        yield (
+            f"Memory grows by {size_text(int(each))} an epoch, to {size_text(int(peaks[-1] + _MANY_EPOCHS * each))} "
+            f"after {_MANY_EPOCHS} more: something that makes the data keeps what it makes."
+        )

@@ -18,12 +18,13 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from autopipe.frameworks import hooks
 from autopipe.hardware.processes import line_of
 from autopipe.measure.lines import users_frame
 
@@ -40,10 +41,6 @@ _CHUNKS = (
 _BLOCKS = (
     "unpacks {times:.0f} times the bytes that it uses, because a block of `{name}` is {chunk}. For such reads write it "
     "in blocks of about {better}; `keep` of ap.Windows holds scenes unpacked."
-)
-_MEMBER = (
-    "reads and unpacks the whole of `{name}`, {megabytes:.0f} MB, each time. Keep the array instead of the "
-    'file, or save it as .npy and open that with mmap_mode="r".'
 )
 _STREAM = (
     "has unpacked {count} files {times} times, `{name}` to {megabytes:.0f} MB: to read any part of a .gz file, all "
@@ -90,10 +87,9 @@ class Unpacked:
 
     def _look_at(self, owner: Any, name: str, count: Callable[..., str | None]) -> None:
         """Have `count(place, found, ...)` look at what a function of a module, or of a class, has read by `...`."""
-        read = getattr(owner, name)
 
-        @functools.wraps(read)
-        def counted(*arguments: Any, **named: Any) -> Any:
+        @hooks.around(owner, name)
+        def counted(read: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             found, frame = read(*arguments, **named), users_frame(sys._getframe(1))
             if frame is None or not hasattr(found, "nbytes") or found.dtype.hasobject:
                 return found
@@ -101,13 +97,9 @@ class Unpacked:
                 self._tell(frame, count((frame.f_code, frame.f_lineno), found, *arguments, **named))
             return found
 
-        setattr(owner, name, counted)
-
     def _look_at_gzip(self) -> None:
-        close = gzip.GzipFile.close
-
-        @functools.wraps(close)
-        def counted(file: gzip.GzipFile) -> None:
+        @hooks.around(gzip.GzipFile, "close")  # until the script ends
+        def counted(close: Callable[[gzip.GzipFile], None], file: gzip.GzipFile) -> None:
             frame, read = users_frame(sys._getframe(1)), None
             with contextlib.suppress(*_NOT_COUNTED, AttributeError, OSError):  # such as of one that is closed already
                 if frame is not None and file.readable() and (unpacked := file.tell()) >= _LEAST_BYTES:
@@ -116,8 +108,6 @@ class Unpacked:
             close(file)
             if read is not None:
                 self._tell(read[0], self._again(_STREAM, (read[0].f_code, read[0].f_lineno), *read[1:]))
-
-        gzip.GzipFile.close = counted  # type: ignore[method-assign,assignment]  # until the script ends
 
     def _tell(self, frame: types.FrameType, message: str | None) -> None:
         if message is not None:
@@ -186,7 +176,10 @@ class Unpacked:
     def _member(self, place: Any, found: Any, data: Any, name: str, **_: Any) -> str | None:
         if found.nbytes < _LEAST_BYTES or self._added((place, data.zip.filename, name), found.nbytes, 0) is None:
             return None
-        return _MEMBER.format(name=name, megabytes=found.nbytes / 1e6)
+        return (
+            f"reads and unpacks the whole of `{name}`, {found.nbytes / 1e6:.0f} MB, each time. Keep the array instead "
+            'of the file, or save it as .npy and open that with mmap_mode="r".'
+        )
 
     def _loaded(self, place: Any, found: Any, file: Any, *_: Any, parts: str = _MAPPED, **__: Any) -> str | None:
         if type(found) is not np.ndarray or found.nbytes < _LEAST_BYTES:  # a map of the file reads parts of it
@@ -212,10 +205,6 @@ class Unpacked:
 
 _MORE, _SURE = 1.25, 0.03  # images for each sample, and the error of their count
 _AHEAD = 16  # batches that are made and not trained on yet, as by Keras's `prefetch` behind a generator
-_DROPPED = (
-    "decodes {times:.1f} images for each sample that is trained on. If it throws some away, as odd or of the wrong "
-    "class, choose before they are decoded."
-)
 
 
 class Decoded:
@@ -225,91 +214,70 @@ class Decoded:
         self._counts = collections.Counter[str]()
 
     def look_at(self, module: Any) -> None:
-        for name in ("imread", "imdecode") if module.__name__ == "cv2" else ("open",):
-            setattr(module, name, self._counted(getattr(module, name)))
-
-    def _counted(self, decode: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(decode)
-        def counted(*arguments: Any, **named: Any) -> Any:
+        def counted(decode: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             if (frame := users_frame(sys._getframe(1))) is not None:
                 self._counts[line_of(frame)] += 1
             return decode(*arguments, **named)
 
-        return counted
+        for name in ("imread", "imdecode") if module.__name__ == "cv2" else ("open",):
+            hooks.around(module, name)(counted)
 
-    def dropped(self, images: int, batch_size: int) -> list[str]:
+    def dropped(self, images: int, batch_size: int) -> Iterator[str]:
         """Say which lines decode more images than were trained on, but for whole numbers for each, as in pairs."""
-        found = []
         for line, count in self._counts.items():
             each, ahead = count / images, _AHEAD * batch_size / images
             least, most = (1 - _SURE) * each / (1 + ahead), (1 + _SURE) * each
             if least >= _MORE and math.floor(most) < least:
-                found.append(f"{line} {_DROPPED.format(times=each)}")
-        return found
+                yield (
+                    f"{line} decodes {each:.1f} images for each sample that is trained on. If it throws some away, as "
+                    "odd or of the wrong class, choose before they are decoded."
+                )
 
 
 _LOOKS, _CLASSES = 8, range(3, 33)  # images of a line that are looked at, and values of a mask of classes
-_MIXED = (
-    "resizes an image of {before} values to {after}. If it is a mask that numbers classes, interpolation makes other "
-    'classes of two: resize it by the nearest pixel (cv2.INTER_NEAREST, Image.NEAREST, method="nearest").'
-)
 
 
-class Resized:
-    """Looks at images of few values, as masks are, before and after they are resized, also in forked processes."""
+def look_at_resizes(module: Any, told: Callable[[str, str], None]) -> None:
+    """Look at images of few values, as masks are, before and after they are resized, also in forked processes, and call
+    `told(message, line)` of a line that makes values which an image had not.
+    """
+    looks = collections.Counter[str]()
 
-    def __init__(self, told: Callable[[str, str], None]) -> None:
-        """Call `told(message, line)` of a line that makes values which an image had not."""
-        self._told, self._looks = told, collections.Counter[str]()
-
-    def look_at(self, module: Any) -> None:
-        owner = module if module.__name__ == "cv2" else module.Image
-        resize = owner.resize
-
-        @functools.wraps(resize)
-        def looked_at(image: Any, *arguments: Any, **named: Any) -> Any:
-            resized, frame = resize(image, *arguments, **named), users_frame(sys._getframe(1))
-            if frame is not None and self._looks[line := line_of(frame)] < _LOOKS:
-                self._looks[line] += 1
-                before, after = _values_of(image), _values_of(resized)
-                if len(before) in _CLASSES and not after <= before:
-                    self._looks[line] = _LOOKS
-                    self._told(f"{line} {_MIXED.format(before=len(before), after=len(after))}", line)
-            return resized
-
-        owner.resize = looked_at
+    @hooks.around(module if module.__name__ == "cv2" else module.Image, "resize")
+    def looked_at(resize: Callable[..., Any], image: Any, *arguments: Any, **named: Any) -> Any:
+        resized, frame = resize(image, *arguments, **named), users_frame(sys._getframe(1))
+        if frame is not None and looks[line := line_of(frame)] < _LOOKS:
+            looks[line] += 1
+            before, after = _values_of(image), _values_of(resized)
+            if len(before) in _CLASSES and not after <= before:
+                looks[line] = _LOOKS
+                told(
+                    f"{line} resizes an image of {len(before)} values to {len(after)}. If it is a mask that numbers "
+                    "classes, interpolation makes other classes of two: resize it by the nearest pixel "
+                    '(cv2.INTER_NEAREST, Image.NEAREST, method="nearest").',
+                    line,
+                )
+        return resized
 
 
 def _values_of(image: Any) -> set[int]:
     """Return the values of an image of one channel of bytes; none of another."""
-    if getattr(image, "mode", "L") != "L":
-        return set()
-    pixels = np.asarray(image)
+    pixels = np.asarray(image) if getattr(image, "mode", "L") == "L" else np.empty(0)
     is_one = pixels.dtype == np.uint8 and (pixels.ndim == 2 or pixels.shape[2:] == (1,))
     return set(np.flatnonzero(np.bincount(pixels.ravel(), minlength=256)).tolist()) if is_one else set()
 
 
 _FILTERED, _TELLING = 0.2, 64  # of the samples, from which on a filter is told of, and the fewest that tell
-_FILTER = (
-    "throws away {share:.0%} of the samples that reach it. If steps before it read or decode them, that is done in "
-    "vain: choose by path or label, before the first `map`."
-)
 
 
 class Filtered:
-    """Counts what filters of Grain throw away, in this process."""
+    """Counts what filters of Grain throw away from now on, in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, grain: Any) -> None:
         self._counts = dict[str, list[int]]()
 
-    def look_at(self, grain: Any) -> None:
-        for kind in (grain.MapDataset, grain.IterDataset):
-            kind.filter = self._counted(kind.filter)
-
-    def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def counted(dataset: Any, transform: Any) -> Any:
-            counts = self._counts.setdefault(line_of(sys._getframe(1)), [0, 0])
+        def counted(method: Callable[..., Any], dataset: Any, transform: Any) -> Any:
+            counts = self._counts.setdefault(line_of(sys._getframe(2)), [0, 0])
             keeps = getattr(transform, "filter", transform)
 
             @functools.wraps(keeps)
@@ -320,11 +288,13 @@ class Filtered:
 
             return method(dataset, asked)
 
-        return counted
+        for kind in (grain.MapDataset, grain.IterDataset):
+            hooks.around(kind, "filter")(counted)
 
     def said(self) -> list[str]:
         return [
-            f"{line} {_FILTER.format(share=dropped / (dropped + kept))}"
+            f"{line} throws away {dropped / (dropped + kept):.0%} of the samples that reach it. If steps before it "
+            "read or decode them, that is done in vain: choose by path or label, before the first `map`."
             for line, (dropped, kept) in self._counts.items()
             if dropped + kept >= _TELLING and dropped >= _FILTERED * (dropped + kept)
         ]

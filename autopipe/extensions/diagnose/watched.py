@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import resource
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 import numpy as np
@@ -74,20 +75,17 @@ class PageCounts:
         self.restart()
 
     def restart(self) -> None:
-        self._last = _used()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        self._last = np.array([used.ru_minflt, used.ru_stime, used.ru_utime + used.ru_stime])
 
     def step_ended(self) -> None:
-        before, self._last = self._last, _used()
+        before = self._last
+        self.restart()
         self._steps.append(self._last - before)
 
     def of_last(self, count: int) -> Pages:
         faults, kernel, seconds = map(float, np.sum(self._steps[-count:], axis=0))
         return Pages(faults_per_step=faults / count, kernel_share=kernel / seconds if seconds else 0.0)
-
-
-def _used() -> NDArray[np.float64]:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return np.array([used.ru_minflt, used.ru_stime, used.ru_utime + used.ru_stime])
 
 
 # -------------------- the figures of a training
@@ -148,12 +146,9 @@ class Watched(Value):
         """
         alone = self.alone_images_per_second
         left = 1.0 if alone is None else max(0.0, 1 - self.images_per_second / alone)
-        found = {}
-        for part, seconds in (
-            (Verdict.DATA, self.waiting_seconds),
-            (Verdict.CALLBACKS, self.between_seconds),
-            (Verdict.COMPILING, self.compiling_seconds),
-        ):
+        found = {Verdict.DATA: self.waiting_seconds, Verdict.CALLBACKS: self.between_seconds}
+        found[Verdict.COMPILING] = self.compiling_seconds
+        for part, seconds in found.items():
             found[part] = max(0.0, min(seconds / self.seconds, left))
             left -= found[part]
         found[Verdict.CORES] = 0.0 if alone is None else max(0.0, left)
@@ -242,27 +237,30 @@ class Watched(Value):
 # -------------------- as text
 
 
-def render(watched: Watched) -> RenderableType:
-    """Return the figures and the table that `autopipe diagnose` prints; the code to paste is in `to_paste`."""
-    return Group(tables.rows([watched.row]), "", terminal.labelled(rows(watched)))
-
-
 def show(watched: Watched) -> None:
     """Print the table, and what may be run or pasted."""
     terminal.Console().print(Group(*parts(watched)), soft_wrap=True, highlight=False)  # one output of a notebook's cell
 
 
 def parts(watched: Watched) -> list[RenderableType]:
-    """Return an empty line, the table, and what may be run or pasted."""
+    """Return an empty line, the figures, the table, and what may be run or pasted."""
     line, code = to_run(watched), to_paste(watched)
     more = [f"next         {line}"] * (line is not None) + [f"\n{code}"] * (code is not None)
-    return ["", render(watched), *more]
+    return ["", tables.rows([watched.row]), "", terminal.labelled(rows(watched)), *more]
 
 
 def rows(watched: Watched) -> list[tuple[str, str]]:
     """Return the lines of the table."""
     step = watched.seconds / watched.steps
-    found = [("a step", f"{_time(step)} for {figure_text(watched.images / watched.steps)} images: {_shares(watched)}")]
+    words = {
+        Verdict.DATA: "waits for data",
+        Verdict.CORES: "slower than alone",
+        Verdict.COMPILING: "compiles for new shapes",
+        Verdict.CALLBACKS: "callbacks and Keras",
+        Verdict.MODEL: "the loop" if watched.loop else "the model",
+    }
+    shares = _shares({words[part]: watched.shares[part] for part in words}, words[Verdict.DATA], words[Verdict.MODEL])
+    found = [("a step", f"{_time(step)} for {figure_text(watched.images / watched.steps)} images: {shares}")]
     if watched.epochs is not None:
         found.append(("an epoch", _epoch(watched.epochs)))
     anew = f"{capital(watched.begins_anew or '')}."
@@ -279,32 +277,35 @@ def rows(watched: Watched) -> list[tuple[str, str]]:
         ),
         ("data", (watched.data or "not seen") + (f" ({watched.backend})" if watched.backend else "")),
     ]
-    found += [("AUTOTUNE", watched.autotune)] if watched.autotune else []
-    found += [("loop", watched.loop)] if watched.loop else []
-    limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN, Verdict.PAUSES)
-    found += _page_rows(watched.pages) if watched.pages is not None and watched.verdict is not Verdict.OTHERS else []
+    found += [(name, said) for name, said in (("AUTOTUNE", watched.autotune), ("loop", watched.loop)) if said]
+    if watched.pages is not None and watched.pages.matter and watched.verdict is not Verdict.OTHERS:
+        said = f"{watched.pages.faults_per_step:,.0f} a step; the kernel takes {watched.pages.kernel_share:.0%} of the "
+        found.append(("page faults", f"{said}processor's time. `autopipe tune` tries to keep freed memory"))
     if watched.image_files is not None and watched.image_files.progressive:
         found.append(("progressive", wording.progressive(watched.image_files)))
-    if watched.lines is not None and watched.lines.lines and watched.verdict is not Verdict.VALIDATION:
-        found += tables.slow_lines(watched.lines, limits=limits)
-    if watched.lines is not None and watched.lines.own and watched.shares[Verdict.MODEL] >= _MOST:
-        whole = sum(line.seconds for line in watched.lines.own)
-        slow = tuple(line for line in watched.lines.own[:_OWN_LINES] if line.seconds >= _OWN_SHARE * whole)
-        own = watched.lines.model_copy(update={"lines": slow, "seconds": whole})
-        found += [("slow lines", _OF_LOOP), *[*tables.slow_lines(own)][1:]]
-    if watched.validation_lines is not None and watched.verdict is Verdict.VALIDATION:
-        found += [("slow lines", "of the validation's data"), *[*tables.slow_lines(watched.validation_lines)][1:]]
-    if said := bottleneck.python_text(watched.ops, watched.threads, watched.not_native):
-        found.append(("Python", said))
+    found += _line_rows(watched)
+    if python := bottleneck.python_text(watched.ops, watched.threads, watched.not_native):
+        found.append(("Python", python))
     if watched.left_out:
-        names = ", ".join(watched.left_out)
-        found.append(
-            ("left out", f"{names}: may write files; their time is not in these figures. `--callbacks` runs them")
-        )
+        said = "may write files; their time is not in these figures. `--callbacks` runs them"
+        found.append(("left out", f"{', '.join(watched.left_out)}: {said}"))
     told = watched.resources.warnings if watched.verdict is Verdict.OTHERS else ()
     told += (anew,) * (watched.verdict is Verdict.PAUSES)
     found += [("note", warning) for warning in watched.warnings if warning not in told]
     return [*found, ("verdict", sentence(watched))]
+
+
+def _line_rows(watched: Watched) -> Iterator[tuple[str, str]]:
+    lines, is_validation = watched.lines, watched.verdict is Verdict.VALIDATION
+    limits = watched.verdict in (Verdict.DATA, Verdict.CORES, Verdict.OTHERS, Verdict.UNKNOWN, Verdict.PAUSES)
+    if lines is not None and lines.lines and not is_validation:
+        yield from tables.slow_lines(lines, limits=limits)
+    if lines is not None and lines.own and watched.shares[Verdict.MODEL] >= _MOST:
+        whole = sum(line.seconds for line in lines.own)
+        slow = tuple(line for line in lines.own[:_OWN_LINES] if line.seconds >= _OWN_SHARE * whole)
+        yield from tables.slow_lines(lines.model_copy(update={"lines": slow, "seconds": whole}), _OF_LOOP)
+    if watched.validation_lines is not None and is_validation:
+        yield from tables.slow_lines(watched.validation_lines, "of the validation's data")
 
 
 def sentence(watched: Watched) -> str:
@@ -421,10 +422,13 @@ def _epoch(epochs: Epochs) -> str:
         "waits for the next epoch's first batches": epochs.queue_seconds,
         "after the last step": epochs.between_seconds,
     }
-    shares = ((seconds / epochs.seconds, part) for part, seconds in parts.items())
-    said = ", ".join(f"{share:.0%} {part}" for share, part in shares if share >= 0.005)
+    said = _shares({part: seconds / epochs.seconds for part, seconds in parts.items()})
     rate = f", {wording.rate(epochs.images / epochs.seconds)} images/s" * bool(epochs.images)
     return f"{_time(epochs.seconds / epochs.count)}{rate}: {said}"
+
+
+def _shares(shares: Mapping[str, float], *always: str) -> str:
+    return ", ".join(f"{share:.0%} {part}" for part, share in shares.items() if share >= 0.005 or part in always)
 
 
 def to_run(watched: Watched) -> str | None:
@@ -436,41 +440,16 @@ def to_run(watched: Watched) -> str | None:
 
 def to_paste(watched: Watched) -> str | None:
     """Return code that tunes such a training, for its owner to complete; None if there is nothing to gain."""
-    if watched.verdict not in (Verdict.DATA, Verdict.CORES) or watched.loop is not None:
-        return None
-    if watched.data == "autopipe":  # which has a workload
+    limits = watched.verdict in (Verdict.DATA, Verdict.CORES) and watched.loop is None
+    if not limits or watched.data == "autopipe":  # which has a workload
         return None
     return written(watched.code, watched.data, watched.batch_size)
 
 
-def _shares(watched: Watched) -> str:
-    words = {
-        Verdict.DATA: "waits for data",
-        Verdict.CORES: "slower than alone",
-        Verdict.COMPILING: "compiles for new shapes",
-        Verdict.CALLBACKS: "callbacks and Keras",
-        Verdict.MODEL: "the loop" if watched.loop else "the model",
-    }
-    always = (Verdict.DATA, Verdict.MODEL)
-    shares = ((part, watched.shares[part]) for part in words)
-    return ", ".join(f"{share:.0%} {words[part]}" for part, share in shares if share >= 0.005 or part in always)
-
-
 def _augmentation(watched: Watched) -> str:
-    names = ", ".join(watched.augmentation)
+    names = f"{', '.join(watched.augmentation)} in the model"
     share, alone = watched.augmentation_share, watched.alone_images_per_second
     if share is None or alone is None:
-        return f"{names} in the model"
+        return names
     step = watched.batch_size / alone
-    return (
-        f"{names} in the model: {wording.milliseconds(share * step)} of its {wording.milliseconds(step)} a step "
-        f"({share:.0%})"
-    )
-
-
-def _page_rows(found: Pages) -> list[tuple[str, str]]:
-    """Return the lines on page faults; none if they take no time that matters."""
-    if not found.matter:
-        return []
-    said = f"{found.faults_per_step:,.0f} a step; the kernel takes {found.kernel_share:.0%} of the processor's time"
-    return [("page faults", f"{said}. `autopipe tune` tries to keep freed memory")]
+    return f"{names}: {wording.milliseconds(share * step)} of its {wording.milliseconds(step)} a step ({share:.0%})"

@@ -390,9 +390,9 @@ def test_memory_that_grows_with_each_epoch_is_told_with_what_it_comes_to() -> No
     (said,) = grows(usage(1, 2, 2.5, 3), begins)
     assert "512 MiB an epoch" in said
     assert "53 GiB" in said
-    assert grows(usage(1, 2, 2.5, 2.5), begins) == []
-    assert grows(usage(1, 2, 3), begins[:4]) == []  # two epochs beside the first tell nothing
-    assert grows(usage(0, 0, 0, 0), begins) == []  # nothing was seen of them
+    assert list(grows(usage(1, 2, 2.5, 2.5), begins)) == []
+    assert list(grows(usage(1, 2, 3), begins[:4])) == []  # two epochs beside the first tell nothing
+    assert list(grows(usage(0, 0, 0, 0), begins)) == []  # nothing was seen of them
 
 
 def slow(clock: Clock, seconds: float) -> Iterator[int]:

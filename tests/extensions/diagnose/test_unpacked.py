@@ -15,7 +15,7 @@ import PIL.Image
 import pytest
 import zarr
 
-from autopipe.extensions.diagnose.unpacked import Decoded, Filtered, Resized, Unpacked
+from autopipe.extensions.diagnose.unpacked import Decoded, Filtered, Unpacked, look_at_resizes
 
 COUNT, SIZE = 64, 256  # 16 samples are as many bytes as HDF5 holds of an array
 
@@ -218,7 +218,7 @@ def test_masks_that_are_resized_with_interpolation_are_told_of(
     owner = cv2 if module is cv2 else module.Image
     monkeypatch.setattr(owner, "resize", owner.resize)  # it is given back
     told = list[str]()
-    Resized(lambda message, line: told.append(message)).look_at(module)
+    look_at_resizes(module, lambda message, line: told.append(message))
     mask = np.random.default_rng(0).integers(0, classes, (40, 40), np.uint8) * np.uint8(255 // classes)
     for _ in range(3):
         if module is cv2:
@@ -278,8 +278,7 @@ def test_samples_that_a_filter_of_grain_throws_away_are_counted(monkeypatch: pyt
         def filter(self, element: int) -> bool:
             return element % 2 == 0
 
-    seen = Filtered()
-    seen.look_at(grain)
+    seen = Filtered(grain)
     numbers = grain.MapDataset.source(list(range(100)))
     even = numbers.filter(Even()).to_iter_dataset()
     assert list(even.filter(lambda number: number < 90)) == list(range(0, 90, 2))
