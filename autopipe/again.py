@@ -67,9 +67,8 @@ def installing(*requirements: str) -> str:
 
 
 def installing_extra(extra: str) -> str:
-    """Return the line that installs the packages of an extra of autopipe, and leaves autopipe itself unchanged.
-
-    It takes the requirements from the metadata of the installed autopipe, be that a release or a checkout.
+    """Return the line that installs the packages of an extra of autopipe, and leaves autopipe itself unchanged. It
+    takes the requirements from the metadata of the installed autopipe, be that a release or a checkout.
     """
     found = []
     for requirement in requirements():

@@ -162,9 +162,8 @@ def printable(text: str) -> str:
 
 
 def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeError:
-    """Return an error of the same kind with another message.
-
-    For a user's own class it is the nearest of the classes here: only these are known to take a message, and elsewhere.
+    """Return an error of the same kind with another message. For a user's own class it is the nearest of the classes
+    here: only these are known to take a message, and elsewhere.
     """
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
     made: AutopipeError = kind(message, hint=hint)
@@ -172,10 +171,9 @@ def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeE
 
 
 def called(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Return `function(*arguments)`, asked a second time if CPython fails as two threads parse at once.
-
-    3.11 counts the depth of all threads' syntax trees in one number (github.com/python/cpython/issues/106905), and
-    `np.load` parses the header of a file.
+    """Return `function(*arguments)`, asked a second time if CPython fails as two threads parse at once. 3.11 counts the
+    depth of all threads' syntax trees in one number (github.com/python/cpython/issues/106905), and `np.load` parses the
+    header of a file.
     """
     try:
         return function(*arguments)
@@ -216,7 +214,6 @@ def told(error: BaseException, text: str | None = None) -> str:
 
 def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
     """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others.
-
     Behind the last one stand the paths that its function held, such as that of the file that it was reading.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -253,7 +250,6 @@ def users_lines_in(text: str) -> list[str]:
 
 def waits_at(dump: str) -> str | None:
     """Return the line of the user's own code at which a thread stands, by a dump of faulthandler; None if none does.
-
     The main thread comes last in a dump, and the innermost call first in a thread.
     """
     for thread in reversed(re.split(r"(?m)^(?:Current t|T)hread .*$", dump)):

@@ -169,9 +169,8 @@ _MOST_CHANNELS: Final = 128  # of which OpenCV makes one image
 
 
 def resizes(dtype: str, how: str, channels: int | None) -> bool:
-    """Return True if images of a dtype are resized to OpenCV's bits, "bilinear" or by "area", on this machine.
-
-    What is not known of the channels is left to the library, which tells what it does not do.
+    """Return True if images of a dtype are resized to OpenCV's bits, "bilinear" or by "area", on this machine. What is
+    not known of the channels is left to the library, which tells what it does not do.
     """
     if dtype == "uint8":
         return True  # or nothing is made by the library
@@ -223,10 +222,7 @@ class Program:
     """Instructions that make one part of a sample, each with the number of its first random number."""
 
     def __init__(
-        self,
-        instructions: Sequence[tuple[Instruction, int]],
-        shape: tuple[int, ...] | None,
-        dtype: np.dtype[Any],
+        self, instructions: Sequence[tuple[Instruction, int]], shape: tuple[int, ...] | None, dtype: np.dtype[Any]
     ) -> None:
         """Make rows of `shape`, which of an image is (height, width) or (height, width, channels), or of any (None), to
         be kept.
@@ -243,7 +239,6 @@ class Program:
 
     def fill(self, spans: NDArray[Any], draws: NDArray[np.float64], out: NDArray[Any]) -> NDArray[np.uint8]:
         """Write the rows of `out`, each from a span, and return a verdict for each: 0, or else the row holds anything.
-
         Whatever the spans point to must live until this returns.
         """
         verdicts = np.empty(len(spans), np.uint8)
@@ -304,9 +299,8 @@ def mix(
 
 
 def uniforms(columns: NDArray[np.uint64], indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the random numbers of `autopipe.workload.order`, shape (samples, draws).
-
-    `columns` has the hash state of each draw, then the mixed counter of each. Call it only if the library is there.
+    """Return the random numbers of `autopipe.workload.order`, shape (samples, draws). `columns` has the hash state of
+    each draw, then the mixed counter of each. Call it only if the library is there.
     """
     library, out = _library(), np.empty((len(indices), columns.shape[1]))
     library.autopipe_uniforms(columns.ctypes.data, columns.shape[1], indices.ctypes.data, len(indices), out.ctypes.data)

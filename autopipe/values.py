@@ -137,9 +137,8 @@ _DECIMAL: Final = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def seconds(given: object, name: str) -> float:
-    """Return a duration in seconds, given as a number of them or as a text: `90s`, `3m`, `1.5h`, `15ms`.
-
-    Raises ConfigError, which calls it `name`, if it is none, or is not longer than 0 s.
+    """Return a duration in seconds, given as a number of them or as a text: `90s`, `3m`, `1.5h`, `15ms`. Raises
+    ConfigError, which calls it `name`, if it is none, or is not longer than 0 s.
     """
     found = _number(given)
     if isinstance(given, str) and (match := _DURATION.fullmatch(given.strip())):

@@ -232,10 +232,8 @@ class _Look:
 
 def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes: Sequence[int]) -> tuple[Row, ...]:
     """Measure the model alone at these sizes, in two rounds, of which the faster reading counts; the workload has
-    `batch_size`.
-
-    Memory is that of the first round, which goes from the smallest to the largest: a process keeps what it has taken.
-    After a size for which memory is too small, larger ones are not tried.
+    `batch_size`. Memory is that of the first round, which goes from the smallest to the largest: a process keeps what
+    it has taken. After a size for which memory is too small, larger ones are not tried.
     """
 
     def alone(size: int, **more: bool) -> Ceiling | TrialFailure:

@@ -259,9 +259,8 @@ Given: TypeAlias = Workload | Tuned | Target | str | os.PathLike[str] | None
 
 
 def target(given: Given | object = None) -> Target:
-    """Return the workload that is named, or that of an artifact.
-
-    Raises WorkloadError if it is neither, and ArtifactError as `ap.load`.
+    """Return the workload that is named, or that of an artifact. Raises WorkloadError if it is neither, and
+    ArtifactError as `ap.load`.
     """
     if isinstance(given, Target):
         return given
@@ -324,18 +323,14 @@ def batch_sizes(given: str | Sequence[int]) -> tuple[int, ...]:
     """Return batch sizes, which a text such as `16,32,64` may give."""
     parts = [part.strip() for part in given.split(",")] if isinstance(given, str) else list(map(str, given))
     if not all(_WHOLE.fullmatch(part) for part in parts):
-        raise ConfigError(
-            f"`batch_sizes` must be whole numbers of 1 or more, but got {shortened(given)}.",
-            hint="On a command line: --batch-sizes 16,32,64",
-        )
+        hint = "On a command line: --batch-sizes 16,32,64"
+        raise ConfigError(f"`batch_sizes` must be whole numbers of 1 or more, but got {shortened(given)}.", hint=hint)
     return tuple(map(int, parts))
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
-    """Return the values that `--only key=a,b` allows for each parameter.
-
-    `loader.workers` stands for the workers of any loader and is kept as it is. A setting that is named twice with
-    different values is refused.
+    """Return the values that `--only key=a,b` allows for each parameter. `loader.workers` stands for the workers of any
+    loader and is kept as it is. A setting that is named twice with different values is refused.
     """
     said: dict[str, list[str]] = {}
     for pair in pairs:
@@ -362,10 +357,8 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
     for key, values in split:
         if len(values) > 1:
             several = f"{key}={','.join(values)}"
-            raise ConfigError(
-                f"One configuration takes one value of each setting, but got {several}.",
-                hint=f"Measure them one by one, or let a tune try them: --only {several}, or only=[{several!r}].",
-            )
+            hint = f"Measure them one by one, or let a tune try them: --only {several}, or only=[{several!r}]."
+            raise ConfigError(f"One configuration takes one value of each setting, but got {several}.", hint=hint)
     params = dict(from_config(config))
     for key, values in split:
         if key == "loader":
@@ -390,7 +383,6 @@ def of_loaders(pairs: Iterable[str]) -> list[str]:
 
 def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Sequence[str]) -> PipelineConfig:
     """Apply changes to the configuration to measure: the `usual` one, or the user's `wrapped` dataset if there is one.
-
     They are `key=value`, or `wrapped.NAME=value` for a parameter of the user's function.
     """
     ours = of_loaders(pairs)
@@ -435,10 +427,8 @@ def _names(key: str, loader: str | None = None) -> list[str]:
             return names
         known = {f"loader.{name.partition('.')[2]}": None for name in knobs}
         whose = "" if loader is None else f" of the loader {loader}"
-    raise ConfigError(
-        f"There is no setting `{key}`{whose}.{near_parameter(key, known)}",
-        hint=f"There are: {', '.join(known)}",
-    )
+    hint = f"There are: {', '.join(known)}"
+    raise ConfigError(f"There is no setting `{key}`{whose}.{near_parameter(key, known)}", hint=hint)
 
 
 def _value(name: str, text: str) -> SettingValue:

@@ -225,17 +225,14 @@ def _concluded(
 def _require_writable(folder: Path) -> None:
     """Raise ArtifactError if a search would be for nothing, as its profile could not be written."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(
-            f"The artifact's folder must be writable, but {str(folder)!r} is not.",
-            hint="Make it writable, or retune a copy of the artifact elsewhere.",
-        )
+        hint = "Make it writable, or retune a copy of the artifact elsewhere."
+        raise ArtifactError(f"The artifact's folder must be writable, but {str(folder)!r} is not.", hint=hint)
 
 
 def _study(stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool) -> Settings:
-    """Return the settings with the name of a retune's study, and the configurations that are tried first.
-
-    It is named after the profile that it renews, if that is of the `same` machine: a killed retune continues, one that
-    ended does not.
+    """Return the settings with the name of a retune's study, and the configurations that are tried first. It is named
+    after the profile that it renews, if that is of the `same` machine: a killed retune continues, one that ended does
+    not.
     """
     asked, here, own = (settings.mode, settings.simulate), site.hardware, former.winner.key
     of = (here,) if asked == TRAINING else (here, asked)

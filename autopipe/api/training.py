@@ -94,17 +94,13 @@ def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> P
     """Return the configuration to begin with. Raise ConfigError if it, or the workload, is something else."""
     for name, given, kind in (("workload", workload, Workload), ("config", config, PipelineConfig)):
         if not isinstance(given, kind) and (given is not None or name == "workload"):
-            raise ConfigError(
-                f"`{name}` must be an ap.{kind.__name__}, but got {shortened(given)}.",
-                hint="Such as ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=4))).",
-            )
+            hint = "Such as ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=4)))."
+            raise ConfigError(f"`{name}` must be an ap.{kind.__name__}, but got {shortened(given)}.", hint=hint)
     if config is not None:
         return config
     if tune is None:
-        raise ConfigError(
-            "`config` is missing: it says how the workload is fed.",
-            hint='Pass ap.PipelineConfig(loader=ap.Threads(workers=4)), or tune="live", which finds one.',
-        )
+        hint = 'Pass ap.PipelineConfig(loader=ap.Threads(workers=4)), or tune="live", which finds one.'
+        raise ConfigError("`config` is missing: it says how the workload is fed.", hint=hint)
     from autopipe.search import quick_look
 
     return quick_look.first_config(workload)

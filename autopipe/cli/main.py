@@ -90,12 +90,12 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _common(
-    context: typer.Context,
-    version: Annotated[
-        bool, Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
+_Version = Annotated[
+    bool, Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+]
+
+
+def _common(context: typer.Context, version: _Version = False) -> None:
     """Measures how to feed your model from images, and writes the fastest pipeline as code to import."""
     context.obj = time.monotonic()  # a budget counts from here, before anything large is imported
 
@@ -118,11 +118,9 @@ def application() -> typer.Typer:
             command = app.command(function.__name__, rich_help_panel=heading, hidden=not heading)
             command(options.ready(function))
     for name, module in sorted(registry.loaded("autopipe.commands", "command")):
-        app.command(
-            name.replace("_", "-"),
-            context_settings=getattr(module, "CONTEXT", None),
-            rich_help_panel=getattr(module, "GROUP", _OTHERS),
-        )(options.ready(getattr(module, name)))
+        context, heading = getattr(module, "CONTEXT", None), getattr(module, "GROUP", _OTHERS)
+        command = app.command(name.replace("_", "-"), context_settings=context, rich_help_panel=heading)
+        command(options.ready(getattr(module, name)))
     return app
 
 
@@ -144,9 +142,8 @@ def main() -> None:
     except AutopipeError as error:
         sys.exit(_report(error))
     except OSError as error:  # such as a path that may not be looked into
-        refused = AutopipeError(
-            f"{error.strerror or error}" + f": `{error.filename}`" * bool(error.filename), hint=_WHERE
-        )
+        said = f"{error.strerror or error}" + f": `{error.filename}`" * bool(error.filename)
+        refused = AutopipeError(said, hint=_WHERE)
         refused.__cause__ = error
         sys.exit(_report(refused))
     except SystemExit as end:
@@ -166,10 +163,8 @@ def _whole_output() -> Iterator[None]:
             raise
         if refusal.errno == errno.EPIPE:  # the reader has seen enough
             sys.exit(Exit.DIFFERENT)
-        raise AutopipeError(
-            f"The output cannot be written to stdout: {refusal.strerror}.",
-            hint="Make room where it goes, or send it elsewhere, and run the command again.",
-        ) from refusal
+        hint = "Make room where it goes, or send it elsewhere, and run the command again."
+        raise AutopipeError(f"The output cannot be written to stdout: {refusal.strerror}.", hint=hint) from refusal
 
 
 def _refusal_of_output(*, more: bool) -> OSError | None:
@@ -214,14 +209,11 @@ _WHERE = "With --log-level debug, the same command shows where."
 
 
 def _report(error: AutopipeError) -> int:
-    debug = options.LOG.isEnabledFor(logging.DEBUG)
-    if debug:
+    if debug := options.LOG.isEnabledFor(logging.DEBUG):
         traceback.print_exception(error)
     print(f"error: {error.message}", file=sys.stderr)
-    hint = error.hint
-    if hint is None and not debug and isinstance(error, OpError) and error.__cause__ is not None:
-        hint = _WHERE
-    if hint:
+    of_users = isinstance(error, OpError) and error.__cause__ is not None and not debug
+    if hint := _WHERE if error.hint is None and of_users else error.hint:
         print(f"\nhint: {hint}", file=sys.stderr)
     if isinstance(error, SearchInterruptedError):
         return Exit.INTERRUPTED

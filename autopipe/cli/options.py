@@ -28,7 +28,6 @@ from autopipe.workload.mode import Mode
 
 if TYPE_CHECKING:  # every command imports this module, and so `--help` does
     from autopipe.api.request import Target
-    from autopipe.artifact.artifact import Stored
     from autopipe.search.settings import Settings
 
 Command = Callable[..., None]
@@ -64,14 +63,12 @@ _COMMON = {
     "verbose": (Verbose, False),
     "log_level": (LogLevel, "warning"),
 }
-_FIRST = ("budget", "images", "out", "baseline", "epochs", "only")
-"""The options that `--help` lists first: those that are used most."""
+_FIRST = ("budget", "images", "out", "baseline", "epochs", "only")  # in `--help`: those that are used most
 
 
 def ready(command: Command) -> Command:
-    """Return a command that takes the fields of its groups as separate parameters, and what every command takes.
-
-    A group is a parameter whose type is a dataclass. Its default is an instance: the defaults of this command.
+    """Return a command that takes the fields of its groups as separate parameters, and what every command takes. A
+    group is a parameter whose type is a dataclass. Its default is an instance: the defaults of this command.
     """
     own = inspect.signature(command).parameters
     types = get_type_hints(command, include_extras=True)
@@ -88,10 +85,8 @@ def ready(command: Command) -> Command:
             for field, annotation in get_type_hints(group, include_extras=True).items()
         ]
     added = {name: how for name, how in _COMMON.items() if name not in own}
-    parameters += [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=type_, default=default)
-        for name, (type_, default) in added.items()
-    ]
+    keyword = functools.partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+    parameters += [keyword(name, annotation=type_, default=default) for name, (type_, default) in added.items()]
     parameters.sort(key=lambda each: _FIRST.index(each.name) if each.name in _FIRST else len(_FIRST))
 
     @functools.wraps(command)
@@ -138,13 +133,18 @@ def _begin(context: typer.Context | None, *, verbose: bool, log_level: str) -> N
 
 
 def settings_file(start: Path) -> tuple[str, Mapping[str, Any]]:
-    """Return the nearest settings from a folder upward, and their place: `autopipe.toml`, or `[tool.autopipe]` in a
-    `pyproject.toml`. Each table in it has the options of a command.
+    """Return the nearest settings from a folder upward, a table for each command, and their place: `autopipe.toml`, or
+    `[tool.autopipe]` in a `pyproject.toml`.
     """
     for folder in (start, *start.parents):
         for file, place in ((folder / "autopipe.toml", ""), (folder / "pyproject.toml", "tool.autopipe")):
             if os.path.isfile(file):  # noqa: PTH113  which raises where a folder above may not be looked into
-                table = _toml(file)
+                try:
+                    table = tomllib.loads(file.read_text("utf-8"))
+                except (OSError, ValueError) as error:
+                    if not place:
+                        raise ConfigError(f"`{file}` cannot be read: {error}.") from None
+                    table = {}  # other tools read it, too, and report the mistake
                 for key in filter(None, place.split(".")):
                     table = table.get(key, {})
                 if table or not place:
@@ -152,18 +152,8 @@ def settings_file(start: Path) -> tuple[str, Mapping[str, Any]]:
     return "", {}
 
 
-def _toml(file: Path) -> Any:
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        if file.name == "pyproject.toml":  # other tools read it, too, and report the mistake
-            return {}
-        raise ConfigError(f"`{file}` cannot be read: {error}.") from None
-
-
 def defaults(command: Any, context: Any, table: object, place: str) -> dict[str, Any]:
     """Return the options of a command that a table of settings holds, as defaults by the name of the parameter.
-
     `command` and `context` are typer's. Raises ConfigError, which names the file, for an option that does not exist or
     a value that it does not take.
     """
@@ -192,8 +182,6 @@ def defaults(command: Any, context: Any, table: object, place: str) -> dict[str,
 # --------------------------------------------------------------- a workload
 
 _MODEL = "mobilenet_v2"
-
-
 _NAMES = "FILE.py:NAME or package.module:NAME; a folder of images; or an artifact or its folder, by default tuned/."
 Workloads = Annotated[list[str] | None, Argument(metavar="train.py:workload ...", help=_NAMES)]
 
@@ -236,7 +224,7 @@ class ImagesOptions:
         given = {name: getattr(self, name) for name in ("model", "image_size", "batch_size")}
         told = {name: value for name, value in given.items() if value is not None}
         if images is not None:
-            return self._of_images(images, {**told, **more})
+            return _of_images(images, {**told, **more})
         for name in told:
             raise WorkloadError(
                 f"`{_option(name)}` goes with `--images`, but `{workload or 'tuned/'}` has its own.",
@@ -244,24 +232,24 @@ class ImagesOptions:
             )
         return request.target(workload)
 
-    def _of_images(self, images: str, told: dict[str, Any]) -> Target:
-        """Return the workload, with the model's name in the form of keras.applications."""
-        import pydantic
 
-        from autopipe.api import request
+def _of_images(images: str, told: dict[str, Any]) -> Target:
+    import pydantic
 
-        model = re.sub(r"[\s.-]+", "_", str(told.get("model", _MODEL)).strip())
-        try:
-            return request.of_images(images, **{**told, "model": model})
-        except pydantic.ValidationError as error:
-            wrong = error.errors()[0]
-            field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])
-            hint = "Such as mobilenet_v2, ResNet50 or efficientnet-b0; a model of your own goes into a workload's file."
-            raise WorkloadError(
-                f"`{_option(field)}` cannot be {shortened(images if field == 'images' else told[field])}: "
-                f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}.",
-                hint=hint if field == "model" else None,
-            ) from None
+    from autopipe.api import request
+
+    told["model"] = re.sub(r"[\s.-]+", "_", str(told.get("model", _MODEL)).strip())  # as keras.applications has it
+    try:
+        return request.of_images(images, **told)
+    except pydantic.ValidationError as error:
+        wrong = error.errors()[0]
+        field = "images" if wrong["loc"] == ("path",) else str(wrong["loc"][0])
+        hint = "Such as mobilenet_v2, ResNet50 or efficientnet-b0; a model of your own goes into a workload's file."
+        raise WorkloadError(
+            f"`{_option(field)}` cannot be {shortened(images if field == 'images' else told[field])}: "
+            f"{wrong['msg'][:1].lower()}{wrong['msg'][1:]}.",
+            hint=hint if field == "model" else None,
+        ) from None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -278,13 +266,11 @@ class WorkloadOptions(ImagesOptions):
         return self._target(self.workload, batch_size=1)
 
     def untuned(self) -> Target:
-        """Return the same for a tune, which renews no artifact."""
         if self.workload is None and self.images is None:
-            raise WorkloadError(
-                "A workload must be given: either `train.py:workload` or `--images DIR`.",
-                hint="For example: autopipe tune train.py:workload, "
-                "or autopipe tune --images photos/ --model mobilenet_v2",
+            hint = (
+                "For example: autopipe tune train.py:workload, or autopipe tune --images photos/ --model mobilenet_v2"
             )
+            raise WorkloadError("A workload must be given: either `train.py:workload` or `--images DIR`.", hint=hint)
         if (found := self.target()).stored is not None:
             raise WorkloadError(f"`{found.name}` is tuned already.", hint="`autopipe retune` renews it.")
         return found
@@ -334,15 +320,9 @@ class ArtifactOptions:
         return {"path": self.artifact, "workload": self.workload, "allow_outside": self.allow_outside}
 
     @property
-    def arguments(self) -> list[str]:
-        """The words that name both on another command line."""
+    def arguments(self) -> list[str]:  # on another command line
         named = [] if self.workload is None else ["--workload", self.workload]
         return [str(self.path), *named, *(["--allow-outside"] if self.allow_outside else [])]
-
-    def read(self) -> Stored:
-        from autopipe.artifact import artifact
-
-        return artifact.stored(self.path, workload=self.workload, allow_outside=self.allow_outside)
 
 
 ARTIFACT = ArtifactOptions()

@@ -24,27 +24,21 @@ _ROOM_BYTES = 512 << 10
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def _require_writable(folder: Path) -> None:
-    """Create the folder of `--out` if necessary."""
-    hint = "Choose another with --out DIR."
+@contextlib.contextmanager
+def reserved(folder: Path) -> Iterator[None]:
+    """Keep room in a folder for the files of the end, so that a growing study cannot take it. The folder is created if
+    necessary, and removed again if the block fails before it writes anything.
+    """
+    is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
+    refused = None
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArtifactError(
-            f"`--out` must be a folder that can be made, but got {str(folder)!r}: {error.strerror}.", hint=hint
-        ) from None
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise ArtifactError(f"`--out` must be writable, but {str(folder)!r} is not.", hint=hint)
-
-
-@contextlib.contextmanager
-def reserved(folder: Path) -> Iterator[None]:
-    """Keep room in a folder for the files of the end, so that a growing study cannot take it.
-
-    The folder is created if necessary, and removed again if the block fails before it writes anything.
-    """
-    is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
-    _require_writable(folder)
+        refused = f"must be a folder that can be made, but got {str(folder)!r}: {error.strerror}."
+    if refused is None and not os.access(folder, os.W_OK | os.X_OK):
+        refused = f"must be writable, but {str(folder)!r} is not."
+    if refused is not None:
+        raise ArtifactError(f"`--out` {refused}", hint="Choose another with --out DIR.")
     try:
         with contextlib.ExitStack() as kept:
             try:
@@ -75,28 +69,13 @@ def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, 
         except ArtifactError as error:
             failures.append(error.message)
     config = tuned.config.model_dump_json()
-    raise ArtifactError(
-        " ".join(failures),
-        hint=f"The configuration that was found is ap.PipelineConfig.model_validate_json({config!r}).",
-    )
-
-
-def write_report(artifact: Path, profile: schema.Profile) -> Path | None:
-    """Write the report of a profile beside its artifact.
-
-    Returns None if there is no room: `autopipe report` can write the report later, from the artifact.
-    """
-    try:
-        found = loading.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
-        return found.save(artifact.with_name(loading.NAME))
-    except ArtifactError:
-        return None
+    hint = f"The configuration that was found is ap.PipelineConfig.model_validate_json({config!r})."
+    raise ArtifactError(" ".join(failures), hint=hint)
 
 
 def use_beside(artifact: Path, profile: schema.Profile) -> str:
-    """Return the command that trains with the generated module beside an artifact; "" if there is no module.
-
-    If an accelerator was simulated, or a wrapped dataset has no model, the command reads the batches of an epoch.
+    """Return the command that trains with the generated module beside an artifact; "" if there is no module. If an
+    accelerator was simulated, or a wrapped dataset has no model, the command reads the batches of an epoch.
     """
     module = artifact.with_name(reference.MODULE_NAME)
     if not module.is_file():
@@ -118,10 +97,9 @@ def folder_of(storage_url: str | None) -> list[Path]:
 
 
 def say_next(artifact: Path, profile: schema.Profile, workload: str | None, arguments: Sequence[str]) -> None:
-    """Write the report of a profile, and print its place and the next commands.
-
-    `workload` is its name on a command line, quoted for a shell; None if no samples have to be converted. `arguments`
-    name the artifact, and the workload if it was given, on a command line.
+    """Write the report of a profile, and print its place and the next commands. `workload` is its name on a command
+    line, quoted for a shell; None if no samples have to be converted. `arguments` name the artifact, and the workload
+    if it was given, on a command line.
     """
     config = pick.config_of(profile)
     form, depth = config.kept.form, config.kept.cut
@@ -130,8 +108,9 @@ def say_next(artifact: Path, profile: schema.Profile, workload: str | None, argu
         cut = f" --cut {depth}" if isinstance(depth, int) else ""
         convert = f"{again.autopipe('convert')} {workload} --to {form}{cut} --out {shlex.quote(str(out))}"
         screen.say(f"before    {convert}")
-    if (report := write_report(artifact, profile)) is not None:
-        screen.say(f"report    {report}")
+    with contextlib.suppress(ArtifactError):  # without room: `autopipe report` can write it later, from the artifact
+        report = loading.of_profile(files.read(artifact), profile, use=use_beside(artifact, profile))
+        screen.say(f"report    {report.save(artifact.with_name(loading.NAME))}")
     trains = [use_beside(artifact, profile)] if reference.is_generated(artifact) else []
     below = "\n" + " " * 10
     screen.say(f"next      {below.join([*trains, again.autopipe('check', *arguments)])}")

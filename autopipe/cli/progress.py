@@ -29,10 +29,9 @@ _SILENT_SECONDS = 30.0  # in a log
 
 
 class Progress:
-    """Shows the progress of a tune. A context manager.
-
-    With `verbose` every trial gets a line, and not only baselines, failures and each new best; `~` stands before a rate
-    that varies by more than 3 %. `budget_seconds` are of the whole tune; None for no limit.
+    """Shows the progress of a tune. A context manager. With `verbose` every trial gets a line, and not only baselines,
+    failures and each new best; `~` stands before a rate that varies by more than 3 %. `budget_seconds` are of the whole
+    tune; None for no limit.
     """
 
     def __init__(
@@ -44,16 +43,13 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console = console or terminal.Console(stderr=True)
-        self._verbose = verbose
-        self._clock = clock
+        self._verbose, self._clock = verbose, clock
         self._began = self._said = clock()
         self._ends = None if budget_seconds is None else self._began + budget_seconds
         self._best: float | None = None
-        self._doing = "importing the workload and its framework"
-        self._detail = ""
+        self._doing, self._detail = "importing the workload and its framework", ""
         self._waiting_since: float | None = None
-        self._said_ceiling = False
-        self._confirming = (1, 0)
+        self._said_ceiling, self._confirming = False, (1, 0)
         self._remark = once(lambda remark: self.say("note", remark.text))
         self._status = Status(self, console=console)
         self.watcher = Watcher(  # the listeners of a tune
@@ -98,15 +94,28 @@ class Progress:
     def _search(self, event: events.Event) -> None:  # noqa: C901  a case for each kind of event
         match event:
             case events.Waiting():
-                self._waits(event)
+                what = f"{event.why} measures on this machine; the wait is at most {event.seconds:.0f} s"
+                self._waiting_since = self._clock()  # it does not count against the budget
+                self._doing, self._detail = f"waiting: {what}", ""
+                self.say("waiting", what)
             case events.StudyOpened():
                 self._opened(event)
             case events.SpaceTrimmed():
                 self._space(event)
             case Ceiling():
-                self._ceiling(event)
+                if self._verbose or not self._said_ceiling:
+                    setup = wording.setup(event.setup) if self._verbose else ""
+                    rate = wording.rate(event.model_images_per_second.value)
+                    self.say("ceiling", f"the model alone takes {rate} images/s{setup and f', {setup}'}")
+                self._said_ceiling = True
             case events.Raced():
-                self._raced(event)
+                config, rate = (
+                    PipelineConfig.model_validate(event.config).short(),
+                    wording.rate(event.images_per_second),
+                )
+                self._doing, self._detail = f"race of loaders: {config}", ""
+                if self._verbose:
+                    self.say("loader", f"{rate:>9} images/s  {config}", one_line=True)
             case events.BudgetPlanned():
                 self.say("budget", _budget(event))
             case events.StorageLost():
@@ -122,25 +131,6 @@ class Progress:
                 configs, (fewest, most) = wording.count(len(event.configs), "configuration"), event.blocks
                 self.say("confirm", f"{configs} by turns, in {fewest} to {most} rounds")
                 self._confirming = (len(event.configs), 0)
-
-    def _waits(self, event: events.Waiting) -> None:
-        what = f"{event.why} measures on this machine; the wait is at most {event.seconds:.0f} s"
-        self._waiting_since = self._clock()  # it does not count against the budget
-        self._doing, self._detail = f"waiting: {what}", ""
-        self.say("waiting", what)
-
-    def _ceiling(self, ceiling: Ceiling) -> None:
-        if self._verbose or not self._said_ceiling:
-            setup = wording.setup(ceiling.setup) if self._verbose else ""
-            rate = wording.rate(ceiling.model_images_per_second.value)
-            self.say("ceiling", f"the model alone takes {rate} images/s{setup and f', {setup}'}")
-        self._said_ceiling = True
-
-    def _raced(self, event: events.Raced) -> None:
-        config = PipelineConfig.model_validate(event.config).short()
-        self._doing, self._detail = f"race of loaders: {config}", ""
-        if self._verbose:
-            self.say("loader", f"{wording.rate(event.images_per_second):>9} images/s  {config}", one_line=True)
 
     def _opened(self, event: events.StudyOpened) -> None:
         if event.resumed:

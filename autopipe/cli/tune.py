@@ -101,12 +101,13 @@ def retune(
     other machines stay, and so does the former configuration unless another is proved faster.
     """
     from autopipe.api import retuning
+    from autopipe.artifact import artifact as files
     from autopipe.cli import output
     from autopipe.cli.progress import Progress
     from autopipe.reports import text
     from autopipe.search.result import nothing_measured
 
-    known = stored.read()
+    known = files.stored(stored.path, workload=stored.workload, allow_outside=stored.allow_outside)
     study = known.path.with_name("study.db")
     settings = dataclasses.replace(search.settings(study, context), command=again.this())
     when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
@@ -125,12 +126,10 @@ def retune(
             print(json.dumps({**done, **text.document(result, str(known.path))}, indent=2))
         else:
             screen.show(text.render(result))
+        is_known = profile.winner.key in {each.winner.key for each in known.artifact.profiles}
+        what = "the same configuration, with new figures" if is_known else "a new configuration"
         if retuned.kept:
             what = "the former configuration stays: no other was proved faster"
-        elif profile.winner.key in {each.winner.key for each in known.artifact.profiles}:
-            what = "the same configuration, with new figures"
-        else:
-            what = "a new configuration"
         screen.say(f"wrote     {known.path}: {what}")
         output.say_next(known.path, profile, None if retuned.converted else _workload(known), stored.arguments)
     if result is not None and result.interrupted:
@@ -145,8 +144,7 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
     from autopipe.artifact.drift import Verdict
 
     checked = retuned.checked
-    reasons = [] if checked is None else list(checked.reasons)
-    because = "; ".join(reasons)
+    because = "; ".join(reasons := [] if checked is None else list(checked.reasons))
     if as_json:
         done = {"retuned": False, "would": retuned.would, "kept": retuned.kept, "reasons": reasons}
         print(json.dumps({**done, "artifact": str(artifact)}, indent=2))

@@ -151,7 +151,6 @@ def held_variables(model: Any) -> list[Any]:
 
 def step_state(model: Any, *more: str) -> tuple[Any, ...]:
     """Return the leading arguments of the model's step functions: on JAX the values of its variables, else nothing.
-
     `more` is "optimizer", "metrics": state that the step changes beside the model's own.
     """
     import keras
@@ -169,10 +168,8 @@ def output_spec(function: Callable[..., Any], *symbols: Any) -> Any:
 
 @contextlib.contextmanager
 def built(model: Any, batch: Any) -> Iterator[None]:
-    """Build the parts that Keras would build from the first batch of data; none is drawn meanwhile.
-
-    `batch` returns symbolic (x, y). Raise ValueError, TypeError or RuntimeError if the compiled model does not run on
-    such batches.
+    """Build the parts that Keras would build from the first batch of data; none is drawn meanwhile. `batch` returns
+    symbolic (x, y). Raise ValueError, TypeError or RuntimeError if the compiled model does not run on such batches.
     """
     import keras
 
@@ -289,7 +286,6 @@ def require_running(name: str) -> None:
 
 def jax_rank() -> tuple[int, int]:
     """Return (i, n) of the i-th of n processes that JAX trains in together; (0, 1) outside of a cluster.
-
     `jax.process_count()` would tell, too, but starts JAX, after which its devices are fixed.
     """
     state = imported("jax", "_src.distributed", "global_state")

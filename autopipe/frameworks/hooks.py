@@ -33,9 +33,8 @@ _BETWEEN = ("traceback_util", "dataset_ops")  # files whose frames pass a read o
 
 @contextlib.contextmanager
 def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of an object while a block runs, then restore the object's own value or its class's.
-
-    It bypasses Keras's `__setattr__`, which tracks layers and variables.
+    """Replace an attribute of an object while a block runs, then restore the object's own value or its class's. It
+    bypasses Keras's `__setattr__`, which tracks layers and variables.
     """
     own, unset = vars(owner), object()
     before = own.get(name, unset)

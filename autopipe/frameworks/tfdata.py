@@ -88,7 +88,6 @@ def other_seeds() -> contextlib.AbstractContextManager[None]:
 
 def constant_numbers() -> contextlib.AbstractContextManager[None]:
     """Have random ops of TensorFlow that are traced meanwhile give the same numbers for each sample, whatever the seed.
-
     Ops that run at once, and shuffles of datasets, are random as ever.
     """
     import tensorflow as tf

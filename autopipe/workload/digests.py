@@ -33,9 +33,8 @@ def digest(*parts: object) -> str:
 
 
 def canonical(value: object) -> str:
-    """Return values as JSON with sorted names, without fields at their defaults: a new field changes nothing.
-
-    Fields of dataclasses with `repr=False` are left out.
+    """Return values as JSON with sorted names, without fields at their defaults: a new field changes nothing. Fields of
+    dataclasses with `repr=False` are left out.
     """
 
     def set_fields(value: Any) -> dict[str, Any]:

@@ -92,9 +92,8 @@ class Op(abc.ABC):
         return self
 
     def without_chance(self) -> Op | None:
-        """Return the op's substitute in validation and prediction: itself, unless it is random; None for no op.
-
-        A random op that sets the size of samples returns another one that sets the same size.
+        """Return the op's substitute in validation and prediction: itself, unless it is random; None for no op. A
+        random op that sets the size of samples returns another one that sets the same size.
         """
         return None if self.is_random else self
 

@@ -63,7 +63,6 @@ def _columns(seed: int, epoch: int, draws: tuple[tuple[int, int], ...]) -> NDArr
 
 def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, draws: int) -> NDArray[np.float64]:
     """Return the random numbers of one op for some samples of one epoch: in [0, 1), shape (samples, draws), float64.
-
     They are a function of the arguments alone; `stream` is the op's position in the op list, so that two ops never
     share numbers.
     """
@@ -77,9 +76,8 @@ def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, d
 def uniforms_of(
     seed: int, epoch: int, indices: NDArray[np.int64], draws: Sequence[tuple[int, int]]
 ) -> NDArray[np.float64]:
-    """Return the random numbers of several ops, side by side: `draws` has the stream of each and how many it takes.
-
-    The native library makes them, if it is there, by one call.
+    """Return the random numbers of several ops, side by side: `draws` has the stream of each and how many it takes. The
+    native library makes them, if it is there, by one call.
     """
     if not draws:
         return np.empty((len(indices), 0))

@@ -49,9 +49,8 @@ class PlainSource:
 
 
 def columns(spec: SampleSpec) -> tuple[str, ...]:
-    """Return the variable of each part of a flat sample: "x" and "y", or "x_left", "y_mask", "sample_weight".
-
-    The names start with "x" or "y", so that they differ from the ops' own variables ("left", "rows").
+    """Return the variable of each part of a flat sample: "x" and "y", or "x_left", "y_mask", "sample_weight". The names
+    start with "x" or "y", so that they differ from the ops' own variables ("left", "rows").
     """
     paths = paths_of(spec.structure)
     found = tuple(slot if key is None else f"{slot}_{_NO_NAME.sub('_', str(key))}" for slot, key in paths)
@@ -101,9 +100,8 @@ class Variable(str):
         return f"{self} = tf.io.decode_and_crop_jpeg({self}, {size}, channels={self.field.channels})"
 
     def channel_axis(self) -> Lines:
-        """Return lines that give the part its channel axis back if its length is, or may be, one: OpenCV drops it.
-
-        The shape after the op gives the number of channels if samples differ in size before.
+        """Return lines that give the part its channel axis back if its length is, or may be, one: OpenCV drops it. The
+        shape after the op gives the number of channels if samples differ in size before.
         """
         shape = self.field.shape or self.after.shape
         is_lost = self.field.rank == 3 and (shape is None or shape[-1] == 1)
@@ -179,7 +177,6 @@ def plain_lines(op: Op, step: Step, library: Library) -> Lines:
 
 def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, str]:
     """Return the call of a `tf.image.random_...`: lines before it, and the call, with `{}` in the place of a part.
-
     Several parts share a seed, so that they are changed alike.
     """
     given = "".join(f", {argument!r}" for argument in arguments)

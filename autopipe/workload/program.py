@@ -57,9 +57,8 @@ class Programs:
         )
 
     def fill(self, spans: Sequence[NDArray[Any] | None], drawn: NDArray[np.float64], made: Batch) -> NDArray[np.uint8]:
-        """Write rows of the parts that have spans; return a verdict for each, 0 if all parts of a row are made.
-
-        `drawn` are the random numbers of all steps, side by side.
+        """Write rows of the parts that have spans; return a verdict for each, 0 if all parts of a row are made. `drawn`
+        are the random numbers of all steps, side by side.
         """
         verdicts = np.zeros(len(drawn), np.uint8)
         for number, of_part in enumerate(spans):
@@ -118,10 +117,9 @@ def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
 
 
 def programs(before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, any_shape: bool = False) -> Programs:
-    """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be.
-
-    `draw` is the number of the first of their random numbers among those of all steps. A batch is of one shape, unless
-    samples of `any_shape` are to be kept.
+    """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be. `draw` is
+    the number of the first of their random numbers among those of all steps. A batch is of one shape, unless samples of
+    `any_shape` are to be kept.
     """
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}

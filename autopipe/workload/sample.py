@@ -205,9 +205,8 @@ class Field:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """The fields of a sample; `y` is None without a target.
-
-    `others` are the fields of further parts; `structure` is None for a plain x or (x, y).
+    """The fields of a sample; `y` is None without a target. `others` are the fields of further parts; `structure` is
+    None for a plain x or (x, y).
     """
 
     x: Field
@@ -307,7 +306,6 @@ def has_room(room: NDArray[Any], part: Part) -> bool:
 
 def cuts(dtype: np.dtype[Any], part: Part) -> bool:
     """Return True if NumPy would cut a part's numbers to fit a dtype: fractions, and whole numbers that are too large.
-
     NumPy itself refuses a Python integer that is too large.
     """
     if dtype.kind not in "iub":

@@ -309,10 +309,8 @@ def _whole_file(array: NDArray[Any]) -> Path | None:
 
 def text_refused(what: str) -> DataError:
     """Return the error of targets that are text: bytes would be taken for encoded masks."""
-    return DataError(
-        f"{what} must hold numbers, but holds text.",
-        hint="Number the classes: names, numbers = numpy.unique(texts, return_inverse=True).",
-    )
+    hint = "Number the classes: names, numbers = numpy.unique(texts, return_inverse=True)."
+    return DataError(f"{what} must hold numbers, but holds text.", hint=hint)
 
 
 def part_kind(slot: str, value: Any, image_shape: tuple[int, ...] = ()) -> FieldKind:

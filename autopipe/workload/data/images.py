@@ -74,13 +74,7 @@ class ImagePairs:
     y_kind = FieldKind.ENCODED
 
     def __init__(
-        self,
-        images: Place,
-        masks: Place,
-        *,
-        mask_suffix: str = "",
-        image_suffix: str = "",
-        names: Place | None = None,
+        self, images: Place, masks: Place, *, mask_suffix: str = "", image_suffix: str = "", names: Place | None = None
     ) -> None:
         roots = os.fsencode(located(images)), os.fsencode(located(masks))
         for option, suffix in (("mask_suffix", mask_suffix), ("image_suffix", image_suffix)):
@@ -262,10 +256,9 @@ def part_of(count: int, what: str, validation_split: float, subset: str, seed: i
 def _part_of(
     classes: Sequence[Sequence[Found]], validation_split: float, subset: str, seed: int | None
 ) -> list[list[int]]:
-    """Return the numbers of the files of each class that belong to the part.
-
-    Keras lists the files by folder and name, shuffles all by NumPy's `RandomState(seed)`, and validates on the last;
-    without a seed (`shuffle=False`) these are the last ones class by class.
+    """Return the numbers of the files of each class that belong to the part. Keras lists the files by folder and name,
+    shuffles all by NumPy's `RandomState(seed)`, and validates on the last; without a seed (`shuffle=False`) these are
+    the last ones class by class.
     """
     order = [
         (label, number)
@@ -285,10 +278,8 @@ def _checked_labels(labels: Any, count: int) -> list[int]:
     if len(given) != count:
         raise DataError(f"`labels` must be one for each of the {count} images, but got {len(given)}.")
     if not all(isinstance(label, int | np.integer) and not isinstance(label, bool) for label in given):
-        raise DataError(
-            f"`labels` must be whole numbers, but got {shortened(labels)}.",
-            hint="ap.Table reads other labels from a CSV file.",
-        )
+        hint = "ap.Table reads other labels from a CSV file."
+        raise DataError(f"`labels` must be whole numbers, but got {shortened(labels)}.", hint=hint)
     found = [int(label) for label in given]
     for number, label in enumerate(found):
         if not is_int64(label):
@@ -467,10 +458,8 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
         if not loose:
             raise DataError(f"There are no images in `{shown}`: it holds no folder and no image.", hint=layout)
         lie = "an image lies" if len(loose) == 1 else f"the {len(loose)} images lie"
-        raise DataError(
-            f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.",
-            hint=f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks.",
-        )
+        hint = f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks."
+        raise DataError(f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.", hint=hint)
     if class_names is not None:
         given: Any = class_names  # a number n is the folder named "n"
         names = list(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else []

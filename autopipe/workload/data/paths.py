@@ -404,10 +404,8 @@ def require_regular(path: bytes, status: os.stat_result) -> None:
     mode = status.st_mode
     if not stat.S_ISREG(mode):
         kind = "folder" if stat.S_ISDIR(mode) else "named pipe" if stat.S_ISFIFO(mode) else "device"
-        raise BadSampleError(
-            f"`{os.fsdecode(path)}` must be a regular file, but is a {kind}.",
-            hint="Name the files in it, or leave it out." if kind == "folder" else "Leave it out.",
-        )
+        hint = "Name the files in it, or leave it out." if kind == "folder" else "Leave it out."
+        raise BadSampleError(f"`{os.fsdecode(path)}` must be a regular file, but is a {kind}.", hint=hint)
 
 
 def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[bytes], list[bytes]]:
@@ -458,9 +456,8 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
 
 
 def lost_links(directory: bytes) -> list[bytes]:
-    """Return the sorted names of links in a folder that once led to a folder and are broken now.
-
-    Hidden links, and those with the name of a file or to a path with one, are left out: no folder was lost with them.
+    """Return the sorted names of links in a folder that once led to a folder and are broken now. Hidden links, and
+    those with the name of a file or to a path with one, are left out: no folder was lost with them.
     """
     with os.scandir(directory) as entries:
         lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
@@ -474,7 +471,6 @@ def lost_links(directory: bytes) -> list[bytes]:
 
 def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Found]:
     """Yield every image below `root/start`, folder by folder in sorted order; links are followed, each folder once.
-
     Names of images of other kinds are added to `left_out`.
     """
     seen: set[tuple[int, int]] = set()

@@ -71,9 +71,8 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
-    """Return the offset of each record of a file, and, last, the file's size. Raise DataError if it is damaged.
-
-    The file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same. The
+    """Return the offset of each record of a file, and, last, the file's size. Raise DataError if it is damaged. The
+    file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same. The
     size in bytes and a `version` that changes with the content are given for an object behind a URL.
     """
     if size is None:

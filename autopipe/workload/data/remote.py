@@ -37,10 +37,8 @@ class Reader(Protocol):
     """Opens URLs of one scheme, or of any. A module will do."""
 
     def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the content of an object, or its bytes from `start` to `end`.
-
-        Raise BadSampleError if it does not exist, is empty, or ends before `start`, and DataError if access is denied
-        or the connection is lost.
+        """Return the content of an object, or its bytes from `start` to `end`. Raise BadSampleError if it does not
+        exist, is empty, or ends before `start`, and DataError if access is denied or the connection is lost.
         """
         ...
 
@@ -298,7 +296,5 @@ def _listed(url: bytes, call: Any) -> Any:
 
 def _require_listing(url: bytes) -> None:
     if paths.scheme(url) in _NO_LISTING:
-        raise DataError(
-            f"A web server cannot list what is below `{paths.shown(url)}`.",
-            hint="Name each file by its URL: in a list, or in a table for ap.Table(csv, path=..., label=...).",
-        )
+        hint = "Name each file by its URL: in a list, or in a table for ap.Table(csv, path=..., label=...)."
+        raise DataError(f"A web server cannot list what is below `{paths.shown(url)}`.", hint=hint)

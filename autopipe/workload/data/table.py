@@ -396,10 +396,8 @@ def _as_csv(file: str, error: Exception) -> str | None:
 
 def _require_cells(values: list[str], columns: Sequence[str], row: int, file: str) -> None:
     if "" in values:
-        raise DataError(
-            f"Row {row} of `{file}` must have a path and a label, but one of them is empty.",
-            hint=f"Fill in its column `{columns[values.index('')]}`, or remove the row.",
-        )
+        hint = f"Fill in its column `{columns[values.index('')]}`, or remove the row."
+        raise DataError(f"Row {row} of `{file}` must have a path and a label, but one of them is empty.", hint=hint)
     if "\0" in values[0]:
         said = f"Row {row} of `{file}` must name a file, but got {shortened(values[0])}."
         raise DataError(said, hint="Mend the row, or remove it.")

@@ -192,10 +192,9 @@ class RandomHue(_ColourOp):
         pixels.check_number(self, "delta", most=0.5, above=True)
 
     def _changed(self, colours: NDArray[np.float32], number: float) -> NDArray[np.float32]:
-        """Return colours of other hues, in 32-bit floats: the bits of the native library.
-
-        The largest and the smallest level of a pixel stay. In sixths of the circle the hue says where a level lies
-        between them: as far as the nearest of its channel's own two sixths is away.
+        """Return colours of other hues, in 32-bit floats: the bits of the native library. The largest and the smallest
+        level of a pixel stay. In sixths of the circle the hue says where a level lies between them: as far as the
+        nearest of its channel's own two sixths is away.
         """
         planes = np.ascontiguousarray(np.moveaxis(colours, -1, 0))
         red, green, blue = planes

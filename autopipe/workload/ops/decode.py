@@ -241,10 +241,9 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     least: Size | None = None,
 ) -> NDArray[Any]:
-    """Return the pixels of an encoded image, uint8, RGB or grey, shape (height, width, channels).
-
-    Without `channels` it is a mask, which keeps those of its file: (height, width) if it is grey. A JPEG is reduced to
-    the smallest size that is not below `least`. For this and BadSampleError, see `Decode`.
+    """Return the pixels of an encoded image, uint8, RGB or grey, shape (height, width, channels). Without `channels` it
+    is a mask, which keeps those of its file: (height, width) if it is grey. A JPEG is reduced to the smallest size that
+    is not below `least`. For this and BadSampleError, see `Decode`.
     """
     jpeg = jpeg_header(data, max_pixels, strict=strict)
     if jpeg is None:

@@ -216,9 +216,8 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def orientation_of(data: bytes) -> int:
-    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright.
-
-    The tag is read from JPEG, PNG and WebP files. A damaged or missing one counts as 1.
+    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright. The tag is read from JPEG,
+    PNG and WebP files. A damaged or missing one counts as 1.
     """
     with contextlib.suppress(*_DAMAGED):
         if (exif := _exif(data)) is not None and 1 <= (found := _tag_of(exif, 0x0112)) <= 8:

@@ -116,10 +116,8 @@ class MixUp(_Mixing):
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         super().check(sample, spec)
         if spec.y is not None and spec.y.dtype is not None and spec.y.dtype.kind != "f":
-            raise OpError(
-                f"`MixUp` needs masks that can be mixed, but got {spec.y.dtype} class numbers.",
-                hint="Put ap.OneHot(classes) before ap.MixUp.",
-            )
+            hint = "Put ap.OneHot(classes) before ap.MixUp."
+            raise OpError(f"`MixUp` needs masks that can be mixed, but got {spec.y.dtype} class numbers.", hint=hint)
 
     def _mix(self, batch: Batch, others: Batch, row: int, share: float, random: NDArray[np.float64]) -> None:
         for mine, other in zip(batch, others, strict=True):

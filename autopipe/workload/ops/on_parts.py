@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -180,9 +180,7 @@ class OnParts(_Around):
 
     def kinds(self, spec: SampleSpec) -> tuple[FieldKind | None, ...]:
         kinds = [None if field is None else field.kind for field in spec.columns]
-        for lane, each in self._lanes(spec):
-            _put(kinds, lane, self.op.kinds(each))
-        return tuple(kinds)
+        return self._changed(kinds, spec, lambda _, each: self.op.kinds(each))
 
     def check(self, sample: Sample, spec: SampleSpec) -> None:
         for lane, each in self._lanes(spec):
@@ -198,15 +196,19 @@ class OnParts(_Around):
         return tuple(each for lane, seen in self._lanes(spec) for each in self.op.lost(_of(sample, lane), seen))
 
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
-        made = list(sample)
-        for lane, each in self._lanes(spec):
-            _put(made, lane, self.op.apply(_of(sample, lane), each, random))
-        return tuple(made)
+        return self._changed(sample, spec, lambda both, each: self.op.apply(both, each, random))
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
-        made = list(batch)
-        for lane, each in self._lanes(spec):
-            _put(made, lane, self.op.finish(_of(batch, lane), each, xp))
+        return self._changed(batch, spec, lambda both, each: self.op.finish(both, each, xp))
+
+    def _changed(
+        self, parts: Sequence[Any], spec: SampleSpec, call: Callable[[Sample, SampleSpec], Any]
+    ) -> tuple[Any, ...]:
+        made = list(parts)
+        for (x, y), each in self._lanes(spec):
+            made[x], changed = call(_of(parts, (x, y)), each)
+            if y is not None:
+                made[y] = changed
         return tuple(made)
 
     def plain(self, step: Step, library: Library) -> Lines:
@@ -251,9 +253,3 @@ def placed(op: Op, spec: SampleSpec) -> Op:
 
 def _of(parts: Sequence[Any], lane: Lane) -> tuple[Any, Any]:
     return parts[lane[0]], None if lane[1] is None else parts[lane[1]]
-
-
-def _put(parts: list[Any], lane: Lane, made: Sequence[Any]) -> None:
-    parts[lane[0]] = made[0]
-    if lane[1] is not None:
-        parts[lane[1]] = made[1]

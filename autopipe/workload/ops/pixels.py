@@ -64,9 +64,8 @@ def plain_levels(values: str, part: Variable, library: Library) -> str:
 
 
 def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours: bool = False) -> Iterator[str]:
-    """Yield lines of TensorFlow that change parts as floating point, by code with `{}` in the place of a part.
-
-    `before` are the lines before them. A change of `colours` leaves other images alone, and no range of levels.
+    """Yield lines of TensorFlow that change parts as floating point, by code with `{}` in the place of a part. `before`
+    are the lines before them. A change of `colours` leaves other images alone, and no range of levels.
     """
     yield from before
     for part in parts(step):

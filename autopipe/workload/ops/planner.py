@@ -209,10 +209,8 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
             if workload.on_bad_sample == "error":
                 raise failure from error
     if not samples:
-        raise DataError(
-            f"none of {len(wanted)} samples could be read.",
-            hint="Check the data, or set on_bad_sample='error' to see the first error.",
-        )
+        hint = "Check the data, or set on_bad_sample='error' to see the first error."
+        raise DataError(f"none of {len(wanted)} samples could be read.", hint=hint)
     return samples, structure
 
 
@@ -297,10 +295,8 @@ def _spec(
 def _merged(column: Sequence[Field]) -> Field:
     dtypes = {field.dtype for field in column if 0 not in (field.shape or ())}  # an empty list has a dtype by chance
     if len(dtypes) > 1:
-        raise WorkloadError(
-            f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.",
-            hint="Put ap.Cast before they are batched, or convert the data.",
-        )
+        hint = "Put ap.Cast before they are batched, or convert the data."
+        raise WorkloadError(f"samples differ in dtype: {', '.join(sorted(str(d) for d in dtypes))}.", hint=hint)
     shared: dict[str, Any] = {}
     for name in ("shape", "rank", "channels"):
         first, *others = (getattr(field, name) for field in column)
@@ -366,10 +362,9 @@ def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload
 
 
 def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:
-    """Return the ops with those of the suffix moved to the end, and the number of ops before it.
-
-    A batchable op belongs to the suffix if no op that stays before it touches the same field afterwards: a OneHot of
-    the label, say, may stand anywhere in the list.
+    """Return the ops with those of the suffix moved to the end, and the number of ops before it. A batchable op belongs
+    to the suffix if no op that stays before it touches the same field afterwards: a OneHot of the label, say, may stand
+    anywhere in the list.
     """
     body, suffix = list[tuple[Op, int]](), list[tuple[Op, int]]()
     blocked = [False] * len(source.columns)
