@@ -249,15 +249,25 @@ def evaluation_loader(
         ModelError: `model` does not take their batches.
         AutopipeError: any error of `build_loader`.
     """
-    with _naming_what_is_left_out(workload), contextlib.ExitStack() as stack:
+    try:
         over = for_evaluation(workload, data)
         config, plan = _config_of_evaluation(config, over, passes)
-        loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
-        if model is not None:
-            from autopipe.pipeline.devices import model as models  # imports Keras
+        with contextlib.ExitStack() as stack:
+            loader = stack.enter_context(build_loader(over, config, rank=rank, plan=plan))
+            if model is not None:
+                from autopipe.pipeline.devices import model as models  # imports Keras
 
-            models.check_inputs(model, loader)
-        stack.pop_all()
+                models.check_inputs(model, loader)
+            stack.pop_all()
+    except WorkloadError as error:  # about the samples' size, which one of the ops that are left out may set
+        names = ", ".join(f"`{op.name}`" for op in workload.ops if op.without_chance() is None)
+        if not names or isinstance(error, DataError):
+            raise
+        raise type(error)(
+            f"{error.message} Validation and prediction leave out what is random: {names}.",
+            hint="If one of them sets the size, let its `without_chance` return an op that sets it, too; "
+            "or pass a loader of these samples, made by ap.build_loader, in their place.",
+        ) from error
     return loader
 
 
@@ -278,22 +288,6 @@ def for_evaluation(workload: Workload, data: Source) -> Workload:
         drop_remainder=False,
         validation=None,
     )
-
-
-@contextlib.contextmanager
-def _naming_what_is_left_out(workload: Workload) -> Iterator[None]:
-    """Name the left-out ops in an error about the samples' size, which one of them may set in training."""
-    try:
-        yield
-    except WorkloadError as error:
-        names = ", ".join(f"`{op.name}`" for op in workload.ops if op.without_chance() is None)
-        if not names or isinstance(error, DataError):
-            raise
-        raise type(error)(
-            f"{error.message} Validation and prediction leave out what is random: {names}.",
-            hint="If one of them sets the size, let its `without_chance` return an op that sets it, too; "
-            "or pass a loader of these samples, made by ap.build_loader, in their place.",
-        ) from error
 
 
 class CacheWarning(UserWarning):
@@ -356,9 +350,7 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Sh
         dataset = source.make(source.defaults | config.arguments).dataset
         source = source.indexed(dataset, whole=workload.drop_remainder)
     recipe, kept = Recipe.of(workload, plan, source=source, done=done, finish=config.finish), config.kept
-    if config.loader.keeps_on_device:
-        return dataclasses.replace(recipe, cached=1.0, kept_bytes=kept_bytes(recipe))
-    if not kept.in_memory:
+    if not (kept.in_memory or config.loader.keeps_on_device):
         return recipe
     if kept.encoded:
         recipe = dataclasses.replace(recipe, fixed_steps=0, fixed_spec=plan.cut(done))
@@ -366,7 +358,6 @@ def recipe_of(workload: Workload, config: PipelineConfig, plan: Plan, shared: Sh
 
 
 def _recipe_of_cuts(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> Recipe:
-    """Return the recipe of samples that are cut out of kept pieces."""
     whole, of_pieces = in_pieces(workload, plan)
     source, _ = _stored(whole, config, of_pieces, shared)
     kept: Any = PiecesInMemory(source, of_pieces.source) if config.kept.in_memory else source
@@ -400,7 +391,6 @@ def kept_bytes(recipe: Recipe) -> float:
 
 
 def _stored(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shared) -> tuple[Source, int]:
-    """Return the source in the configuration's storage form, and the number of ops done there already."""
     if not config.kept.converts:
         return workload.data, 0
     storage: Storage = STORAGES[config.kept.form]

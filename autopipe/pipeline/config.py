@@ -236,10 +236,33 @@ class Kept:
     encoded: bool = False
     part: float = 1.0
 
-    @classmethod
-    def of(cls, text: str) -> Kept:
+    @staticmethod
+    @functools.lru_cache(maxsize=4096)
+    def of(text: str) -> Kept:
         """Parse a value of `keep`. Raise ConfigError if it is none."""
-        return _parsed(text)
+        found: dict[str, Any] = {}
+        for each in text.split("+") if text not in ("none", FILES) else ():
+            match = _PLACE.fullmatch(each.strip())
+            place, cut, percent = match.groups() if match else (each, None, None)
+            memory = place in ("memory", "encoded")
+            if not match or not (memory or place in STORAGES) or (percent and not memory) or (cut and memory):
+                words = ["none", "memory", "encoded", *STORAGES]
+                raise ConfigError(
+                    f"`keep` cannot be {text!r}.{near(place, words)}",
+                    hint=f"It takes {', '.join(words)}, or a form and memory: `array+memory`. `memory:50%` keeps a "
+                    "part, and `array:1` keeps samples after one of the first ops.",
+                )
+            if ("in_memory" if memory else "form") in found:
+                raise ConfigError(f"`keep` names one storage form at most, and memory once, but got {text!r}.")
+            if memory:
+                part = 1.0 if percent is None else float(percent) / 100
+                found |= {"in_memory": True, "encoded": place == "encoded", "part": part}
+            else:
+                found |= {"form": place, "cut": DEEPEST if cut is None else int(cut)}
+        kept = Kept(**found)
+        if not 0 < kept.part <= 1:
+            raise ConfigError(f"`keep` holds more than 0% and at most 100% of the samples in memory, but got {text!r}.")
+        return kept
 
     @property
     def converts(self) -> bool:
@@ -264,9 +287,7 @@ class Kept:
         return "+".join(places) or "none"
 
     def stands_for(self, other: Kept) -> bool:
-        """True if `other` keeps samples in the same places: all or a part, in a form after any number of ops if none is
-        given.
-        """
+        """True if `other` keeps samples in the same places: a part, and after any number of ops, if none is given."""
         return (
             (self.form, self.in_memory, self.encoded) == (other.form, other.in_memory, other.encoded)
             and self.cut in (DEEPEST, other.cut)
@@ -278,37 +299,6 @@ class Kept:
         asked = Kept.of(value)
         disk = not asked.converts or asked.form == self.form
         return disk and (not asked.in_memory or (self.in_memory and self.encoded == asked.encoded))
-
-
-@functools.lru_cache(maxsize=4096)
-def _parsed(text: str) -> Kept:
-    found: dict[str, Any] = {}
-    for each in text.split("+") if text not in ("none", FILES) else ():
-        match = _PLACE.fullmatch(each.strip())
-        place, cut, percent = match.groups() if match else (each, None, None)
-        memory = place in ("memory", "encoded")
-        if not match or not (memory or place in STORAGES) or (percent and not memory) or (cut and memory):
-            raise _no_place(text, place)
-        if ("in_memory" if memory else "form") in found:
-            raise ConfigError(f"`keep` names one storage form at most, and memory once, but got {text!r}.")
-        if memory:
-            part = 1.0 if percent is None else float(percent) / 100
-            found |= {"in_memory": True, "encoded": place == "encoded", "part": part}
-        else:
-            found |= {"form": place, "cut": DEEPEST if cut is None else int(cut)}
-    kept = Kept(**found)
-    if not 0 < kept.part <= 1:
-        raise ConfigError(f"`keep` holds more than 0% and at most 100% of the samples in memory, but got {text!r}.")
-    return kept
-
-
-def _no_place(text: str, place: str) -> ConfigError:
-    words = ["none", "memory", "encoded", *STORAGES]
-    return ConfigError(
-        f"`keep` cannot be {text!r}.{near(place, words)}",
-        hint=f"It takes {', '.join(words)}, or a form and memory: `array+memory`. `memory:50%` keeps a part, and "
-        "`array:1` keeps samples after one of the first ops.",
-    )
 
 
 class PipelineConfig(Strict):
@@ -341,10 +331,7 @@ class PipelineConfig(Strict):
     @pydantic.field_validator("loader", mode="before")
     @classmethod
     def _loader_by_kind(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            knobs = dict(value)
-            return LOADERS[str(knobs.get("kind", ""))].model_validate(knobs)
-        return value
+        return LOADERS[str(value.get("kind", ""))].model_validate(value) if isinstance(value, dict) else value
 
     @pydantic.model_validator(mode="after")
     def _canonical(self) -> Self:
@@ -379,16 +366,14 @@ class PipelineConfig(Strict):
 
     def short(self) -> str:
         """Return a name of its workers and of all settings that are not at their defaults."""
-        loader = self.loader
-        fields = type(loader).model_fields
+        loader, fields = self.loader, type(self.loader).model_fields
         knobs = loader.model_dump(exclude={"kind"})
         first = None if loader.takes_any else next(iter(knobs), None)
-        special = {
-            name: value
+        inner = ", ".join(
+            f"{name}={value}"
             for name, value in knobs.items()
             if name not in fields or name == first or value != fields[name].default
-        }
-        inner = ", ".join(f"{name}={value}" for name, value in special.items())
+        )
         rest = [
             f"{name}={getattr(self, name)}"
             for name, field in PipelineConfig.model_fields.items()
@@ -397,8 +382,7 @@ class PipelineConfig(Strict):
         return " ".join([f"{loader.kind}({inner})", *rest])
 
     def __hash__(self) -> int:
-        values = {**self.__dict__, ARGUMENTS: tuple(sorted(self.arguments.items()))}
-        return hash(tuple(values.values()))
+        return hash(tuple({**self.__dict__, ARGUMENTS: tuple(sorted(self.arguments.items()))}.values()))
 
     def key(self) -> str:
         """Return a short name of it, the same on every machine."""

@@ -63,7 +63,11 @@ class Finish:
             batch = tuple(None if part is None else self.gathered(part) for part in batch)
         for op, spec in zip(self.ops, self.specs, strict=True):
             batch = op.finish(batch, spec, xp)
-        return tuple(_channels_first(array, xp) for array in batch) if self.channels_first else batch
+        if not self.channels_first:
+            return batch
+        return tuple(
+            array if array is None or len(array.shape) != 4 else xp.transpose(array, (0, 3, 1, 2)) for array in batch
+        )
 
     def step_data(self, x: Any, y: Any, sample_weight: Any, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
         """Return the finished arguments of a Keras step; x, y and the weights may have several parts each."""
@@ -72,10 +76,6 @@ class Finish:
         parts = (part_at((x, y, sample_weight), path) for path in self.structure.paths)
         x, y, weight = triple(self.structure.packed(self.batch(tuple(parts), xp)))
         return x, y, sample_weight if weight is None else weight
-
-
-def _channels_first(array: Any, xp: ArrayNamespace) -> Any:
-    return array if array is None or len(array.shape) != 4 else xp.transpose(array, (0, 3, 1, 2))
 
 
 # -------------------- loader
@@ -206,10 +206,8 @@ class Loader(abc.ABC):
         return LoaderState(epoch=epoch, batch=batch, identity=self.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at `state`: `epoch(state["epoch"])` starts at its next batch.
-
-        Raises:
-            ConfigError: the state is malformed, or of another workload or shard.
+        """Continue at `state`: `epoch(state["epoch"])` starts at its next batch. Raise ConfigError if the state is
+        malformed, or of another workload or shard.
         """
         try:
             loaded = LoaderState.model_validate(state)
@@ -223,8 +221,7 @@ class Loader(abc.ABC):
             )
         if loaded.batch >= max(1, len(self)):
             raise ConfigError(f"The loader state is at batch {loaded.batch}, but an epoch has {len(self)} batches.")
-        self._resume = loaded
-        self._position = (loaded.epoch, loaded.batch)
+        self._resume, self._position = loaded, (loaded.epoch, loaded.batch)
 
     def loaded_state(self) -> LoaderState | None:
         """Return the loaded state, once, to continue there; None if there is none."""
@@ -318,9 +315,8 @@ Made = TypeVar("Made")
 
 
 class Shared:
-    """Objects that loaders of one workload in this process share, so that one can go on with the work of another.
-
-    An object lives as long as a loader holds it.
+    """Objects that loaders of one workload in this process share, so that one can go on with the work of another: each
+    lives as long as a loader holds it.
     """
 
     def __init__(self) -> None:

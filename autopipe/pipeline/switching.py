@@ -8,12 +8,13 @@ such as `autopipe.search.live`, decides which loader takes over, and when; nothi
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, wait
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.pipeline.batching.stream import overtaken
@@ -110,9 +111,8 @@ class SwitchingLoader(Loader):
         self._clock, self._patience = clock, patience
         self._upcoming: _Upcoming | None = None
         self._at: Place = (0, 0)  # the next batch
-        self.is_last = False
+        self.is_last = self._is_closed = False
         self._reader = 0  # the last one that began to take batches
-        self._is_closed = False
         self._closing: list[threading.Thread] = []
         self._lost = 0  # workers of loaders that are closed
 
@@ -161,9 +161,17 @@ class SwitchingLoader(Loader):
             except StopIteration:
                 raise LoaderError("A loader ended in the middle of an epoch.") from None
             except Exception as error:
-                if (spare := self._instead(error)) is None:
+                spare = None if self._is_closed else self.spare
+                if spare is None and not self._is_closed and self.watch is not None:
+                    spare = self.watch.instead(error)
+                if spare is None:
                     raise
-                source = self._gone_back(spare, error)
+                source, failed = None, self.loader
+                self.stay()
+                self.loader, self.spare = spare, None
+                spare.go_on()
+                self._settle()
+                self._refuse(failed, error)
 
     def switch(self, loader: Loader) -> None:
         """Let another loader of the same batches go on as soon as its first batch is there; `spare` may be it.
@@ -227,18 +235,16 @@ class SwitchingLoader(Loader):
 
     def _begin(self, loader: Loader, asked_at: float, *, second: bool = False) -> Place:
         """Have another loader begin, and return its first batch."""
-        place = max(self.loader.stop_ahead() or self._begun_by(), self._at)
+        if (begun := self.loader.stop_ahead()) is None:  # it does not tell: what it has probably not begun
+            epoch, number = self._at
+            number += self.loader.batches_at_once or 1
+            begun = (epoch, number) if number < len(self) else (epoch + 1, 0)
+        place = max(begun, self._at)
         loader.go_on()
         self._upcoming = _Upcoming(loader, place, asked_at, is_second=second)
         if place[0] == self._at[0] or not self.is_last:
             self._upcoming.begin(last=self.is_last and place[0] == self._at[0])
         return place
-
-    def _begun_by(self) -> Place:
-        """Return the first batch that a loader which does not tell has probably not begun."""
-        epoch, number = self._at
-        number += self.loader.batches_at_once or 1
-        return (epoch, number) if number < len(self) else (epoch + 1, 0)
 
     def _is_due(self) -> bool:
         """Return True if another loader takes over with the next batch.
@@ -285,21 +291,6 @@ class SwitchingLoader(Loader):
         self.buffered_batches = self.loader.buffered_batches
         return found
 
-    def _instead(self, error: Exception) -> Loader | None:
-        if self._is_closed or self.spare is not None or self.watch is None:
-            return None if self._is_closed else self.spare
-        return self.watch.instead(error)
-
-    def _gone_back(self, spare: Loader, error: Exception) -> Iterator[Batch]:
-        """Return the batches from here on of another loader, in the place of one that failed."""
-        failed = self.loader
-        self.stay()
-        self.loader, self.spare = spare, None
-        spare.go_on()
-        self._settle()
-        self._refuse(failed, error)
-        return spare.batches(*self._at, last=self.is_last)
-
     def _settle(self) -> None:
         self.changes += self.loader is not self._settled
         self._settled = self.loader
@@ -319,17 +310,17 @@ class SwitchingLoader(Loader):
         thread.start()
 
 
+@dataclasses.dataclass
 class _Upcoming:
     """A loader that takes over at a batch."""
 
-    def __init__(self, loader: Loader, place: Place, asked_at: float, *, is_second: bool) -> None:
-        self.loader = loader
-        self.place = place
-        self.is_second = is_second  # whether it was late at an earlier place
-        self.asked_at = asked_at  # when the switch was asked for, in seconds of a clock
-        self.is_late = False  # whether its first batch was not there in time
-        self._source: Iterator[Batch] = iter(())
-        self._first: Future[Batch] | None = None
+    loader: Loader
+    place: Place
+    asked_at: float  # when the switch was asked for, in seconds of a clock
+    is_second: bool  # whether it was late at an earlier place
+    is_late: bool = False  # whether its first batch was not there in time
+    _source: Any = None
+    _first: Future[Batch] | None = None
 
     def begin(self, *, last: bool) -> None:
         """Make the first batch in a thread, and so have the workers begin with those after it."""

@@ -146,11 +146,6 @@ def as_it_is(workload: Workload) -> PipelineConfig | None:
     return PipelineConfig(loader=loader, finish="host", device_prefetch=0)
 
 
-def has_hooks(workload: Workload) -> bool:
-    """Return True for a wrapped dataset that its epochs change, so that one object of it has to make a whole epoch."""
-    return isinstance(workload.data, WrappedData) and workload.data.has_hooks
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnStep:
     """A function of a batch in the model's place. Batches look like those of the dataset: its `outline` says how."""
@@ -161,12 +156,10 @@ class OwnStep:
     def __repr__(self) -> str:
         return f"Step({_name(self.function)})"
 
-    def on(self, batch: Sequence[Any]) -> Any:
-        """Call the function with a batch whose x, y and weights are arrays, or tuples or dictionaries of them."""
-        return self.function(self.shaped(batch))
-
     def shaped(self, batch: Sequence[Any]) -> Any:
-        """Return such a batch as the dataset gives it, and the function takes it."""
+        """Return a batch whose x, y and weights are arrays, or tuples or dictionaries of them, as the dataset gives it,
+        and the function takes it.
+        """
         parts = (part for slot in batch if slot is not None for part in leaves(slot))
         return likeness.rebuilt(self.outline, parts)
 
@@ -262,12 +255,12 @@ class WrappedData:
         self._one_reader = _ONE_READER if is_generator else torch_batches.why_own_workers(dataset.dataset)
         self._batch, self.like, self._last, self.outline = datasets.first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
-        self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew  # whether its epochs change it
+        # Whether its epochs change it, so that one object of it has to make a whole epoch.
+        self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew
         self._add_knobs(dataset.dataset)
         doubts = [] if in_loop else [datasets.race_of_workers(dataset.dataset), likeness.like_one_image(self._batch)]
-        for warning in doubts:
-            if warning is not None:
-                warnings.warn(warning, DataWarning, stacklevel=3)
+        for warning in filter(None, doubts):
+            warnings.warn(warning, DataWarning, stacklevel=3)
 
     @property
     def is_of_pairs(self) -> bool:
@@ -283,13 +276,9 @@ class WrappedData:
                 raise WorkloadError(f"`{_name(self.function)}` has no parameter `{min(named)}`.")
             return
         if not self.choices:
-            cores = machine.usable_cores()
-            tried: dict[str, set[int]] = {
-                "workers": {1, cores},
-                "use_multiprocessing": {False, True},
-                "max_queue_size": {10},
-            }
-            self.choices = {name: tuple(sorted(values | {present[name]})) for name, values in tried.items()}
+            tried: tuple[set[int], ...] = ({1, machine.usable_cores()}, {False, True}, {10})
+            tried_of = zip(KNOBS, tried, strict=True)
+            self.choices = {name: tuple(sorted(values | {present[name]})) for name, values in tried_of}
         self.defaults |= {name: present[name] for name in self._knobs_in(self.choices)}
 
     def _knobs_in(self, parameters: Mapping[str, Any]) -> set[str]:
@@ -313,8 +302,8 @@ class WrappedData:
         except errors.AutopipeError:
             raise
         except Exception as error:
-            said = f"`{call}` raised {errors.told(error)}"
-            raise WorkloadError(said, hint=errors.hint_of_workers(error)) from error
+            hint = errors.hint_of_workers(error)
+            raise WorkloadError(f"`{call}` raised {errors.told(error)}", hint=hint) from error
 
     def untouched(self) -> WrappedData:
         """Return data that look at copies of the user's dataset, if a dataset was given: no look changes it."""

@@ -519,7 +519,7 @@ def follow(
     changes between these `kinds` of loaders (none: all). `opened` opens another configuration.
     """
     own = wrap.as_it_is(workload)
-    if own is not None and (own.loader.kind == config.loader.kind or wrap.has_hooks(workload)):
+    if own is not None and (own.loader.kind == config.loader.kind or getattr(workload.data, "has_hooks", False)):
         _log.warning("A wrapped dataset makes its own batches, so it is trained as it is, without `tune`.")
         return loader
     live = SwitchingLoader(loader)

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -59,7 +59,7 @@ class SharedBlock:
         self._map = mmap.mmap(descriptor, max(1, size))
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int = 0) -> NDArray[Any]:
-        """Return a new array over the block. The memory stays mapped as long as any such array lives."""
+        """Return an array over the block, which stays mapped as long as any such array lives."""
         return np.ndarray(shape, dtype, buffer=self._map, offset=offset)
 
     def view(self) -> memoryview:
@@ -93,17 +93,8 @@ class RowLayout:
         return self.spec.aligned(arrays)
 
 
-class _Forks:
-    """Counts the forks of this process: a child goes on to read the batches that it was forked with."""
-
-    count = 0
-
-    @classmethod
-    def note(cls) -> None:
-        cls.count += 1
-
-
-os.register_at_fork(before=_Forks.note)
+_FORKS = list[None]()  # one for each fork of this process: a child goes on to read the batches that it was forked with
+os.register_at_fork(before=lambda: _FORKS.append(None))
 
 
 class Slot:
@@ -156,7 +147,7 @@ class SlotPool:
         arrays = [_Lent(array, self._gone.append) for array in batch if array is not None]
         for array in arrays:
             array.loan = loan
-        self._lent[loan] = (slot, arrays, _Forks.count)
+        self._lent[loan] = (slot, arrays, len(_FORKS))
         return batch
 
     def _take_back(self) -> None:
@@ -168,7 +159,7 @@ class SlotPool:
             slot, arrays, forks = self._lent.get(loan, (None, [], 0))
             if slot is None or any(array() is not None for array in arrays) or self._lent.pop(loan, None) is None:
                 continue
-            if forks == _Forks.count:  # else a child may still read that memory
+            if forks == len(_FORKS):  # else a child may still read that memory
                 self.release(slot)
 
 
@@ -194,7 +185,6 @@ class _Rows:
         return tuple([None if part is None else part[row] for part in self._readable])
 
     def write(self, row: int, sample: Sample) -> bool:
-        """Keep a sample and return True; False if it has another form than the others."""
         return write_rows(self.parts, row, sample)
 
 
@@ -323,14 +313,20 @@ class MemoryCache:
         """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given. Samples whose shapes
         differ have `sample_bytes` on average.
         """
-        self._kept = rows = kept_count(count, fraction)
+        self._kept = rows = _kept_count(count, fraction)
         self._room = _room(spec, rows, sample_bytes)
         # What worker processes map; its descriptor is passed to them.
         self.block = SharedBlock(self._room.size + rows) if block is None else block
         self._room.open(self.block)
         self._filled = self.block.array((rows,), np.dtype(np.bool_), self._room.size)
-        self._places = None if rows == count else _rows(count, rows)
-        self._rows = None if self._places is None else self._places.data  # gives Python integers
+        # Each sample's row in the cache, -1 for those that are not kept: the same in every process.
+        self._places = np.arange(count, dtype=np.int32)
+        if rows < count:
+            hashes = order.uniforms(0, 0, self._places, _STREAM, 1)[:, 0]
+            kept = np.sort(np.argpartition(hashes, rows - 1)[:rows])
+            self._places[:] = -1
+            self._places[kept] = np.arange(rows)
+        self._rows = self._places.data  # gives Python integers
         _OPEN.add(self)
 
     @classmethod
@@ -358,7 +354,7 @@ class MemoryCache:
         """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
         if recipe.cached == 0:
             return 0
-        rows = kept_count(len(recipe.kept_source), recipe.cached)
+        rows = _kept_count(len(recipe.kept_source), recipe.cached)
         return _room(recipe.fixed_spec, rows, recipe.kept_bytes).size + rows
 
     @staticmethod
@@ -373,36 +369,30 @@ class MemoryCache:
         """Return a sample as read-only views of the cache, or None if it is not there. Encoded images are `bytes`, or,
         without `copies`, views, too.
         """
-        row = index if self._rows is None else self._rows[index]
-        return self._room.read(row, copies=copies) if row >= 0 and self._filled[row] else None
+        return self._room.read(self._rows[index], copies=copies) if self.holds(index) else None
 
     def keeps(self, index: int) -> bool:
-        return self._rows is None or self._rows[index] >= 0
+        return bool(self._rows[index] >= 0)
 
     def holds(self, index: int) -> bool:
-        row = index if self._rows is None else self._rows[index]
+        row = self._rows[index]
         return bool(row >= 0 and self._filled[row])
 
-    def rows_of(self, indices: NDArray[np.int64]) -> NDArray[np.integer] | None:
+    def rows_of(self, indices: NDArray[np.int64]) -> NDArray[np.int32] | None:
         """Return where samples are in `rows`; None unless the cache holds all of them."""
-        rows = indices if self._places is None else self._places[indices]
-        is_full = self._filled.take(rows, mode="clip").all() and (self._places is None or rows.min() >= 0)
-        return rows if is_full else None
+        rows = self._places[indices]
+        return rows if self._filled.take(rows, mode="clip").all() and (rows >= 0).all() else None
 
     def put(self, index: int, *sample: Part) -> None:
         """Keep a sample if it is one to keep and has the common form; another one is read again each time."""
-        row = index if self._rows is None else self._rows[index]
-        if row < 0:
-            return
+        row = self._rows[index]
         with contextlib.suppress(OverflowError):  # a whole number of Python's own; the kernel names the sample
-            if self._room.write(row, sample):
+            if row >= 0 and self._room.write(row, sample):
                 self._filled[row] = True
 
-    def note(self, index: int) -> None:
-        """Say that a sample is there, as `put` does, without its bytes: it was written to `rows`."""
-        row = index if self._rows is None else self._rows[index]
-        if row >= 0:
-            self._filled[row] = True
+    def note(self, indices: Sequence[int]) -> None:
+        """Say that samples are there, in a cache that keeps all: they were written to `rows`."""
+        self._filled[indices] = True
 
     @property
     def filled(self) -> int:
@@ -441,15 +431,13 @@ class PiecesInMemory:
         return self.__dict__ | {"cache": None}
 
     def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
-        cache = self.cache
-        kept = None
-        if cache is not None and cache.keeps(index):
-            kept = cache.get(index) or self._put(cache, index)
-        if kept is None:
-            found: NDArray[Any] = self.source.box(index, part, rows, columns)
-            return found
-        array: NDArray[Any] = kept[self._spec.labels.index(part)]
-        return array[rows, columns]
+        found: NDArray[Any]
+        if self.cache is None or not self.cache.keeps(index):
+            found = self.source.box(index, part, rows, columns)
+        else:
+            kept = self.cache.get(index) or self._put(self.cache, index)
+            found = kept[self._spec.labels.index(part)][rows, columns]
+        return found
 
     def _put(self, cache: MemoryCache, index: int) -> Sample:
         sample = normalise(self.source.read(index), self._spec.structure)
@@ -482,25 +470,12 @@ def _room(spec: SampleSpec, rows: int, sample_bytes: float) -> _Rows | Heap:
 
 def read_only(sample: Sample) -> Sample:
     """Return a sample with its arrays as read-only views; the arrays themselves stay writable."""
-    return tuple(map(_read_only, sample))
+    parts = tuple(part.view() if isinstance(part, np.ndarray) else part for part in sample)
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            part.flags.writeable = False
+    return parts
 
 
-def _read_only(part: Part) -> Part:
-    if not isinstance(part, np.ndarray):
-        return part
-    view = part.view()
-    view.flags.writeable = False
-    return view
-
-
-def kept_count(count: int, fraction: float) -> int:
-    """Return how many of `count` samples a cache of that part of them keeps; at least one."""
+def _kept_count(count: int, fraction: float) -> int:
     return max(1, int(count * fraction))
-
-
-def _rows(count: int, rows: int) -> NDArray[np.int32]:
-    """Return each sample's row in the cache, -1 for those that are not kept: the same in every process."""
-    hashes = order.uniforms(0, 0, np.arange(count), _STREAM, 1)[:, 0]
-    places = np.full(count, -1, np.int32)
-    places[np.sort(np.argpartition(hashes, rows - 1)[:rows])] = np.arange(rows, dtype=np.int32)
-    return places

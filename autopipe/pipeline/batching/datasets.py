@@ -148,8 +148,6 @@ class _Tensors(Feeder):
 
 
 class _Sequence(Feeder):
-    """A `keras.utils.PyDataset`, read by Keras's own adapter."""
-
     def __init__(self, dataset: Any, steps: int | None, *, shuffle: bool) -> None:
         self._adapter = frameworks.py_dataset_adapter(dataset, shuffle=shuffle)
         self._tensors: Any = None
@@ -184,7 +182,14 @@ def forks(dataset: Any) -> bool:
 
 def race_of_workers(dataset: Any) -> str | None:
     """Say so if what a PyDataset's batches hold depends on which of Keras's workers comes first."""
-    return _stale_batches(dataset) or _taken_in_turns(dataset)
+    if (stale := _stale_batches(dataset)) is not None or not (names := takes_next(dataset)):
+        return stale
+    kind = type(dataset).__name__
+    return (
+        f"`{kind}[i]` does not use its index: it takes the next of {', '.join(f'`{name}`' for name in names)}. Several "
+        "workers take them in turns, so that x and y of a batch may be of different samples. Ask each for the index, "
+        f"`self.{names[0]}[index]`, or use one worker."
+    )
 
 
 def _stale_batches(dataset: Any) -> str | None:
@@ -213,23 +218,10 @@ def takes_next(dataset: Any) -> list[str]:
     return [name for name, each in held if hasattr(each, "__next__") and not isinstance(each, io.IOBase)]
 
 
-def _taken_in_turns(dataset: Any) -> str | None:
-    if not (names := takes_next(dataset)):
-        return None
-    kind = type(dataset).__name__
-    return (
-        f"`{kind}[i]` does not use its index: it takes the next of {', '.join(f'`{name}`' for name in names)}. Several "
-        "workers take them in turns, so that x and y of a batch may be of different samples. Ask each for the index, "
-        f"`self.{names[0]}[index]`, or use one worker."
-    )
-
-
 _SELF_AND_INDEX = 2
 
 
 class _Iterable(Feeder):
-    """Any iterable of batches."""
-
     def __init__(self, dataset: Any, again: Callable[[], Any], steps: int | None) -> None:
         if not torch_batches.fits_workers(dataset):  # which others can make
             stream.require_safe_workers(dataset)
@@ -246,17 +238,15 @@ class _Iterable(Feeder):
             and not takes_next(dataset)
             and (not self.goes_on or (steps is not None and counts_on(dataset)))
         )
-        self._shapes: Shapes | None = {None: (None, None)} if isinstance(dataset, Packed) else None
         # A generator may fill the same array again, which a step in the background still reads.
         self._owned = type(dataset).__module__.partition(".")[0] in ("grain", "torch")
 
     def shapes(self) -> Shapes | None:
-        return self._shapes
+        return {None: (None, None)} if isinstance(self.dataset, Packed) else None
 
     def begin(self, form: BatchForm) -> Iterable[Any]:
-        """Return the batches from the start. An iterable that can be read only once is made again."""
         dataset, self.dataset = self.dataset, None
-        if dataset is None:
+        if dataset is None:  # it can be read only once
             dataset = self._again()
         stream.require_safe_workers(dataset)
         torch_batches.set_epoch(dataset, next(self.numbers))
@@ -361,10 +351,9 @@ def copied(dataset: Any) -> Any:
 def _maker(dataset: Any, value: Any) -> Callable[[Any], Any] | None:
     """Return the method of a dataset, without arguments, that made a generator; None if none did."""
     code = getattr(value, "gi_code", None)
-    if code is None or code.co_argcount != 1:
-        return None
-    method = getattr(type(dataset), code.co_name, None)
-    return method if getattr(method, "__code__", None) is code else None
+    method = getattr(type(dataset), getattr(code, "co_name", ""), None)
+    is_maker = code is not None and code.co_argcount == 1 and getattr(method, "__code__", None) is code
+    return method if is_maker else None
 
 
 def _without_end(made: Any) -> None:

@@ -76,11 +76,9 @@ class Indexed:
         self.dataset, self.like, self.by_keras = dataset, like, by_keras
         self._hooks = () if in_loop else _HOOKS
         self.name, self.keras_seconds = type(dataset).__name__, _KERAS_SECONDS
-        self.seed, self.shuffle = seed, shuffle
+        self._steps, self.seed, self.shuffle = steps, seed, shuffle
         self.block: SharedBlock | None = None  # the pickled dataset, if worker processes have to get it
-        self._steps = steps
-        self.counts_on = counts_on(dataset)
-        self._as_keras = frameworks.draws_by_epoch()
+        self.counts_on, self._as_keras = counts_on(dataset), frameworks.draws_by_epoch()
         self._indices: tuple[int, NDArray[np.int64]] | None = None
         self._generators: list[tuple[Any, int]] | None = None  # of random numbers, in a worker process
         self._lengths: list[int] = []  # of the parts in `block`
@@ -99,8 +97,7 @@ class Indexed:
     def begins_anew(self) -> bool:
         """True if no batch of the next epoch may be made before this one has ended."""
         kind = type(self.dataset)
-        base = getattr(sys.modules.get("keras"), "utils", None)
-        usual = getattr(base, "PyDataset", object)
+        usual = getattr(getattr(sys.modules.get("keras"), "utils", None), "PyDataset", object)
         own = (name for name in self._hooks if getattr(kind, name, None) not in (None, getattr(usual, name, None)))
         return self.by_keras or any(own)
 
@@ -110,9 +107,8 @@ class Indexed:
             return position + epoch * self._steps * self.counts_on
         known = self._indices
         if known is None or known[0] != epoch:
-            drawn = order.epoch_order(self.seed, epoch, self._steps)
+            drawn = np.arange(self._steps) if self._as_keras else order.epoch_order(self.seed, epoch, self._steps)
             if self._as_keras:
-                drawn = np.arange(self._steps)
                 random.Random(epoch).shuffle(drawn)  # type: ignore[arg-type]  # an array can be shuffled, too
             known = self._indices = (epoch, drawn)
         return int(known[1][position])
@@ -178,7 +174,7 @@ class Indexed:
         """Return the modules that are better imported once than by each worker."""
         assert self.block is not None
         found = {name.decode() for name in _LARGE.findall(_parts(self.block, self._lengths)[0].tobytes())}
-        return found | ({"keras"} if self.by_keras else set())
+        return {*found, "keras"} if self.by_keras else found
 
     def unpack(self, size: int, descriptor: int) -> None:
         """Take the dataset from a block; if that fails, the next batch raises the error. A worker that writes to its
@@ -197,7 +193,8 @@ class Indexed:
                 f"`{self.name}` cannot be unpickled in a worker process: {told(error)}.",
                 hint="Its class, and what it imports, must work in a process of its own. `Threads` need no pickle.",
             )
-        self._generators = [(each, _number(packed)) for each, packed in unpickler.generators]
+        hashed = ((each, hashlib.blake2b(packed, digest_size=8)) for each, packed in unpickler.generators)
+        self._generators = [(each, int.from_bytes(number.digest(), "little")) for each, number in hashed]
 
     def _seed_all(self, generators: Sequence[tuple[Any, int]], epoch: int, index: int) -> None:
         words = np.random.SeedSequence((self.seed % 2**64, epoch, index)).generate_state(8)
@@ -213,10 +210,6 @@ class Indexed:
                 generator.seed(seeds.generate_state(4).tobytes())
             else:
                 generator.seed(seeds.generate_state(4))
-
-
-def _number(packed: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
 
 def _places(lengths: Sequence[int]) -> list[int]:

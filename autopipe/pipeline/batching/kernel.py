@@ -31,7 +31,7 @@ from autopipe.workload import order
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import NUMPY, Step
 from autopipe.workload.ops.planner import read_sample, run, sample_place
-from autopipe.workload.sample import Batch, Sample, Source, has_room
+from autopipe.workload.sample import Batch, Sample, has_room
 
 _NO_NUMBERS = np.empty(0)
 _ATTEMPTS = 100  # samples tried in place of a bad one
@@ -39,12 +39,6 @@ _ATTEMPTS = 100  # samples tried in place of a bad one
 
 def _run_on_batch(step: Step, made: Batch, random: NDArray[np.float64]) -> Batch:
     return step.op.mix(made, random) if step.op.mixes else step.op.finish(made, step.before, NUMPY)
-
-
-class _NotedSource(data_source.Around):
-    def __init__(self, source: Source, trace: Trace) -> None:
-        super().__init__(source)
-        self.read = trace.noted(source.read, "read")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,15 +59,15 @@ class Kernel:
         """
         if recipe.pieces is not None and cache is not None:
             recipe.pieces.cache, cache = cache, None
-        trace = None if recipe.trace is None else Trace(recipe.trace)
+        noted: Any = (lambda function, name: function) if recipe.trace is None else Trace(recipe.trace).noted
         self.undo = contextlib.ExitStack()  # what is done at the end
         self._ahead: ReadAhead | None = None
         if readers:
-            source = recipe.source if trace is None else _NotedSource(recipe.source, trace)
+            source: Any = data_source.Around(recipe.source)
+            source.read = noted(recipe.source.read, "read")
             self._ahead = ReadAhead(source, readers, (lambda index: False) if cache is None else cache.holds)
             recipe = dataclasses.replace(recipe, source=self._ahead)
-        self._recipe = recipe
-        self._cache = cache
+        self._recipe, self._cache = recipe, cache
         singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
         self._tail = recipe.steps[singles:]  # the ops that mix samples of a batch, and later ones
         self._single = self._tail[0].before if self._tail else recipe.spec
@@ -85,7 +79,6 @@ class Kernel:
         singles_alone = recipe.steps[:singles]
         before = singles_alone[0].before if singles_alone else self._single
         rows = RowsAtOnce.of(recipe, cache, before, singles_alone, kept)
-        noted: Any = (lambda function, name: function) if trace is None else trace.noted
         self._run, self._run_on_batch = (noted(each, lambda step, *_: step.op.name) for each in (run, _run_on_batch))
         self._read_sample: Callable[..., Sample] = noted(read_sample, "read")
         self._make_rows = None if rows is None else noted(rows.make, "native batch")
@@ -121,17 +114,11 @@ class Kernel:
             OpError: an op raised.
             WorkloadError: a sample's shape is not that of the others.
         """
-        if self._ahead is None:
-            return self._fill(epoch, indices, batch)
-        with self._ahead.reading(indices.tolist()):
-            return self._fill(epoch, indices, batch)
-
-    def _fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        if not self._tail:
-            return self._fill_rows(epoch, indices, batch)
         # Ops that mix may write to the samples where they lie.
-        made = batch if self._single.columns == self.spec.columns else self._single.empty(len(indices))
-        bad = self._fill_rows(epoch, indices, made)
+        alike = not self._tail or self._single.columns == self.spec.columns
+        made = batch if alike else self._single.empty(len(indices))
+        with contextlib.nullcontext() if self._ahead is None else self._ahead.reading(indices.tolist()):
+            bad = self._fill_rows(epoch, indices, made)
         for step in self._tail:
             drawn = order.uniforms_of(self._recipe.seed, epoch, indices, _streams([step]))
             made = self._run_on_batch(step, made, drawn)
@@ -159,7 +146,6 @@ class Kernel:
         return bad
 
     def _make(self, index: int, drawn: list[NDArray[np.float64]]) -> Sample | BadSampleError:
-        """Return the sample; or, if bad samples are skipped, the error."""
         sample = None if self._cache is None else self._cache.get(index)
         try:
             if sample is None:
@@ -221,7 +207,6 @@ class Kernel:
 
 
 def _streams(steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return which random numbers some steps take, and how many."""
     return [(step.stream, step.op.draws) for step in steps if step.op.draws]
 
 
@@ -264,21 +249,10 @@ class BadSampleLedger:
         indices.update(sample.index for sample in bad)
         fresh = [sample for sample in bad if sample.index not in self._listed]
         self._listed.update(sample.index for sample in fresh)
-        self._list(fresh)
-        if len(indices) > self._tolerated:
-            raise DataError(
-                f"{len(indices)} samples of epoch {epoch} are bad, "
-                f"more than the {self._tolerated} (1 %) that are skipped; the last: {bad[-1].message}",
-                hint="`ap.verify_files(workload).bad` lists all." if self._unwritten else f"They are in {self._path}.",
-            )
-
-    def _list(self, samples: Sequence[BadSample]) -> None:
-        """Write samples to the file; a failure to write ends no training."""
-        rows = ({"index": each.index, "replaced_by": each.replaced_by, "message": each.message} for each in samples)
         try:
             with open(self._path, "a", encoding="utf-8") as file:
-                file.writelines(f"{json.dumps(row)}\n" for row in rows)
-        except OSError as error:
+                file.writelines(f"{json.dumps(dataclasses.asdict(each))}\n" for each in fresh)
+        except OSError as error:  # which ends no training
             if not self._unwritten:
                 self._unwritten = True
                 warnings.warn(
@@ -287,6 +261,12 @@ class BadSampleLedger:
                     DataWarning,
                     stacklevel=2,
                 )
+        if len(indices) > self._tolerated:
+            raise DataError(
+                f"{len(indices)} samples of epoch {epoch} are bad, "
+                f"more than the {self._tolerated} (1 %) that are skipped; the last: {bad[-1].message}",
+                hint="`ap.verify_files(workload).bad` lists all." if self._unwritten else f"They are in {self._path}.",
+            )
 
 
 def failure_of(job: LoadJob, epoch: int, batch: int) -> AutopipeError | None:

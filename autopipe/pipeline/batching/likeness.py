@@ -82,17 +82,18 @@ def outline_of(element: Any) -> Any:
 def rebuilt(outline: Any, parts: Iterable[Any]) -> Any:
     """Return NumPy arrays, without those that are missing, as a batch with such an outline: the inverse of `flat`."""
     parts = iter(parts)
-    return in_containers(lambda package: _made_by(package, next(parts)), outline)
 
+    def made(package: str) -> Any:
+        array = next(parts)
+        if package == "torch":
+            torch = importlib.import_module(package)
+            tensor = torch.from_numpy(array)
+            return tensor.pin_memory() if torch.cuda.is_available() else tensor
+        if package == "tensorflow":
+            return importlib.import_module(package).convert_to_tensor(array)
+        return importlib.import_module("jax").numpy.asarray(array) if package == "jaxlib" else array
 
-def _made_by(package: str, array: Any) -> Any:
-    if package == "torch":
-        torch = importlib.import_module(package)
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory() if torch.cuda.is_available() else tensor
-    if package == "tensorflow":
-        return importlib.import_module(package).convert_to_tensor(array)
-    return importlib.import_module("jax").numpy.asarray(array) if package == "jaxlib" else array
+    return in_containers(made, outline)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +107,8 @@ class Like:
     against_threads: str | None = None  # why `dataset[i]` must not run in several at once, if that was seen
 
     def unlike(self, batch: Batch) -> int | None:
-        """Return the number of a part of x whose shape is not that in the first batch; None if all have it.
-
-        The number of samples may be less, but not 0. Axes in which the dataset's batches differ by themselves may be of
-        any length.
+        """Return the number of a part of x whose shape is not that in the first batch; None if all have it. There may
+        be fewer samples, but not none, and axes in which the dataset's batches differ may be of any length.
         """
         for number, like in self.shapes.items():
             rows, *shape = batch[number].shape

@@ -127,10 +127,10 @@ def apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
         return _apart(dataset)
     except Exception as error:
         dataset = getattr(dataset, "of_samples", dataset)
-        name = type(dataset).__name__
+        name, culprit = type(dataset).__name__, next(_refusing(dataset), None)
+        what = f"`{name}.{culprit}`, {shortened(vars(dataset)[culprit])}," if culprit else f"`{name}`"
         raise LoaderError(
-            f"`{name}` must be pickled for worker processes, but {_culprit(dataset) or f'`{name}`'} cannot be: "
-            f"{told(error)}.",
+            f"`{name}` must be pickled for worker processes, but {what} cannot be: {told(error)}.",
             hint="Open files and the like in `__getitem__`, or leave them out in `__getstate__`; or use `Threads`.",
         ) from error
 
@@ -145,11 +145,6 @@ def _apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
             return file.getvalue(), [buffer.raw() for buffer in buffers]
 
     return _by_value([*type(dataset).__mro__, *held, *map(type, held)], dumped)
-
-
-def _culprit(dataset: Any) -> str | None:
-    name = next(_refusing(dataset), None)
-    return name and f"`{type(dataset).__name__}.{name}`, {shortened(vars(dataset)[name])},"
 
 
 def _refusing(dataset: Any) -> Iterator[str]:

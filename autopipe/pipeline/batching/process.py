@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import itertools
 import logging
 import os
 import pickle
@@ -144,6 +145,7 @@ _DEATHS_ALLOWED = 3  # on one batch; then the batch is to blame
 _LOOK_SECONDS = 1.0  # how often it is looked whether a process that is waited for is still there
 _ENDING_SECONDS = 5.0  # for a process that has closed its socket to be gone; it takes milliseconds
 _LINES_SAID = 8  # the last ones of a start that fails
+_SHOWN = 16  # numbers of samples in a message
 _ASK_SECONDS = 0.001  # between two looks whether it is
 
 _LOG = logging.getLogger(__name__)
@@ -163,11 +165,10 @@ class Nursery:
         """Pickle the recipe into a block that `workers` map; raise LoaderError if a part of it does not pickle. No
         process is started before the first worker. `environment` is added to that of this process.
         """
-        self._environment = environment
-        self._workers = workers  # that have not retired
-        packed = pickled(recipe, "Processes")
+        self._environment, self._workers = environment, workers  # those that have not retired
+        packed = np.frombuffer(pickled(recipe, "Processes"), np.uint8)
         self._recipe = SharedBlock(len(packed))
-        self._recipe.array((len(packed),), np.dtype(np.uint8))[:] = np.frombuffer(packed, np.uint8)
+        self._recipe.array(packed.shape, packed.dtype)[:] = packed
         self._cache = cache
         modules = {type(each).__module__ for each in (recipe.source, *(step.op for step in recipe.steps))}
         self._modules = {name for name in modules if name.startswith("autopipe.")}
@@ -183,10 +184,7 @@ class Nursery:
 
     def fork(self, channel: socket.socket, readers: int) -> int:
         """Start a worker at the other end of the channel, of which `readers` threads read ahead; return its number.
-
-        Raises:
-            OSError: it cannot be started.
-            LoaderError: the process that starts it has ended; its own error is shown.
+        Raise OSError if it cannot be started, and LoaderError, with its own error, if what starts it has ended.
         """
         with self._lock:
             if self._process is not None:
@@ -216,8 +214,10 @@ class Nursery:
         return None if self._indexed is None else self._indexed.block
 
     def shown(self, epoch: int, indices: NDArray[np.int64]) -> str:
-        named = f"the samples {_shown(indices)}" if self._indexed is None else self._indexed.shown(epoch, indices)
-        return f"{named} of epoch {epoch}"
+        if self._indexed is not None:
+            return f"{self._indexed.shown(epoch, indices)} of epoch {epoch}"
+        shown, count = ", ".join(map(str, indices[:_SHOWN].tolist())), len(indices)
+        return f"the samples {shown}{f', … ({count} in all)' if count > _SHOWN else ''} of epoch {epoch}"
 
     def retire(self) -> None:
         """Note that a worker will not be started again; the last one closes the nursery."""
@@ -228,16 +228,18 @@ class Nursery:
     def close(self) -> None:
         with self._lock:
             if self._process is not None:
-                self._channel.close()
-                self._said.close()
+                self._hang_up()
                 self._process.wait()
                 self._process = None
+
+    def _hang_up(self) -> None:
+        self._channel.close()
+        self._said.close()
 
     def _start(self) -> None:
         self._forks.clear()
         if self._process is not None:
-            self._channel.close()
-            self._said.close()
+            self._hang_up()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = open(os.memfd_create("autopipe"), "r+b")  # noqa: SIM115  # closed with the process
         try:
@@ -245,11 +247,9 @@ class Nursery:
         except OSError:  # it is closed
             stderr = os.open(os.devnull, os.O_WRONLY)
         descriptors = [stderr, theirs.fileno(), self._recipe.descriptor]
-        if self._cache is not None:
-            descriptors.append(self._cache.block.descriptor)
+        descriptors += [] if self._cache is None else [self._cache.block.descriptor]
         command = [*processes.started(__name__, sys.path), *map(str, descriptors)]
-        environment = dict(os.environ)
-        environment |= {} if self._indexed is None else WITHOUT_DEVICES
+        environment = os.environ | ({} if self._indexed is None else WITHOUT_DEVICES)
         environment |= {} if _is_by_keras(self._indexed) else processes.library_variables(1)
         environment |= self._environment
         try:
@@ -258,8 +258,7 @@ class Nursery:
                     command, pass_fds=descriptors, env=environment, stdin=subprocess.DEVNULL, stderr=self._said
                 )
         except OSError:
-            self._channel.close()
-            self._said.close()
+            self._hang_up()
             raise
         finally:
             os.close(stderr)
@@ -292,8 +291,7 @@ class WorkerProcess:
         self._start()
 
     def begin(self, indices: NDArray[np.int64]) -> None:
-        """Have the samples of a later batch read. A worker that dies meanwhile reads them with the batch."""
-        self._tell("begin", indices)
+        self._tell("begin", indices)  # a worker that dies meanwhile reads the samples with their batch
 
     def forget(self, indices: NDArray[np.int64]) -> None:
         self._tell("forget", indices)
@@ -311,9 +309,9 @@ class WorkerProcess:
                 answer = self._ask(slot, epoch, indices)
             except (EOFError, OSError):
                 endings.append(self._replace())
-                continue
-            made: list[BadSample] | Batch = answered(answer)
-            return made
+            else:
+                made: list[BadSample] | Batch = answered(answer)
+                return made
         raise WorkerDiedError(
             f"A worker process {_ending(endings[0])} {_DEATHS_ALLOWED} times on one batch, "
             f"with {self._nursery.shown(epoch, indices)}.",
@@ -430,11 +428,6 @@ def _advice(status: int) -> str:
     return "Look for what ends the process (os._exit, say) in the data and in the functions of ap.Map."
 
 
-def _shown(indices: NDArray[np.int64], limit: int = 16) -> str:
-    shown = ", ".join(map(str, indices[:limit].tolist()))
-    return shown if len(indices) <= limit else f"{shown}, … ({len(indices)} in all)"
-
-
 # -------------------- worker
 
 
@@ -449,9 +442,10 @@ def main() -> None:
     stderr, channel_number, recipe_number, *cache_number = map(int, sys.argv[1:])
     channel = socket.socket(fileno=channel_number)
     questions = tasks(channel, os.getppid())
-    for module in pickle.loads(next(questions, (_NOTHING, []))[0]):  # noqa: S301  # from the owner
-        with contextlib.suppress(ModuleNotFoundError):  # workers say what they lack
-            importlib.import_module(module)
+    for asked, _ in itertools.islice(questions, 1):
+        for module in pickle.loads(asked):  # noqa: S301  # from the owner
+            with contextlib.suppress(ModuleNotFoundError):  # workers say what they lack
+                importlib.import_module(module)
     said = os.pread(2, _SAID_BYTES, 0)
     os.truncate(2, 0)
     os.dup2(stderr, 2)
@@ -459,9 +453,6 @@ def main() -> None:
     os.write(2, said)
     gc.freeze()  # so that a collection in a worker does not touch, and so copy, what they share
     serve_forks(channel, questions, lambda readers, copies: _work(*copies, readers, recipe_number, *cache_number))
-
-
-_NOTHING = pickle.dumps(())
 
 
 def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: int) -> None:

@@ -107,11 +107,17 @@ class ReadAhead(Around):
 
     @contextlib.contextmanager
     def reading(self, indices: Sequence[int]) -> Iterator[None]:
-        """Have this thread take the reads of a batch; reads left at the end are dropped.
-
-        They were cached meanwhile, or a sample failed.
+        """Have this thread take the reads of a batch. Those that are left at the end are dropped: samples were cached
+        meanwhile, or one failed.
         """
-        batch = self._batch(indices)
+        key = tuple(indices)
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            batches = self._begun.get(key)
+            batch = batches.popleft() if batches else {}
+            if not batches:
+                self._begun.pop(key, None)
         self._here.batch = batch
         try:
             yield
@@ -146,20 +152,6 @@ class ReadAhead(Around):
             with contextlib.suppress(InvalidStateError):
                 read.answer.set_exception(_closed())
         self._end()
-
-    def _batch(self, indices: Sequence[int]) -> _Batch:
-        """Return and remove the reads of a batch; empty if none was begun."""
-        key = tuple(indices)
-        with self._lock:
-            if self._closed:
-                raise _closed()
-            batches = self._begun.get(key)
-            if batches is None:
-                return {}
-            batch = batches.popleft()
-            if not batches:
-                del self._begun[key]
-            return batch
 
     def _take(self, task: _Read) -> None:
         with self._lock:  # `close` cancels waiting reads, and then it cannot
@@ -199,12 +191,9 @@ class ReadAhead(Around):
         """Repeat late reads, the longest first, as far as that is allowed."""
         with self._lock:
             now = time.monotonic()
-            late = [
-                task
-                for task in self._unfinished
-                if now - task.began > tail.late_seconds and task.at_work < _MOST_AT_WORK
-            ]
-            late = sorted(late, key=lambda task: task.began)[: 0 if self._closed else tail.left()]
+            begun = sorted(self._unfinished, key=lambda task: task.began)
+            late = [each for each in begun if now - each.began > tail.late_seconds and each.at_work < _MOST_AT_WORK]
+            late = late[: 0 if self._closed else tail.left()]
             tail.again += len(late)
             for task in late:
                 task.began, task.at_work = now, task.at_work + 1

@@ -108,9 +108,15 @@ class RowsAtOnce:
             if self._filler is not None and self._cache is not None:
                 self._fill_cache(self._filler, self._cache, indices, read, run)
             at_hand = self._at_hand(indices)
-            if self._copies and at_hand is not None and all(map(_gathered_into, at_hand, out)):
-                done[:] = True
-                return done
+            if (
+                self._copies
+                and at_hand is not None
+                and all(  # rows of arrays, which no step changes
+                    part is to is None or (isinstance(part, Rows) and part.gathered(to) is to)
+                    for part, to in zip(at_hand, out, strict=True)
+                )
+            ):
+                return np.ones(len(indices), np.bool_)
             for chain, rows, columns in self._starts(indices, at_hand, fixed, read):
                 done[self._run_chain(chain, rows, columns, _Wanted(indices, drawn, out, run))] = True
         except Exception as error:  # noqa: BLE001  # in Python it is raised again, with op and sample
@@ -122,9 +128,8 @@ class RowsAtOnce:
         self, filler: Self | Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read, run: _Run
     ) -> None:
         """Put samples that the cache is to keep into it, as far as they are made at once."""
-        if cache.rows_of(indices) is not None:
-            return
-        missing = [index for index in indices.tolist() if cache.keeps(index) and not cache.holds(index)]
+        full = cache.rows_of(indices) is not None
+        missing = [] if full else [each for each in indices.tolist() if cache.keeps(each) and not cache.holds(each)]
         if not missing:
             return
         if isinstance(filler, Programs):
@@ -136,7 +141,6 @@ class RowsAtOnce:
             cache.put(missing[row], *(None if part is None else part[row] for part in out))
 
     def _fill_heap(self, found: Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read) -> None:
-        """Put samples whose shapes differ into the heap of a cache."""
         heap, (rows, columns) = cache.heap, self._as_read(range(len(indices)), indices, read)
         done, made, alive = np.ones(len(rows), np.bool_), list[Any](), list[Any]()
         for number, (before, field) in enumerate(zip(found.before.columns, found.made.columns, strict=True)):
@@ -203,7 +207,6 @@ class RowsAtOnce:
     # ------------------------------------------------------------ from link to link
 
     def _run_chain(self, chain: _Chain, rows: Sequence[int], columns: _Columns, batch: _Wanted) -> Sequence[int]:
-        """Write rows by all links of a chain, and return which of them are made."""
         for link in chain:
             is_last = link is chain[-1]
             if link.alone and len(rows):
@@ -290,18 +293,11 @@ def _run_programs(
     return rows
 
 
-def _gathered_into(column: Any, out: NDArray[Any] | None) -> bool:
-    """Write a part, which no step changes, if it is rows of an array. Return True if nothing is left to be written."""
-    return column is out is None or (isinstance(column, Rows) and column.gathered(out) is out)
-
-
 def _write_parts(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[Part] | None) -> None:
     """Write parts that no program makes to `rows`, or all; raise ValueError if an array of them would not hold them as
     they are.
     """
-    parts = column
-    if isinstance(column, Rows):
-        parts = column.gathered(out if rows is None else None)
+    parts = column.gathered(out if rows is None else None) if isinstance(column, Rows) else column
     array = np.asarray(parts)
     if array.dtype != out.dtype or array.shape[1:] != out.shape[1:]:
         raise ValueError(f"{array.dtype} {array.shape} is not {out.dtype} {out.shape}")

@@ -137,7 +137,7 @@ class BatchStream(Generic[T]):
         None once the stream is closed or, without `wait`, if there is no room.
         """
         with self._lock:
-            while not self._closed and (not self._has_room(most) or self._at_end()):
+            while not self._closed and not self._has_task(most):
                 if not wait:
                     return None
                 self._work.wait()
@@ -148,8 +148,10 @@ class BatchStream(Generic[T]):
             self._given = self._behind(epoch, batch + count)
             goes_on = self._last_epoch is None
         indices, size = self._draw(epoch).result(), self._order.batch_size
-        if goes_on and self._order.shuffle and 2 * (batch + count) >= self._order.batches:
-            self._draw_ahead(epoch + 1)
+        half_done = 2 * (batch + count) >= self._order.batches
+        if goes_on and self._order.shuffle and half_done and epoch + 1 not in self._orders:
+            with contextlib.suppress(RuntimeError):  # no thread can be started: it is drawn when it is needed
+                threading.Thread(target=self._draw, args=(epoch + 1,), name=DRAWING, daemon=True).start()
         return Task(run, epoch, batch, count, indices[batch * size : (batch + count) * size])
 
     def room_for(self, task: Task) -> bool:
@@ -157,10 +159,12 @@ class BatchStream(Generic[T]):
         if not self._ahead:  # there was room when it was given out, a moment ago
             return True
         with self._lock:
-            most = self._queue_size + self._workers
-            while not self._closed and task.run == self._run and self._distance(task) >= most:
+            while not self._closed and task.run == self._run:
+                ahead = (task.epoch - self._wanted[0]) * self._order.batches + task.batch - self._wanted[1]
+                if ahead < self._queue_size + self._workers:
+                    return True
                 self._work.wait()
-            return not self._closed and task.run == self._run
+            return False
 
     def deliver(self, task: Task, result: T | BaseException) -> None:
         """Hand over a result, or the error that ended the task: the consumer gets it in the place of its batches."""
@@ -253,26 +257,15 @@ class BatchStream(Generic[T]):
     def _together(self, most: int) -> int:
         return min(most, self._order.batches - self._given[1])
 
-    def _has_room(self, most: int) -> bool:
-        return self._out + self._together(most) <= self._queue_size + self._workers * most + self._ahead
+    def _has_task(self, most: int) -> bool:
+        """Return True if there is room for the next batches, and they are not behind the end."""
+        has_room = self._out + self._together(most) <= self._queue_size + self._workers * most + self._ahead
+        is_before = self._end is None or self._given < self._end
+        return has_room and is_before and (self._last_epoch is None or self._given[0] <= self._last_epoch)
 
     def _behind(self, epoch: int, batch: int) -> tuple[int, int]:
         """Return the place of a batch, which may be one beyond the epoch's last."""
         return (epoch, batch) if batch < self._order.batches else (epoch + 1, 0)
-
-    def _distance(self, task: Task) -> int:
-        epoch, batch = self._wanted
-        return (task.epoch - epoch) * self._order.batches + task.batch - batch
-
-    def _at_end(self) -> bool:
-        if self._end is not None and self._given >= self._end:
-            return True
-        return self._last_epoch is not None and self._given[0] > self._last_epoch
-
-    def _draw_ahead(self, epoch: int) -> None:
-        if epoch not in self._orders:
-            with contextlib.suppress(RuntimeError):  # no thread can be started: it is drawn when it is needed
-                threading.Thread(target=self._draw, args=(epoch,), name=DRAWING, daemon=True).start()
 
     def _draw(self, epoch: int) -> Future[NDArray[np.int64]]:
         """Draw the order of an epoch, unless another thread does or has done; the result is there once it is drawn."""

@@ -46,21 +46,17 @@ class Filler(Protocol):
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         """Prepare a batch that will be filled later; called only if batches are known ahead."""
-        ...
 
     def forget(self, indices: NDArray[np.int64]) -> None:
         """Drop the preparation of a batch that is no longer wanted."""
-        ...
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
         """Write the samples of `indices` into the slot and return those that were replaced; or return a batch of
         another shape than the slot's.
         """
-        ...
 
     def stop(self) -> None:
         """Give up at once, also in the middle of `fill`, which may then raise anything."""
-        ...
 
 
 class ThreadFiller:
@@ -115,15 +111,14 @@ class StreamingConfig(LoaderConfig):
         return 1 if self.read_ahead else at_a_time(batch_bytes, setup.queue_size(self.queue_size), setup)
 
     def open(self, job: LoadJob) -> Loader:
-        queue_size = job.setup.queue_size(self.queue_size)
         batch_size, batch_bytes = job.order.batch_size, job.recipe.spec.bytes * job.order.batch_size
         most = self._at_a_time(batch_bytes, job.setup)
         require_memory(job, self.held_batches(batch_bytes, job.setup) + most, self.samples_ahead(batch_size))
         ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
         with contextlib.ExitStack() as undo:
             kernel, fillers = self._fillers(job, MemoryCache.shared(job), undo)
-            most = most if kernel.makes_several else 1
-            loader = StreamingLoader(job, fillers, queue_size, ahead, most, kernel)
+            queue_size = job.setup.queue_size(self.queue_size)
+            loader = StreamingLoader(job, fillers, queue_size, ahead, most if kernel.makes_several else 1, kernel)
             undo.pop_all()
             return loader
 
@@ -177,33 +172,28 @@ class StreamingLoader(WorkloadLoader):
         return self._lost + sum(filler.lost for filler in self._fillers)
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        self._left = 0
+        self._left, source = 0, self._job.recipe.source
         if start >= len(self):
             return
-        source = self._job.recipe.source
-        if not isinstance(source, Indexed):
-            yield from self._made(epoch, start, last=last)
-            return
-        with source.epoch(epoch) as changed:
-            if changed:
-                self._stream.forget()
-            yield from self._made(epoch, start, last=last or source.begins_anew)
-
-    def _made(self, epoch: int, start: int, *, last: bool) -> Iterator[Batch]:
-        for slot, rows, bad, failure in self._stream.take_epoch(epoch, start, last=last):
-            if isinstance(bad, tuple):
-                self._pool.release(slot)
-                yield bad
-                continue
-            made = self._pool.lend(slot, rows)
-            self._ledger.record(epoch, bad)
-            if rows <= self.batch_size:
-                yield made
-            else:
-                yield from self._cut(made)
-            del made  # the consumer may be done with it: do not hold it while waiting for the next
-            if failure is not None:
-                raise failure
+        with contextlib.ExitStack() as stack:
+            if isinstance(source, Indexed):
+                last = last or source.begins_anew
+                if stack.enter_context(source.epoch(epoch)):
+                    self._stream.forget()
+            for slot, rows, bad, failure in self._stream.take_epoch(epoch, start, last=last):
+                if isinstance(bad, tuple):
+                    self._pool.release(slot)
+                    yield bad
+                    continue
+                made = self._pool.lend(slot, rows)
+                self._ledger.record(epoch, bad)
+                if rows <= self.batch_size:
+                    yield made
+                else:
+                    yield from self._cut(made)
+                del made  # the consumer may be done with it: do not hold it while waiting for the next
+                if failure is not None:
+                    raise failure
 
     def _cut(self, made: Batch) -> Iterator[Batch]:
         starts = range(0, len(made[0]), self.batch_size)
@@ -230,16 +220,11 @@ class StreamingLoader(WorkloadLoader):
 
 
 def _groups(batches: int, at_a_time: int) -> int:
-    """Return how many groups of so many batches hold `batches`, or a little less; at least one."""
     return max(1, batches // at_a_time)
 
 
 def require_memory(job: LoadJob, batches: int, samples_ahead: int = 0) -> None:
-    """Refuse to start if the batches in flight, the samples read ahead and the cache would not fit.
-
-    Raises:
-        LoaderError: with the bytes needed and free.
-    """
+    """Raise LoaderError if the batches in flight, the samples read ahead and the cache would not fit."""
     layout = RowLayout(job.recipe.spec, job.order.batch_size)
     cache_bytes = MemoryCache.bytes_to_come(job)
     mean_bytes = getattr(job.recipe.source, "mean_bytes", None)  # of a source that knows it without reading
@@ -275,8 +260,7 @@ class Worker:
     def _tasks(self) -> Iterator[Task]:
         """Yield tasks; the filler is told of `ahead` more before each."""
         told: collections.deque[Task] = collections.deque()
-        kernel = self.kernel if self.at_a_time > 1 else None
-        most = self.at_a_time if kernel is not None and kernel.has_at_hand(np.zeros(1, np.int64)) else 1
+        most = self._together(np.zeros(1, np.int64))
         while True:
             while len(told) <= self.ahead and (task := self.stream.next_task(wait=not told, most=most)) is not None:
                 if self.ahead:
@@ -286,11 +270,15 @@ class Worker:
                 return
             task = told.popleft()
             # Where these samples are at hand, the next ones are: in a first epoch none are in the cache, later all.
-            most = self.at_a_time if kernel is not None and kernel.has_at_hand(task.indices) else 1
+            most = self._together(task.indices)
             if self.stream.room_for(task):
                 yield task
             elif self.ahead:
                 self.filler.forget(task.indices)
+
+    def _together(self, indices: NDArray[np.int64]) -> int:
+        several = self.at_a_time > 1 and self.kernel is not None and self.kernel.has_at_hand(indices)
+        return self.at_a_time if several else 1
 
     def _make(self, task: Task) -> None:
         try:

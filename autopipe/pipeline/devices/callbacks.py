@@ -46,10 +46,8 @@ def of_rank(rank: tuple[int, int], callbacks: Iterable[Any]) -> list[Any]:
     `BackupAndRestore` restores in each rank, so all of them must see its folder.
     """
     number, ranks = rank
-    if ranks == 1:
-        return list(callbacks)
     kept = [each for each in callbacks if number == 0 or not isinstance(each, _WRITE)]
-    for callback in kept:
+    for callback in kept if ranks > 1 else ():
         if isinstance(callback, (*_WRITE, _RESTORES)):
             callback.on_train_begin = _undistributed(callback.on_train_begin)
             for name in _SAVING:
@@ -135,19 +133,11 @@ class TrainingCallbacks(keras.callbacks.CallbackList):
     ) -> None:
         self.trainer = trainer  # whose training it is, for callbacks that join later, too
         self.skipped = 0  # batches of the current epoch that an earlier run has trained
-        self.trained = 0  # batches, since the list was made
+        self.trained = self._before_epoch = 0  # batches, since the list was made
         self._steps = steps
-        self._before_epoch = 0
         self._ended: dict[str, Any] | None = None
-        super().__init__(
-            list(callbacks),
-            add_history=True,
-            add_progbar=verbose != 0,
-            model=model,
-            verbose=verbose,
-            epochs=epochs,
-            steps=steps,
-        )
+        told = {"model": model, "verbose": verbose, "epochs": epochs, "steps": steps}
+        super().__init__(list(callbacks), add_history=True, add_progbar=verbose != 0, **told)
         for callback in self.callbacks:
             if hasattr(callback, "set_trainer"):  # a callback of ours; Keras tells it of the model only
                 callback.set_trainer(trainer)
@@ -238,9 +228,7 @@ class EpochMonitor(keras.callbacks.Callback):
     ) -> None:
         """Call `judge(trainer, epoch, figures)` after each epoch of this training, counted from 0."""
         super().__init__()
-        self._judge = judge
-        self._clock = clock
-        self._watch = neighbours
+        self._judge, self._clock, self._watch = judge, clock, neighbours
         self._trainer: Any = None  # of which a monitor needs the `loader`
         self._meter: TimedLoader | None = None
         self._epochs = self._lost = self._changes = 0
@@ -269,8 +257,7 @@ class EpochMonitor(keras.callbacks.Callback):
         """Note the time; the first batch is left out, because functions compile and pools start in it."""
         assert self._meter is not None
         self._last = (batch, self._clock(), self._meter.waited_seconds)
-        if self._first is None:
-            self._first = self._last
+        self._first = self._first or self._last
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         assert self._meter is not None

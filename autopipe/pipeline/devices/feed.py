@@ -36,8 +36,7 @@ DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
 class Fault:
     """Remembers the error of a loader. Keras and TensorFlow cut the cause off, or wrap it, on the way to the caller."""
 
-    def __init__(self) -> None:
-        self._seen: tuple[Exception, BaseException | None] | None = None
+    _seen: tuple[Exception, BaseException | None] | None = None
 
     @contextlib.contextmanager
     def remembered(self) -> Iterator[None]:
@@ -108,17 +107,21 @@ class Stream:
 
 def _compact(loader: Loader, fault: Fault, first: tuple[int, int], steps: int) -> Generator[Any, None, None]:
     with fault.remembered():
-        dataset = None
+        dataset: Any = None
+        epoch, start = first
         if loader.on_device or keras.backend.backend() == "tensorflow":
-            epochs = -(-(first[1] + steps) // len(loader))
-            dataset = loader.native_dataset(first[0], epochs, first[1])
-        batches = _numpy(loader, first, steps) if dataset is None else _native(loader, dataset, steps)
-        try:
-            for batch in batches:
-                yield batch if dataset is None else loader.spec.aligned(batch)
-                del batch  # the consumer may be done with it: do not hold it while waiting for the next
-        finally:
-            end(batches)
+            dataset = loader.native_dataset(epoch, -(-(start + steps) // len(loader)), start)
+        if dataset is not None:
+            yield from _native(loader, dataset, steps)
+            return
+        while steps > 0:
+            left = len(loader) - start
+            batches = loader.batches(epoch, start, last=steps <= left)
+            try:
+                yield from itertools.islice(batches, steps)
+            finally:
+                end(batches)
+            steps, epoch, start = steps - left, epoch + 1, 0
 
 
 def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]:
@@ -130,8 +133,8 @@ def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]
                 batch = next(elements, None)
             if batch is None:
                 return
-            yield batch
-            del batch  # as in `_compact`
+            yield loader.spec.aligned(batch)
+            del batch  # the consumer may be done with it: do not hold it while waiting for the next
     except AutopipeError:
         raise
     except Exception as error:  # a framework's own, which says neither op nor sample
@@ -141,18 +144,6 @@ def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]
         raise found from found.__cause__
     finally:
         end(elements)
-
-
-def _numpy(loader: Loader, first: tuple[int, int], steps: int) -> Iterator[Any]:
-    epoch, start = first
-    while steps > 0:
-        left = len(loader) - start
-        batches = loader.batches(epoch, start, last=steps <= left)
-        try:
-            yield from itertools.islice(batches, steps)
-        finally:
-            end(batches)
-        steps, epoch, start = steps - left, epoch + 1, 0
 
 
 def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
@@ -188,10 +179,9 @@ def class_weights(y: Any, weights: Mapping[int, float]) -> np.ndarray[Any, np.dt
 
 @contextlib.contextmanager
 def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int, passes: int = 1) -> Iterator[Any]:
-    """Yield Keras's data of the first batches of a loader's epoch 0, from the start whenever Keras opens an epoch.
-
-    For evaluation, in which devices may share out a batch unevenly. If all epochs of the loader are equal, `passes` may
-    be the number of times that they are read: workers then begin the next pass early, until the loader is told to stop
+    """Yield Keras's data of the first batches of a loader's epoch 0, from the start whenever Keras opens an epoch: for
+    evaluation, in which devices may share out a batch unevenly. If all epochs of the loader are equal, `passes` may be
+    the number of times that they are read: workers then begin the next pass early, until the loader is told to stop
     ahead, and go on as that pass is opened.
     """
     placement = dataclasses.replace(placement, even=False)
@@ -217,8 +207,7 @@ def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int, pas
 
 
 # -------------------- timed: notes how long the training waited for each batch, with any loader
-# The training thread takes batches itself, one by one, so the time in here is
-# exactly the time in which the model had nothing to do.
+# The training thread takes batches itself, so the time in here is exactly that in which the model had nothing to do.
 
 
 _ITS_OWN = ("diagnose", "state_dict", "load_state_dict", "loaded_state", "trained", "occupancy", "lost_workers")
@@ -261,13 +250,11 @@ class TimedLoader(Loader):
         self.loader.close()
 
     def _timed(self, batches: Iterable[Any]) -> Iterator[Any]:
-        source = iter(batches)
+        source, none = iter(batches), object()
         try:
             while True:
                 began = self._clock()
-                try:
-                    batch = next(source)
-                except StopIteration:
+                if (batch := next(source, none)) is none:
                     return
                 now = self._clock()
                 self.waited_seconds += now - began
@@ -305,23 +292,23 @@ def channels() -> Literal["last", "first"]:
     return "first" if keras.config.image_data_format() == "channels_first" else "last"
 
 
+@dataclasses.dataclass(eq=False)
 class _Epochs:
     """Calls give the passes, one at a time. A framework may still hold an abandoned pass."""
 
-    def __init__(self, loader: Loader, first: int) -> None:
-        self.loader = loader
-        self._next = first
+    loader: Loader
+    next: int
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __call__(self) -> Iterator[tuple[Any, ...]]:
         processes.keep_again()  # which a dataset of a generator changes
-        epoch, batches = self._next, self.loader.batches(self._next)
+        epoch, batches = self.next, self.loader.batches(self.next)
         try:
             for taken, batch in enumerate(batches, start=1):
                 if taken == len(self):
-                    self._next = epoch + 1
+                    self.next = epoch + 1
                 finished = self.loader.spec.packed(self.loader.finish.batch(batch))
                 yield tuple(part for part in finished if part is not None)
                 del batch  # the consumer may be done with it: do not hold it while waiting for the next
@@ -332,10 +319,8 @@ class _Epochs:
 def _tensorflow(epochs: _Epochs) -> Any:
     import tensorflow as tf
 
-    def spec(part: Any) -> Any:
-        return tf.TensorSpec((None, *part.shape[1:]), part.dtype)
-
-    signature = tuple(mapped(spec, slot) for slot in models.finished_batch(epochs.loader) if slot is not None)
+    parts = [slot for slot in models.finished_batch(epochs.loader) if slot is not None]
+    signature = tuple(mapped(lambda part: tf.TensorSpec((None, *part.shape[1:]), part.dtype), slot) for slot in parts)
     made = tf.data.Dataset.from_generator(epochs, output_signature=signature)
     made = made.apply(tf.data.experimental.assert_cardinality(len(epochs))).prefetch(1)
     options = tf.data.Options()

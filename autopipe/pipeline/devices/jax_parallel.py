@@ -26,12 +26,18 @@ class JaxParallel(SharingStrategy):
 
     def __init__(self, devices: int) -> None:
         self.devices = devices
-        if gpu.asked() >= devices:
-            _split_cpu(devices)
+        if gpu.asked() >= devices and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+            # JAX refuses to be told twice. The errors: it is already running, or too old for the option. What there is,
+            # is counted next. There is no effect if JAX uses other devices than the CPU's.
+            with contextlib.suppress(RuntimeError, AttributeError):
+                jax.config.update("jax_num_cpu_devices", devices)
         require_devices(devices, jax.local_device_count(), jax.default_backend().upper())
         self.rank = self.cluster()
         self.looks_ahead = self.rank == (0, 1) and jax.default_backend() != "cpu"
-        self._distribution = keras.distribution.DataParallel(devices=_first_of_each_process(devices))
+        # The first devices of each process, process by process: in this order they share a batch.
+        owned = ([each for each in jax.devices() if each.process_index == at] for at in range(jax.process_count()))
+        names = [f"{device.platform}:{device.id}" for each in owned for device in each[:devices]]
+        self._distribution = keras.distribution.DataParallel(devices=names)
 
     @classmethod
     def cluster(cls) -> tuple[int, int]:
@@ -71,20 +77,3 @@ class JaxParallel(SharingStrategy):
             return array  # Keras puts the parts of several processes together
         self.check_evaluation_rows(array.shape[0])  # Keras places the result once more, in equal parts
         return jax.device_put(array, self._distribution.get_data_layout(array.shape).backend_layout)
-
-
-def _first_of_each_process(devices: int) -> list[str]:
-    """Return the names of the first devices of each process, process by process: in this order they share a batch."""
-    names = []
-    for process in range(jax.process_count()):
-        own = [device for device in jax.devices() if device.process_index == process]
-        names += [f"{device.platform}:{device.id}" for device in own[:devices]]
-    return names
-
-
-def _split_cpu(devices: int) -> None:
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return  # JAX refuses to be told twice
-    # The errors: JAX is already running, or too old for the option. What there is, is counted next.
-    with contextlib.suppress(RuntimeError, AttributeError):
-        jax.config.update("jax_num_cpu_devices", devices)  # the CPU's devices only; no effect if JAX uses another

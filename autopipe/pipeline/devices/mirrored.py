@@ -38,9 +38,8 @@ class Mirrored(SharingStrategy):
         workers = sum(len(named.get(job, ())) for job in ("chief", "worker"))
         inside = isinstance(tf.distribute.get_strategy(), tf.distribute.MultiWorkerMirroredStrategy)
         if workers > 1 or inside:
-            asked = (
-                f"TF_CONFIG names {workers} of them" if workers > 1 else "this is MultiWorkerMirroredStrategy's scope"
-            )
+            scope = "this is MultiWorkerMirroredStrategy's scope"
+            asked = f"TF_CONFIG names {workers} of them" if workers > 1 else scope
             raise ModelError(
                 f"Keras 3 does not train in several processes on the TensorFlow backend, but {asked}: "
                 "MultiWorkerMirroredStrategy fails under it (keras issue 20585).",

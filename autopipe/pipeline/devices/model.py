@@ -22,7 +22,7 @@ from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import OwnStep
 from autopipe.values import count_text
-from autopipe.workload.sample import Field, leaves, triple
+from autopipe.workload.sample import leaves, triple
 
 _Shape = tuple[int | None, ...]
 
@@ -83,11 +83,8 @@ def forward_seconds(model: keras.Model, batch_size: int) -> float:
 
 def finished_batch(loader: Loader) -> tuple[Any, Any, Any]:
     """Return the shapes and dtypes of x, y and sample_weight of the model's batches, after any finish on the device."""
-
-    def row(field: Field | None) -> Any:
-        return None if field is None else np.zeros((1, *(field.shape or ())), field.dtype)
-
-    finished = loader.finish.batch(tuple(map(row, loader.spec.columns)))
+    rows = tuple(None if part is None else np.zeros_like(part) for part in loader.spec.empty(1))
+    finished = loader.finish.batch(rows)
     symbols = [None if part is None else _symbol(part, loader.batch_size) for part in finished]
     return triple(loader.spec.packed(symbols))
 
@@ -180,11 +177,8 @@ def _check_channels(model: keras.Model) -> None:
 
     kinds = (keras.layers.Conv2D, keras.layers.Conv2DTranspose)
     for layer in frameworks.layers(model):
-        if (
-            isinstance(layer, kinds)
-            and layer.data_format == "channels_first"
-            and not tf.config.list_logical_devices("GPU")
-        ):
+        is_first = isinstance(layer, kinds) and layer.data_format == "channels_first"
+        if is_first and not tf.config.list_logical_devices("GPU"):
             raise ModelError(
                 "Without a GPU, TensorFlow trains convolutions with channels last only, "
                 f"but the layer {layer.name!r} of `model` has channels first.",
@@ -193,9 +187,8 @@ def _check_channels(model: keras.Model) -> None:
 
 
 def _fits(expected: _Shape, actual: _Shape) -> bool:
-    return len(expected) == len(actual) and all(
-        want is None or want == have for want, have in zip(expected[1:], actual[1:], strict=True)
-    )
+    pairs = zip(expected[1:], actual[1:], strict=False)
+    return len(expected) == len(actual) and all(want in (None, have) for want, have in pairs)
 
 
 def _batched(shape: _Shape) -> _Shape:
@@ -205,16 +198,13 @@ def _batched(shape: _Shape) -> _Shape:
 def _shape_hint(expected: _Shape, actual: _Shape) -> str:
     if _fits(expected, (None, *actual)):
         return "That is one sample in place of a batch: `dataset[i]` must return a whole batch."
-    if len(actual) == 4:
-        first_to_last = (actual[0], *actual[2:], actual[1])
-        last_to_first = (actual[0], actual[3], *actual[1:3])
-        if _fits(expected, first_to_last):
-            return (
-                'The batches have channels="first", the model is built for channels last: build it by '
-                'keras.config.image_data_format() instead of a fixed input shape, or use channels="last".'
-            )
-        if _fits(expected, last_to_first):
-            return 'The batches have channels="last", the model is built for channels first: use channels="first".'
+    if len(actual) == 4 and _fits(expected, (actual[0], *actual[2:], actual[1])):
+        return (
+            'The batches have channels="first", the model is built for channels last: build it by '
+            'keras.config.image_data_format() instead of a fixed input shape, or use channels="last".'
+        )
+    if len(actual) == 4 and _fits(expected, (actual[0], actual[3], *actual[1:3])):
+        return 'The batches have channels="last", the model is built for channels first: use channels="first".'
     return "Change the samples (by ops such as Resize, or in your own dataset) or the model's input shape."
 
 
@@ -223,7 +213,7 @@ def _check_names(model: keras.Model, y: Any) -> None:
     outputs = getattr(model, "outputs", None) or []
     if not isinstance(y, dict) or len(outputs) != len(y) or len(y) < 2:
         return
-    names = list(model.output) if isinstance(model.output, dict) else list(model.output_names)
+    names = list(model.output if isinstance(model.output, dict) else model.output_names)
     if set(names) != set(y) and type(model).train_step is keras.Model.train_step:
         raise ModelError(
             f"The outputs of `model` are called {', '.join(map(repr, names))}, "
@@ -255,19 +245,19 @@ def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
     JAX, and TensorFlow on several devices, take a batch to build metrics and unbuilt layers. That would be a compact
     batch, as loaders send it, and it would be lost to training.
     """
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(frameworks.built(model, finished_batch(loader)))
-            building = stack.pop_all()
-    except (ValueError, TypeError, RuntimeError) as error:
-        x, y, _ = finished_batch(loader)
-        shapes, dtypes = ", ".join(str(_batched(part.shape)) for part in leaves(x)), {part.dtype for part in leaves(x)}
-        targets = None if y is None else ", ".join(str(_batched(part.shape)) for part in leaves(y))
-        raise ModelError(
-            f"`model` does not run on batches of shape {shapes}, {', '.join(sorted(dtypes))}, "
-            f"with targets {targets}: {error}"
-        ) from error
-    with building:
+    x, y, weight = finished_batch(loader)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(frameworks.built(model, (x, y, weight)))
+        except (ValueError, TypeError, RuntimeError) as error:
+            shapes, targets = (
+                None if slot is None else ", ".join(str(_batched(part.shape)) for part in leaves(slot))
+                for slot in (x, y)
+            )
+            dtypes = ", ".join(sorted({part.dtype for part in leaves(x)}))
+            raise ModelError(
+                f"`model` does not run on batches of shape {shapes}, {dtypes}, with targets {targets}: {error}"
+            ) from error
         yield
 
 
@@ -279,17 +269,14 @@ def build_application(name: str, size: int, classes: int) -> keras.Model:
 
     The name is as Keras writes it or in lower case: "MobileNetV2", "mobilenet_v2".
     """
-
-    def plain(text: str) -> str:
-        return text.replace("_", "").replace("-", "").lower()
-
-    known = {plain(model): model for model in dir(keras.applications) if model[0].isupper()}
-    if plain(name) not in known:
+    known = {model.lower(): model for model in dir(keras.applications) if model[0].isupper()}
+    plain = name.replace("_", "").replace("-", "").lower()
+    if plain not in known:
         models = ", ".join(sorted(known.values()))
         raise ModelError(
             f"`{name}` is no model of keras.applications.{near(name, known.values())}", hint=f"It has {models}."
         )
-    make: Any = getattr(keras.applications, known[plain(name)])
+    make: Any = getattr(keras.applications, known[plain])
     try:
         model = make(weights=None, input_shape=(size, size, 3), classes=classes)
     except ValueError as error:

@@ -65,9 +65,7 @@ class Timeline:
     def __init__(
         self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._clock = clock
-        self._sleep = sleep
-        self._free_at = -math.inf
+        self._clock, self._sleep, self._free_at = clock, sleep, -math.inf
 
     def start(self, seconds: float) -> float:
         """Start a step of `seconds` after the one before it. Wait for its start, and return when it will end."""

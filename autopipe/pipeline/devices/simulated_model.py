@@ -18,27 +18,27 @@ from autopipe.pipeline.wrap import OwnStep
 from autopipe.workload.sample import leaves
 
 
+@dataclasses.dataclass
 class _Loss:
     """A zero that is known when the step which computes it is over."""
 
-    def __init__(self, timeline: Timeline, known_at: float) -> None:
-        self._timeline = timeline
-        self._known_at = known_at
+    timeline: Timeline
+    known_at: float
 
     def __float__(self) -> float:
-        self._timeline.wait_until(self._known_at)
+        self.timeline.wait_until(self.known_at)
         return 0.0
 
 
+@dataclasses.dataclass
 class _Result:
     """What a user's step returned, of which an array is known when the step is over."""
 
-    def __init__(self, value: Any) -> None:
-        self._value = value
+    value: Any
 
     def __array__(self, *arguments: Any, **named: Any) -> Any:
-        detach = getattr(self._value, "detach", None)  # of torch
-        return np.asarray(self._value if detach is None else detach().cpu())
+        detach = getattr(self.value, "detach", None)  # of torch
+        return np.asarray(self.value if detach is None else detach().cpu())
 
 
 @keras.saving.register_keras_serializable(package="autopipe")
@@ -60,7 +60,11 @@ class StepModel(keras.Model):
 
     def make_train_function(self, force: bool = False) -> None:
         step = self.stands_for
-        self.train_function = _function(lambda batch: {"step": keras.tree.map_structure(_Result, step.on(batch))})
+
+        def stepped(batch: Any) -> Any:
+            return {"step": keras.tree.map_structure(_Result, step.function(step.shaped(batch)))}
+
+        self.train_function = _function(stepped)
 
     def get_metrics_result(self) -> dict[str, Any]:
         return {}
@@ -109,13 +113,12 @@ class SimulatedModel(keras.Model):
         self.timeline.wait()
         return {"loss": 0.0}
 
-    def _seconds(self, x: Any) -> float:
-        return self.stands_for.seconds(_rows(x) // _devices(x))
-
     def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:
         def step(batch: Any) -> Any:
             x = batch[0] if isinstance(batch, tuple) else batch
-            ends = self.timeline.start(self._seconds(x))
+            first, *others = _parts(x)
+            devices = len(others) + len(getattr(getattr(first, "sharding", None), "device_set", (0,)))
+            ends = self.timeline.start(self.stands_for.seconds(_rows(x) // devices))
             return result(x, _Loss(self.timeline, ends))
 
         return _function(step)
@@ -137,8 +140,3 @@ def _parts(x: Any) -> tuple[Any, ...]:
 
 def _rows(x: Any) -> int:
     return sum(int(part.shape[0]) for part in _parts(x))
-
-
-def _devices(x: Any) -> int:
-    first, *others = _parts(x)
-    return len(others) + len(getattr(getattr(first, "sharding", None), "device_set", (0,)))

@@ -70,9 +70,8 @@ class DeviceStrategy(abc.ABC):
             )
 
     def exchange(self, numbers: int) -> Callable[[], object] | None:
-        """Return a function that sums up so many float32 of each device on all of them, and returns when that is done.
-
-        None if there is nothing to exchange: on one device.
+        """Return a function that sums up so many float32 of each device on all of them, and returns when that is done;
+        None on one device.
         """
         return None
 
@@ -186,9 +185,8 @@ def accelerators() -> int:
 
 
 def virtual_devices() -> int:
-    """Return the number of virtual CPU devices that may train here; 0 if none was asked for.
-
-    On a machine with accelerators the CPU never trains.
+    """Return the number of virtual CPU devices that may train here; 0 if none was asked for, or if the machine has
+    accelerators.
     """
     several = sharing()
     if several is None or accelerators():
@@ -249,10 +247,10 @@ def _jax() -> tuple[bool, _Place]:
 def _torch() -> tuple[bool, _Place]:  # pragma: no cover  # make test-torch runs it
     import torch
 
-    connected = torch.distributed.is_available() and torch.distributed.is_initialized()
-    # torchrun sets both
-    launched = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
-    if (ranks := torch.distributed.get_world_size() if connected else launched) > 1:
+    ranks = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1  # torchrun sets both
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        ranks = torch.distributed.get_world_size()
+    if ranks > 1:
         raise ModelError(
             f"Keras {keras.__version__} trains in one process on the torch backend, but torch.distributed connects "
             f"{ranks}.",
@@ -281,17 +279,9 @@ def tensor(array: Any) -> Any:
 
     if not isinstance(array, np.ndarray):
         return array
-    if _may_alias(array):
+    fits = array.nbytes > 0 and array.dtype.kind in "iuf" and array.flags.c_contiguous
+    is_aligned = int(array.__array_interface__["data"][0]) % _ALIGNMENT == 0
+    if fits and is_aligned and array.flags.writeable:  # DLPack cannot say "read only"
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     with tf.device("CPU:0"):
         return tf.constant(array)
-
-
-def _may_alias(array: np.ndarray[Any, Any]) -> bool:
-    return (
-        array.nbytes > 0
-        and array.dtype.kind in "iuf"
-        and array.flags.c_contiguous
-        and array.flags.writeable  # DLPack cannot say "read only"
-        and int(array.__array_interface__["data"][0]) % _ALIGNMENT == 0
-    )

@@ -95,12 +95,6 @@ def _whole_number(name: str, value: Any, least: int) -> int:
     return number
 
 
-def _validations(epochs: int, arguments: Mapping[str, Any]) -> int:
-    """Return the most validations that a training makes."""
-    often = arguments.get("validation_freq", 1)
-    return max(1, len(often) if isinstance(often, Sized) else epochs // max(1, int(often)))
-
-
 # -------------------- trainer
 
 
@@ -285,10 +279,8 @@ class Trainer:
         return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue at `state`; the state contains no weights.
-
-        Raises:
-            ConfigError: the state is malformed, or of another workload or shard.
+        """Let the next `fit` continue at `state`, which contains no weights. Raise ConfigError if it is malformed, or
+        of another workload or shard.
         """
         self.loader.load_state_dict(state)
         self._first, self._session = (state["epoch"], state["batch"]), None
@@ -361,7 +353,9 @@ class Trainer:
         # fills the pauses at the end of an epoch (benchmarks/RESULTS.md).
         beside = self._placement.strategy.looks_ahead
         reads_on = loader is not data and steps == len(loader) and (beside or loader.stop_ahead() is not None)
-        passes = _validations(epochs, arguments) if reads_on else 1
+        often = arguments.get("validation_freq", 1)
+        most = max(1, len(often) if isinstance(often, Sized) else epochs // max(1, int(often)))  # validations
+        passes = most if reads_on else 1
         feed = stack.enter_context(replayed(loader, self._placement, fault, steps, passes))
         arguments["validation_data"] = feed
         stack.enter_context(self.steps.validated(feed, loader.finish))

@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.hardware import machine
 from autopipe.pipeline.config import PipelineConfig
@@ -19,6 +17,7 @@ from autopipe.pipeline.eject.written import Written, function, indented, own_nam
 from autopipe.pipeline.loaders.tfdata import TfData
 from autopipe.pipeline.loaders.wrapped import Foreign, Wrapped
 from autopipe.pipeline.wrap import WrappedData
+from autopipe.workload.data import source as data_source
 from autopipe.workload.data.images import ImageFolder
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.decode import Decode
@@ -92,8 +91,7 @@ def cached_bytes(workload: Workload, plan: Plan) -> int:
     """Return the bytes of all samples after the deterministic ops, estimated from a few."""
     numbers = looked_at(len(workload.data))
     samples = (prepared(plan.prefix, workload.data, number, plan.source.structure) for number in numbers)
-    found = sum(np.asarray(part).nbytes for sample in samples for part in sample if part is not None)
-    return found * len(workload.data) // len(numbers)
+    return sum(map(data_source.sample_bytes, samples)) * len(workload.data) // len(numbers)
 
 
 def _too_large(said: str, needed: int) -> str | None:
@@ -233,8 +231,6 @@ def arrays(workload: Workload, plan: Plan, parts: Written) -> dict[str, object]:
 
 # -------------------- a folder of classes, listed by Keras: batches of images, resized and not rounded
 
-_BY_KERAS: Final = "`image_dataset_from_directory` decodes and resizes; only flips and scales may follow"
-
 DIRECTORY_TEMPLATE: Final = '''\
 $finish
 def make_dataset() -> tf.data.Dataset:
@@ -259,13 +255,11 @@ def directory(workload: Workload, plan: Plan, parts: Written) -> tuple[dict[str,
     """
     if type(workload.data) is not ImageFolder or parts.source.given:
         raise PlainCodeError("`image_dataset_from_directory` reads a folder of classes, as ap.ImageFolder does")
-    match [step.op for step in plan.prefix]:
-        case [Decode(reduce=False, dtype="uint8") as decode, Resize(interpolation="bilinear") as resize] if (
-            not parts.body
-        ):
+    match [*(step.op for step in plan.prefix), *parts.body]:  # lines of other ops than flips
+        case [Decode(reduce=False, dtype="uint8") as decode, Resize(interpolation="bilinear") as resize]:
             pass
         case _:
-            raise PlainCodeError(_BY_KERAS)
+            raise PlainCodeError("`image_dataset_from_directory` decodes and resizes; only flips and scales may follow")
     kept = [line for line in parts.constants if not line.startswith("ENDINGS")]
     parts = dataclasses.replace(parts, source=dataclasses.replace(parts.source, functions=""), constants=kept)
     mapped = "    dataset = dataset.map(finish, num_parallel_calls=tf.data.AUTOTUNE)\n"

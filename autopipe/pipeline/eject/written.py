@@ -233,14 +233,11 @@ def _in_floats(steps: Sequence[Step]) -> list[Step]:
         for part in parts(step):
             if (takes := step.op.acting.takes_floats(part)) is not None:
                 is_rounded = takes and part.after.dtype is not None and part.after.dtype.kind == "u"
-                (held.add if is_rounded and _is_taken_as_floats(part, steps[at:]) else held.discard)(part)
+                ways = (each.op.acting.takes_floats(of) for each in steps[at:] for of in parts(each) if of == part)
+                is_cast = next((way for way in ways if way is not None), False)
+                (held.add if is_rounded and is_cast else held.discard)(part)
         made.append(dataclasses.replace(step, before=before, after=_holding(step.after, held)))
     return made
-
-
-def _is_taken_as_floats(part: str, steps: Sequence[Step]) -> bool:
-    ways = (step.op.acting.takes_floats(each) for step in steps for each in parts(step) if each == part)
-    return next((takes for takes in ways if takes is not None), False)
 
 
 def _holding(spec: SampleSpec, held: Set[str]) -> SampleSpec:

@@ -81,8 +81,7 @@ class Resident(LoaderConfig):
         require_memory(job, self.workers)
         began, cache = time.monotonic(), MemoryCache.of(recipe)
         assert cache is not None  # of a recipe for this loader
-        with processes.library_threads():
-            bad = _filled(recipe, cache.rows, self.workers)
+        bad = _filled(recipe, cache.rows, self.workers)
         try:
             loader = _ResidentLoader(job, cache.rows, bad)
         except Exception as error:
@@ -121,7 +120,6 @@ def _unfit(kept: SampleSpec, steps: Sequence[Step]) -> str | None:
 
 
 def _unfit_process(job: LoadJob) -> str | None:
-    """Return why this process cannot run it; None if it can."""
     backend = str(gpu.keras_backend() or "tensorflow")
     pixels = max(int(np.prod(field.shape[:2])) for field in job.recipe.fixed_spec.fields if field.shape is not None)
     if backend not in _BACKENDS:
@@ -154,6 +152,7 @@ _FULL = ("RESOURCE_EXHAUSTED", "OOM", "out of memory", "failed to allocate memor
 # -------------------- the samples in the host's memory
 
 
+@processes.library_threads()
 def _filled(recipe: Recipe, rows: Batch, workers: int) -> list[BadSample]:
     """Write all samples to `rows`, after the deterministic first ops; return those that had to be replaced."""
     steps = recipe.steps[: recipe.fixed_steps]
@@ -171,11 +170,8 @@ def _filled(recipe: Recipe, rows: Batch, workers: int) -> list[BadSample]:
 
 
 def _from_memory(job: LoadJob, cache: MemoryCache, bad: Sequence[BadSample], workers: int) -> Loader:
-    """Return a loader whose threads make batches of the samples that lie in memory."""
-    replaced = {each.index for each in bad}
-    for index in range(len(job.recipe.source)):
-        if index not in replaced:  # else it is read again, and counted
-            cache.note(index)
+    replaced = {each.index for each in bad}  # which are read again, and counted
+    cache.note([index for index in range(len(job.recipe.source)) if index not in replaced])
     kernel = Kernel(job.recipe, cache)
     kernel.undo.enter_context(processes.library_threads())
     return StreamingLoader(job, [ThreadFiller(kernel)] * workers, job.setup.queue_size(_QUEUE_SIZE), kernel=kernel)
@@ -230,10 +226,9 @@ class _ResidentLoader(WorkloadLoader):
 
     def _numbered(self, epoch: int, start: int) -> Iterator[tuple[Any, ...]]:
         order = self._job.order
-        indices: NDArray[np.int64] | None = None
+        indices = order.epoch(epoch)
         for batch in range(start, len(self)):
             self._owner.require()
-            indices = order.epoch(epoch) if indices is None else indices
             chosen = indices[batch * order.batch_size :][: order.batch_size]
             if self._bad:
                 self._ledger.record(epoch, [self._bad[index] for index in chosen.tolist() if index in self._bad])
@@ -261,22 +256,20 @@ class _ResidentLoader(WorkloadLoader):
                     (rows, columns), (above, left) = places, found[number]
                     places = np.take_along_axis(above, rows, axis=1), np.take_along_axis(left, columns, axis=1)
                 found[number] = places
-        return {number: _moves(places, self._job.recipe.fixed_spec.columns[number]) for number, places in found.items()}
+        moves: dict[int, _Moves] = {}
+        for number, (rows, columns) in found.items():
+            kept = self._job.recipe.fixed_spec.columns[number]
+            assert kept is not None
+            moves[number] = rows.astype(np.int32), columns.astype(np.int32)
+            if (rows.shape[1], columns.shape[1]) == _size(kept):  # a gather of single pixels takes many times as long
+                moves[number] = rows[:, 0] > rows[:, -1], columns[:, 0] > columns[:, -1]
+        return moves
 
 
 _Moves: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 """Numbers of rows and of columns, shapes (samples, height) and (samples, width); or, if images keep their size, True
 for each sample whose rows, and whose columns, are reversed, shape (samples,).
 """
-
-
-def _moves(places: Places, field: Field | None) -> _Moves:
-    """Return flips as flips: a gather of single pixels takes many times as long."""
-    assert field is not None
-    rows, columns = places
-    if (rows.shape[1], columns.shape[1]) == _size(field):
-        return rows[:, 0] > rows[:, -1], columns[:, 0] > columns[:, -1]
-    return rows.astype(np.int32), columns.astype(np.int32)
 
 
 def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> Any:

@@ -106,7 +106,7 @@ class TfData(LoaderConfig):
         return _AUTO_READS
 
     def _needs_threads(self, readers: int) -> bool:
-        """Return True if calls wait so much that tf.data's usual thread a core is too little."""
+        """Return True if calls wait: tf.data's usual thread a core is too little."""
         return readers > 0 or self._calls > _POOL_OF_ITS_OWN * machine.usable_cores()
 
 
@@ -119,22 +119,18 @@ class _Work:
         self._orders: dict[int, NDArray[np.int64]] = {}  # of the last two epochs: batches are made side by side
         self._lock = threading.Lock()
         self._running = self._made = 0  # calls under way, and calls in all
-        self._begun: collections.OrderedDict[int, NDArray[np.int64]] = collections.OrderedDict()
+        self._begun: dict[int, NDArray[np.int64]] = {}
         self._most_begun = begun
         # The (epoch, batch) asked for last.
         self.requested: collections.deque[tuple[int, int]] = collections.deque(maxlen=remember)
 
     def close(self) -> None:
+        """Release all, and wait until tf.data calls no more: a call that outlives the interpreter keeps the process
+        from ending. Its threads fill what room is left in the buffers by calls that fail at once.
+        """
         if self._held is not None:
             self._held[1].close()
         self._held = None
-        self._settle()
-
-    def _settle(self) -> None:
-        """Wait until tf.data calls no more: a call that outlives the interpreter keeps the process from ending.
-
-        Its threads fill what room is left in the buffers by calls that fail at once.
-        """
         seen, deadline = -1, time.monotonic() + _SETTLING_SECONDS
         while (self._running or seen != self._made) and time.monotonic() < deadline:
             seen = self._made
@@ -145,7 +141,9 @@ class _Work:
         with self._lock:
             self._running, self._made = self._running + 1, self._made + 1
         try:
-            yield self._open()
+            if self._held is None:
+                raise LoaderError("The loader was closed while an epoch was being read.")
+            yield self._held
         finally:
             with self._lock:
                 self._running -= 1
@@ -159,7 +157,7 @@ class _Work:
             _, indices = self._batch(job, int(number))
             with self._lock:
                 self._begun[int(number)] = indices
-                left = [self._begun.popitem(last=False)[1] for _ in range(len(self._begun) - self._most_begun)]
+                left = [self._begun.pop(next(iter(self._begun))) for _ in range(len(self._begun) - self._most_begun)]
             for each in left:
                 kernel.forget(each)
             kernel.begin(indices)
@@ -183,11 +181,6 @@ class _Work:
             before = {number: order for number, order in orders.items() if number == epoch - 1}
             orders = self._orders = {**before, epoch: job.order.epoch(epoch)}
         return epoch, orders[epoch][batch * job.order.batch_size :][: job.order.batch_size]
-
-    def _open(self) -> tuple[LoadJob, Kernel, SlotPool]:
-        if self._held is None:
-            raise LoaderError("The loader was closed while an epoch was being read.")
-        return self._held
 
 
 def _traced(
@@ -273,11 +266,8 @@ class _TfDataLoader(WorkloadLoader):
         return tf.data.experimental.from_variant(graph(*(tf.constant(at, tf.int64) for at in places)), element_spec)
 
     def diagnose(self, error: Exception) -> AutopipeError | None:
-        for epoch, batch in list(self._work.requested):
-            failure = failure_of(self._job, epoch, batch)
-            if failure is not None:
-                return failure
-        return None
+        failures = (failure_of(self._job, *place) for place in list(self._work.requested))
+        return next((failure for failure in failures if failure is not None), None)
 
     def close(self) -> None:
         if self._owner.is_here:

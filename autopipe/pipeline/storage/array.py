@@ -40,11 +40,14 @@ class Array(Storage):
         return all(field.kind is not FieldKind.ENCODED for field in spec.fields)
 
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
-        return sum(
-            field.bytes if field.shape is not None else _mean_bytes([sample[number] for sample in probes])
-            for number, field in enumerate(spec.columns)
-            if field is not None
-        )
+        total = 0.0
+        for number, field in enumerate(spec.columns):
+            if field is not None and field.shape is not None:
+                total += field.bytes
+            elif field is not None:
+                sizes = [np.asarray(sample[number]).nbytes for sample in probes]
+                total += _SHAPE_BYTES + sum(sizes) / max(len(sizes), 1)
+        return total
 
     def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, to: Path) -> None:
         with contextlib.ExitStack() as opened:
@@ -121,10 +124,6 @@ def _columns(spec: SampleSpec) -> list[tuple[int, str, Field]]:
     names = ["x", "y", *("".join(letters) for letters in itertools.product("z", ascii_lowercase, ascii_lowercase))]
     columns = zip(itertools.count(), names, spec.columns, strict=False)
     return [(number, name, field) for number, name, field in columns if field is not None]
-
-
-def _mean_bytes(parts: Sequence[Part]) -> float:
-    return _SHAPE_BYTES + sum(np.asarray(part).nbytes for part in parts) / max(len(parts), 1)
 
 
 STORAGES.register(Array.name, Array())

@@ -170,19 +170,24 @@ class _Run:
         self._conversion, self._storage, self._folder, self._record = conversion, storage, folder, record
         self._numbers = [number for number in range(record.shard_count) if number % part[1] == part[0]]
         self._name = f"part-{part[0]}-of-{part[1]}.json"
-        self._saving = threading.Lock()
-        self._rows = _rows_of(conversion)
-        self._stop = threading.Event()
+        self._saving, self._stop = threading.Lock(), threading.Event()
         self._failure: BaseException | None = None
         self.kept = 0
         self.shards: list[tuple[int, float]] = []  # samples and seconds of those written
+        self._rows: RowsAtOnce | None = None  # makes many samples at once
+        if (steps := conversion.steps) and conversion.spec.is_fixed:
+            spec = conversion.spec
+            recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
+            self._rows = RowsAtOnce.of(recipe, None, steps[0].before, steps, 0)
 
     @property
     def written(self) -> int:
         return sum(samples for samples, _ in self.shards)
 
     def write(self, workers: int, on_progress: Progress | None) -> None:
-        self._remove_unfinished()
+        for left in [] if self._folder.path is None else self._folder.path.glob(f"{_UNFINISHED}[0-9]*-*"):
+            if int(left.name.split("-")[1]) in self._numbers:  # of a run of this part that was killed
+                shutil.rmtree(left, ignore_errors=True)
         missing = self._missing(workers)
         total = sum(len(self._record.positions(number)) for number in self._numbers)
         to_write = sum(len(self._record.positions(number)) for number in missing)
@@ -204,13 +209,6 @@ class _Run:
                     raise self._failure from self._failure.__cause__
                 raise
 
-    def _remove_unfinished(self) -> None:
-        """Remove what a killed run left of this part's shards."""
-        folder = self._folder.path
-        for left in [] if folder is None else folder.glob(f"{_UNFINISHED}[0-9]*-*"):
-            if int(left.name.split("-")[1]) in self._numbers:
-                shutil.rmtree(left, ignore_errors=True)
-
     def _missing(self, workers: int) -> list[int]:
         """Return the shards that are not finished, or whose files are damaged; by size alone behind a URL."""
         mine = set(self._numbers)
@@ -226,9 +224,15 @@ class _Run:
         """Check that `samples` have room; from here on the folder holds an unfinished set."""
         if samples == 0:
             return
-        if self._folder.path is not None:
-            needed = estimate_bytes(self._conversion, self._storage) * samples / self._record.samples
-            _require_room(self._folder.path, needed)
+        if (folder := self._folder.path) is not None:
+            whole = estimate_bytes(self._conversion, self._storage)
+            needed, free = int(whole * samples / self._record.samples) + _SPARE_BYTES, shutil.disk_usage(folder).free
+            if needed > free:
+                raise StorageError(
+                    f"The disk must have room for the set: {size_text(needed)} are needed in `{folder}`, but "
+                    f"{size_text(free)} are free.",
+                    hint="Free some, choose another folder, or keep the samples in a smaller form.",
+                )
         self._record = self._record.without(missing)
         with self._disk_errors():
             self._record.save(self._folder, self._name)
@@ -236,14 +240,16 @@ class _Run:
 
     def _write_shard(self, number: int) -> None:
         start = time.monotonic()
-        bad: dict[int, str] = {}
+        bad, files = dict[int, str](), dict[str, tuple[int, str]]()
         try:
             with (
                 self._disk_errors(),
                 tempfile.TemporaryDirectory(prefix=f"{_UNFINISHED}{number}-", dir=self._folder.path) as written,
             ):
                 self._storage.write_shard(self._samples(number, bad), self._conversion.spec, Path(written))
-                files = self._taken(Path(written), number)
+                for name in (there := Folder.of(written)).sizes():
+                    files[shard_file(name, number)] = layout.checksum(there, name)
+                    self._folder.take(Path(written, name), shard_file(name, number))
             seconds = time.monotonic() - start
             with self._disk_errors(), self._saving:
                 self._record = self._record.joined(files, bad)
@@ -255,14 +261,6 @@ class _Run:
             raise
         self.shards.append((len(self._record.positions(number)), seconds))
 
-    def _taken(self, written: Path, number: int) -> dict[str, tuple[int, str]]:
-        """Put the files of a shard in place, and return their checksums."""
-        there, files = Folder.of(written), {}
-        for name in there.sizes():
-            files[shard_file(name, number)] = layout.checksum(there, name)
-            self._folder.take(written / name, shard_file(name, number))
-        return files
-
     def _samples(self, number: int, bad: dict[int, str]) -> Iterator[Sample | None]:
         positions, each = self._record.positions(number), self._conversion.spec.bytes
         count = max(1, min(_AT_ONCE, _AT_ONCE_BYTES // max(1, each)))
@@ -271,7 +269,14 @@ class _Run:
             for position, sample in zip(some, self._made_at_once(some), strict=True):
                 if self._stop.is_set():
                     raise StorageError("The conversion was stopped.")
-                yield self._alone(position, bad) if sample is None else sample
+                if sample is None:
+                    try:
+                        sample = self._conversion.sample(position)
+                    except BadSampleError as error:
+                        if not self._conversion.skip_bad:
+                            raise
+                        bad[position] = error.message
+                yield sample
 
     def _made_at_once(self, positions: range) -> list[Sample | None]:
         """Return some samples; None for each that has to be made alone."""
@@ -284,15 +289,6 @@ class _Run:
         done = self._rows.make(np.array(positions), numbers, batch, read, read, planner.run)
         rows = (tuple(None if part is None else part[row] for part in batch) for row in range(len(positions)))
         return [sample if is_done else None for sample, is_done in zip(rows, done.tolist(), strict=True)]
-
-    def _alone(self, position: int, bad: dict[int, str]) -> Sample | None:
-        try:
-            return self._conversion.sample(position)
-        except BadSampleError as error:
-            if not self._conversion.skip_bad:
-                raise
-            bad[position] = error.message
-            return None
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:
@@ -307,23 +303,3 @@ class _Run:
                 f"The disk is full: {self._folder} takes no more after {done}.",
                 hint="Free some space and run the same command again; it goes on from there.",
             ) from error
-
-
-def _rows_of(conversion: Conversion) -> RowsAtOnce | None:
-    """Return the maker of many samples at once, or None if each sample is made alone."""
-    steps, spec = conversion.steps, conversion.spec
-    if not steps or not spec.is_fixed:
-        return None
-    recipe = Recipe(source=conversion.source, steps=steps, fixed_spec=spec, spec=spec)
-    return RowsAtOnce.of(recipe, None, steps[0].before, steps, 0)
-
-
-def _require_room(folder: Path, needed: float) -> None:
-    """Raise StorageError if the disk of a folder has no room for so many bytes, and some for records and indexes."""
-    free = shutil.disk_usage(folder).free
-    if needed + _SPARE_BYTES > free:
-        raise StorageError(
-            f"The disk must have room for the set: {size_text(int(needed) + _SPARE_BYTES)} are needed in `{folder}`, "
-            f"but {size_text(free)} are free.",
-            hint="Free some, choose another folder, or keep the samples in a smaller form.",
-        )

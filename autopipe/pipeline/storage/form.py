@@ -254,8 +254,6 @@ class Storage(abc.ABC):
 
 # -------------------- conversion
 
-_NO_NUMBERS = np.empty(0)
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
@@ -299,19 +297,15 @@ class Conversion:
         for step in self.steps:
             if lost is not None:
                 lost.update(step.op.lost(sample, step.before))
-            sample = planner.run(step, sample, _NO_NUMBERS, self.source, index)
-        self._require_dtypes(sample, index)
-        return sample
-
-    def _require_dtypes(self, sample: Sample, index: int) -> None:
+            sample = planner.run(step, sample, np.empty(0), self.source, index)
         for part, field in zip(sample, self.spec.columns, strict=True):
             if field is None or field.dtype is None or field.kind is FieldKind.ENCODED:
                 continue
-            differs = np.asarray(part).dtype != field.dtype
-            if differs and (field.kind is not FieldKind.LABEL or cuts(field.dtype, part)):
+            dtype = np.asarray(part).dtype
+            if dtype != field.dtype and (field.kind is not FieldKind.LABEL or cuts(field.dtype, part)):
                 place = planner.sample_place(self.source, index)
                 raise WorkloadError(
-                    f"Samples must be of one dtype to be kept, but {place} is {np.asarray(part).dtype} "
-                    f"and others are {field.dtype}.",
+                    f"Samples must be of one dtype to be kept, but {place} is {dtype} and others are {field.dtype}.",
                     hint="Put ap.Cast in `ops`, or convert the data.",
                 )
+        return sample

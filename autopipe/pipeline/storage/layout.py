@@ -37,6 +37,7 @@ _MOST_SHARDS = 10_000
 _REMEDY = "Remove its folder and convert again."
 _SHARD_FILE = re.compile(r"[a-z]+-\d{5}\.[a-z.]+")
 _PART_RECORD = re.compile(r"part-\d+-of-\d+\.json")
+_OURS = re.compile(rf"{re.escape(RECORD_NAME)}|{_SHARD_FILE.pattern}|{_PART_RECORD.pattern}")
 
 
 class SetRecord(pydantic.BaseModel):
@@ -89,9 +90,7 @@ class SetRecord(pydantic.BaseModel):
     def without(self, shards: Iterable[int]) -> Self:
         """Return the record without some shards, which are to be written again."""
         files = {name: file for name, file in self.files.items() if shard_of(name) not in shards}
-        bad = {
-            position: said for position, said in self.bad.items() if position // self.samples_per_shard not in shards
-        }
+        bad = {at: said for at, said in self.bad.items() if at // self.samples_per_shard not in shards}
         return self.model_copy(update={"files": files, "bad": bad})
 
     @property
@@ -206,7 +205,7 @@ def open_folder(
     """
     names = sorted(folder.sizes())
     known = known_shards(folder)  # after the list: parts that begin now write their records before their shards
-    foreign = [name for name in names if name[0] != "." and (known is None or not _is_ours(name))]
+    foreign = [name for name in names if name[0] != "." and (known is None or not _OURS.fullmatch(name))]
     if foreign:
         raise StorageError(
             f"The folder of a conversion must hold nothing else, but `{folder}` has {len(foreign)} other files: "
@@ -217,10 +216,6 @@ def open_folder(
         return new_record(conversion, storage, whole_bytes())
     require_same(known, conversion, storage.name, folder)
     return known
-
-
-def _is_ours(name: str) -> bool:
-    return name == RECORD_NAME or bool(_PART_RECORD.fullmatch(name) or _SHARD_FILE.fullmatch(name))
 
 
 def require_same(record: SetRecord, conversion: Conversion, storage: str, folder: Folder) -> None:
@@ -311,18 +306,19 @@ class StoredSource:
         """Return a sample as it was kept, in the structure of the data's own samples. Raise BadSampleError if it could
         not be read when the set was made, or cannot be read now.
         """
-        if index in self.record.bad:
-            raise BadSampleError(self.record.bad[index])
-        ((shard, row),) = self._found([index])
+        shard, row = self._place(index)
         return self._spec.packed([None if column is None else column[row] for column in shard])
 
     def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
         """Return some rows and columns of a part of a sample, by its label. Raise as `read`."""
-        if index in self.record.bad:
-            raise BadSampleError(self.record.bad[index])
-        ((shard, row),) = self._found([index])
+        shard, row = self._place(index)
         found: NDArray[Any] = shard[self._spec.labels.index(part)].box(row, rows, columns)
         return found
+
+    def _place(self, index: int) -> tuple[Any, int]:
+        if index in self.record.bad:
+            raise BadSampleError(self.record.bad[index])
+        return self._found([index])[0]
 
     def spans(self, indices: NDArray[np.int64]) -> tuple[Any, ...]:
         chosen = indices.tolist()

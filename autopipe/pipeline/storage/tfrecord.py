@@ -21,7 +21,7 @@ from autopipe.pipeline.storage.form import Column, Folder, Shard, Storage, shard
 from autopipe.workload.data import remote
 from autopipe.workload.data.paths import OpenFile
 from autopipe.workload.data.records import HEADER_BYTES, frame, serialise
-from autopipe.workload.sample import Field, FieldKind, Part, Sample, SampleSpec, is_int64
+from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, is_int64
 
 IMAGE_KEY = "image/encoded"
 LABEL_KEY = "image/class/label"
@@ -40,7 +40,11 @@ class TFRecord(Storage):
         if spec.structure is not None:
             arrays = [field for field in spec.fields if field.kind is not FieldKind.ENCODED]
             return spec.x.kind is FieldKind.ENCODED and all(field.shape is not None for field in arrays)
-        return spec.x.kind is FieldKind.ENCODED and (spec.y is None or _fits(spec.y))
+        if (y := spec.y) is not None and y.kind is FieldKind.LABEL:  # any but one whole number would be cut to one
+            fits = y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
+        else:
+            fits = y is None or y.kind is FieldKind.ENCODED
+        return spec.x.kind is FieldKind.ENCODED and fits
 
     def sample_bytes(self, spec: SampleSpec, probes: Sequence[Sample]) -> float:
         sizes = [len(serialise(_features(sample, spec))) + _FRAME_AND_INDEX_BYTES for sample in probes]
@@ -71,17 +75,6 @@ class TFRecord(Storage):
         return columns
 
 
-def _fits(y: Field) -> bool:
-    """True for an encoded mask, or one whole number; any other target would be cut to one."""
-    if y.kind is FieldKind.LABEL:
-        return y.shape == () and y.dtype is not None and y.dtype.kind in "biu"
-    return y.kind is FieldKind.ENCODED
-
-
-def _bytes(part: Part, field: Field) -> bytes:
-    return bytes(part) if field.kind is FieldKind.ENCODED else np.asarray(part, field.dtype, order="C").tobytes()
-
-
 def _keys(spec: SampleSpec) -> tuple[str, ...]:
     if spec.structure is not None:
         return (IMAGE_KEY, *spec.labels[1:])
@@ -94,8 +87,12 @@ def _features(sample: Sample | None, spec: SampleSpec) -> dict[str, bytes | int]
     for number, (key, field) in enumerate(zip(_keys(spec), spec.columns, strict=True)):
         if key == LABEL_KEY:
             features[key] = 0 if sample is None else _label(sample[number])
+        elif field is not None and sample is not None:
+            part = sample[number]
+            is_bytes = field.kind is FieldKind.ENCODED
+            features[key] = bytes(part) if is_bytes else np.asarray(part, field.dtype, order="C").tobytes()
         elif field is not None:
-            features[key] = b"" if sample is None else _bytes(sample[number], field)
+            features[key] = b""
     return features
 
 
