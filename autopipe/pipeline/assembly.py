@@ -179,13 +179,8 @@ def build_trainer(
         return functools.partial(evaluation_loader, workload, config, rank=strategy.rank, model=model)
 
     with contextlib.ExitStack() as stack:
-        trainer = Trainer(
-            model,
-            stack.enter_context(opened(config)),
-            strategy=strategy,
-            device_prefetch=config.device_prefetch,
-            evaluation_loader=over(config),
-        )
+        loader, ahead = stack.enter_context(opened(config)), config.device_prefetch
+        trainer = Trainer(model, loader, strategy=strategy, device_prefetch=ahead, evaluation_loader=over(config))
         stack.pop_all()  # it is the trainer's from here on
     trainer.setup, trainer.opened = config.model_setup, opened
     trainer.workload, trainer.config = workload, config
@@ -199,9 +194,8 @@ _STEPS_OF_A_CALL = 32  # that such a model trains by one call of its function
 
 
 def for_short_steps(workload: Workload, config: PipelineConfig) -> tuple[Workload, PipelineConfig]:
-    """Have a model of short steps train several by one call, which cannot change while it trains.
-
-    Only TensorFlow's calls are known to cost so much. The workload that is returned has its model built.
+    """Have a model of short steps train several by one call, which cannot change while it trains. Only TensorFlow's
+    calls are known to cost so much. The workload that is returned has its model built.
     """
     import keras
 
@@ -240,14 +234,9 @@ def evaluation_loader(
     rank: tuple[int, int] = (0, 1),
     model: keras.Model | None = None,
 ) -> Loader:
-    """Return a loader over other data, in order and without chance, for validation and prediction.
-
-    Data that do not fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `build_loader`.
-
-    Raises:
-        WorkloadError: there are no samples, or they differ in size.
-        ModelError: `model` does not take their batches.
-        AutopipeError: any error of `build_loader`.
+    """Return a loader over other data, in order and without chance, for validation and prediction. Data that do not
+    fill a batch are one smaller batch. `passes`: how often they are read. `rank`: see `build_loader`, also for errors.
+    Raise WorkloadError if there are no samples, or they differ in size, and ModelError if `model` does not take them.
     """
     try:
         over = for_evaluation(workload, data)
@@ -278,15 +267,10 @@ def for_evaluation(workload: Workload, data: Source) -> Workload:
             f"Validation and prediction take the same samples each time, but {shortened(data)} chooses them at random.",
             hint="Pass a grid, or another source whose samples do not change from epoch to epoch.",
         )
-    instead = (op.without_chance() for op in workload.ops)
+    ops = tuple(op for op in (each.without_chance() for each in workload.ops) if op is not None)
+    size = min(workload.batch_size, max(1, len(data)))
     return dataclasses.replace(
-        workload,
-        data=data,
-        ops=tuple(op for op in instead if op is not None),
-        batch_size=min(workload.batch_size, max(1, len(data))),
-        shuffle=False,
-        drop_remainder=False,
-        validation=None,
+        workload, data=data, ops=ops, batch_size=size, shuffle=False, drop_remainder=False, validation=None
     )
 
 
@@ -372,9 +356,8 @@ _PROBES = 64
 
 
 def kept_bytes(recipe: Recipe) -> float:
-    """Estimate the mean bytes of a kept sample if samples differ in size; 0 if they have one size.
-
-    A few samples are read, spread over the data. Two standard errors are added to their mean.
+    """Estimate the mean bytes of a kept sample if samples differ in size; 0 if they have one size. A few samples are
+    read, spread over the data. Two standard errors are added to their mean.
     """
     if recipe.fixed_spec.is_fixed:
         return 0.0
@@ -401,11 +384,10 @@ def _stored(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shar
         found: Source = shared.get(("set", storage.name, cut), lambda: layout.find(root, conversion, storage))
         return found, conversion.cut
     except StorageError as error:
-        option = "" if cut == DEEPEST else f" --cut {cut}"
         folder = root / set_name(storage.name, cut)
         first = f"Remove `{folder}`, then run" if layout.is_of_another(folder, conversion, storage) else "Run"
-        options = f"--to {storage.name}{option} --out {shlex.quote(str(folder))}"
-        hint = f"{first} `autopipe convert` for this workload, with {options}"
+        to = f"{storage.name}{'' if cut == DEEPEST else f' --cut {cut}'} --out {shlex.quote(str(folder))}"
+        hint = f"{first} `autopipe convert` for this workload, with --to {to}"
         raise StorageError(error.message, hint=hint) from error
 
 
@@ -427,12 +409,10 @@ def conversion_of(
             hint="Convert what its function reads instead: make a workload of the files, with ap.ImageFolder say.",
         )
     workload, plan = in_pieces(workload, plan)
-    cuts = storage.cuts(plan)
-    if not cuts:
+    if not (cuts := storage.cuts(plan)):
         hint = "tfrecord keeps images as they are encoded, with a label or a mask, and array keeps arrays of one shape."
         raise ConfigError(f"The form {storage.name} cannot keep these samples after any of the first ops.", hint=hint)
-    if cut == "deepest":
-        cut = cuts[-1]
+    cut = cuts[-1] if cut == DEEPEST else cut
     if cut not in cuts:
         raise ConfigError(
             f"The form {storage.name} keeps these samples after {' or '.join(map(str, cuts))} of the first ops, "

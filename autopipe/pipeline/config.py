@@ -143,9 +143,8 @@ class LoaderConfig(Strict):
         return None
 
     def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int | None:
-        """Return the largest number of batches of this size: those ahead of the model, in the making and in use.
-
-        None: the loader runs other code, so the number is unknown.
+        """Return the largest number of batches of this size: those ahead of the model, in the making and in use. None:
+        the loader runs other code, so the number is unknown.
         """
         buffered = self.buffered_batches()
         return None if buffered is None else buffered + 1
@@ -174,10 +173,9 @@ class LoaderConfig(Strict):
 
 
 class ModelSetup(NamedTuple):
-    """The settings of a configuration on which the model's own speed depends; the attributes are `PipelineConfig`'s.
-
-    It is passed as a whole, from the configuration to the trainer, the loader, the ceilings and the search. A new
-    setting is added here, in `OfSetup` and in `PipelineConfig`.
+    """The settings of a configuration on which the model's own speed depends; the attributes are `PipelineConfig`'s. It
+    is passed as a whole, from the configuration to the trainer, the loader, the ceilings and the search. A new setting
+    is added here, in `OfSetup` and in `PipelineConfig`.
     """
 
     devices: int = 1

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finish:
     """The cheap last ops of a workload, as one pure function of a batch; `specs[i]` is the sample before `ops[i]`.
-
     `structure` maps the parts of a batch to a model's inputs and targets, if there are more than x and y. `gathered`
     makes an array of a part that a loader `on_device` hands over, and returns an array as it is.
     """
@@ -153,9 +152,8 @@ class Loader(abc.ABC):
 
     @abc.abstractmethod
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
-        """Yield the compact batches (x, y, *others) of an epoch from batch number `start` on, as NumPy arrays.
-
-        `last`: no other epoch follows, so nothing is read ahead into the next one.
+        """Yield the compact batches (x, y, *others) of an epoch from batch number `start` on, as NumPy arrays. `last`:
+        no other epoch follows, so nothing is read ahead into the next one.
         """
 
     @property
@@ -258,9 +256,8 @@ class Loader(abc.ABC):
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         """Return the compact batches of `epochs` epochs as a `tf.data.Dataset`, or None if there is none; if the loader
-        is `on_device`, as an iterator over what the step gathers them from.
-
-        Elements are tuples of the existing parts, in the order of `spec.fields`.
+        is `on_device`, as an iterator over what the step gathers them from. Elements are tuples of the existing parts,
+        in the order of `spec.fields`.
         """
         return None
 
@@ -300,9 +297,8 @@ def closed() -> LoaderError:
 
 
 def end(batches: Iterator[Any]) -> None:
-    """End an iterator over batches immediately.
-
-    An error of user code at the end of an epoch is lost if the garbage collector ends it.
+    """End an iterator over batches immediately. An error of user code at the end of an epoch is lost if the garbage
+    collector ends it.
     """
     if isinstance(batches, Generator):
         batches.close()
@@ -393,10 +389,9 @@ class LoadJob:
 
 
 def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
-    """Return the number of batches that a worker makes in one go.
-
-    It is that of one call of the model's function, or a few if the batches are small, because each hand-over to the
-    model passes on the interpreter's lock, which takes longer than a small batch. It is at most `queue_size`.
+    """Return the number of batches that a worker makes in one go. It is that of one call of the model's function, or a
+    few if the batches are small, because each hand-over to the model passes on the interpreter's lock, which takes
+    longer than a small batch. It is at most `queue_size`.
     """
     together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
     return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

@@ -174,9 +174,8 @@ class SwitchingLoader(Loader):
                 self._refuse(failed, error)
 
     def switch(self, loader: Loader) -> None:
-        """Let another loader of the same batches go on as soon as its first batch is there; `spare` may be it.
-
-        It begins at once, beside this one. It is owned from here on.
+        """Let another loader of the same batches go on as soon as its first batch is there; `spare` may be it. It
+        begins at once, beside this one. It is owned from here on.
         """
         self.stay()
         if loader is self.loader:
@@ -214,12 +213,6 @@ class SwitchingLoader(Loader):
         spare = 0 if self.spare is None else self.spare.lost_workers()
         return self._lost + spare + self.loader.lost_workers()
 
-    @property
-    def bad_samples(self) -> dict[int, int]:
-        """How many samples of each epoch were replaced; all loaders of a workload count together."""
-        found: dict[int, int] = getattr(self.loader, "bad_samples", {})
-        return found
-
     def close(self) -> None:
         self._is_closed = True
         with contextlib.ExitStack() as stack:
@@ -247,9 +240,8 @@ class SwitchingLoader(Loader):
         return place
 
     def _is_due(self) -> bool:
-        """Return True if another loader takes over with the next batch.
-
-        One that is late does not: the loader before goes on until it is there, and then hands over anew, once.
+        """Return True if another loader takes over with the next batch. One that is late does not: the loader before
+        goes on until it is there, and then hands over anew, once.
         """
         upcoming = self._upcoming
         if upcoming is None or (not upcoming.is_late and upcoming.place > self._at):

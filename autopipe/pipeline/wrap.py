@@ -221,9 +221,8 @@ class WrappedData:
         in_loop: bool = False,
     ) -> None:
         """Make the dataset with the function's defaults, and look at its first batches. `in_loop`: a loop of the user's
-        begins and ends its epochs.
-
-        Without a length, `steps` is needed; if the length is unknown, the batches are counted if that is quick.
+        begins and ends its epochs. Without a length, `steps` is needed; if the length is unknown, the batches are
+        counted if that is quick.
         """
         self.function = function  # makes the dataset
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches
@@ -326,9 +325,8 @@ class WrappedData:
         return datasets.feeder(other, _name(self.function), self.wanted_steps, lambda: other, shuffle=self.shuffle)
 
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
-        """Return the batches of a dataset that was made by their index, for workers.
-
-        If all must be `whole`, a last one that is short is left out.
+        """Return the batches of a dataset that was made by their index, for workers. If all must be `whole`, a last one
+        that is short is left out.
         """
         return Indexed(
             torch_batches.of_batches(dataset),
@@ -360,9 +358,8 @@ class WrappedData:
 
     def tried(self) -> tuple[dict[str, tuple[SettingValue, ...]], list[tuple[str, str | int, str | None]]]:
         """Return the values that a search tries of each parameter, and of each setting around the dataset; and the
-        reason against one: parameter, value, reason.
-
-        A `tf.data.Dataset` is read twice at once, until its batches differ, to see whether they may be kept.
+        reason against one: parameter, value, reason. A `tf.data.Dataset` is read twice at once, until its batches
+        differ, to see whether they may be kept.
         """
         dataset, cores = self.make(self.defaults), machine.usable_cores()
         found: dict[str, tuple[SettingValue, ...]] = {"freed_memory": ("returned", "kept")}
@@ -405,9 +402,8 @@ class WrappedData:
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[SettingValue]]) -> dict[str, SettingValue]:
-    """Return the parameters' present values: the function's own defaults, or else the first choice.
-
-    A default that cannot be written down (None, say) is left to the function.
+    """Return the parameters' present values: the function's own defaults, or else the first choice. A default that
+    cannot be written down (None, say) is left to the function.
     """
     known = inspect.signature(function).parameters
     found: dict[str, SettingValue] = {}

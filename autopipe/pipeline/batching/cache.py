@@ -107,25 +107,19 @@ class Slot:
 
 
 class _Lent(weakref.ref[NDArray[Any]]):
-    """An array over a slot, and the number of its loan."""
-
-    loan: int
+    loan: int  # the number under which the slot of the array was lent
 
 
 class SlotPool:
-    """Hands out slots and takes them back automatically.
-
-    The death of an array runs no Python code: a Ctrl-C at that moment would be raised there, and Python would ignore
-    it.
+    """Hands out slots and takes them back automatically. The death of an array runs no Python code: a Ctrl-C at that
+    moment would be raised there, and Python would ignore it.
     """
 
     def __init__(self, layout: RowLayout, keep: int) -> None:
         """Keep at most `keep` unused slots."""
-        self._layout = layout
-        self._keep = keep
+        self._layout, self._keep = layout, keep
         self._free: collections.deque[Slot] = collections.deque()
-        self._numbers = itertools.count(1)
-        self._loans = itertools.count(1)
+        self._numbers, self._loans = itertools.count(1), itertools.count(1)
         # Of each loan its slot, its arrays, and how often the process had been forked by then.
         self._lent: dict[int, tuple[Slot, list[_Lent], int]] = {}
         self._gone: collections.deque[_Lent] = collections.deque()
@@ -313,7 +307,7 @@ class MemoryCache:
         """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given. Samples whose shapes
         differ have `sample_bytes` on average.
         """
-        self._kept = rows = _kept_count(count, fraction)
+        self._kept = rows = max(1, int(count * fraction))
         self._room = _room(spec, rows, sample_bytes)
         # What worker processes map; its descriptor is passed to them.
         self.block = SharedBlock(self._room.size + rows) if block is None else block
@@ -354,7 +348,7 @@ class MemoryCache:
         """Return the bytes that the cache of a recipe takes once it is full; 0 if it has none."""
         if recipe.cached == 0:
             return 0
-        rows = _kept_count(len(recipe.kept_source), recipe.cached)
+        rows = max(1, int(len(recipe.kept_source) * recipe.cached))
         return _room(recipe.fixed_spec, rows, recipe.kept_bytes).size + rows
 
     @staticmethod
@@ -475,7 +469,3 @@ def read_only(sample: Sample) -> Sample:
         if isinstance(part, np.ndarray):
             part.flags.writeable = False
     return parts
-
-
-def _kept_count(count: int, fraction: float) -> int:
-    return max(1, int(count * fraction))

@@ -263,7 +263,6 @@ class _Iterable(Feeder):
 
 def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any], *, shuffle: bool = False) -> Feeder:
     """Return the reader of a dataset that `call` returned, in which an epoch has `steps` batches, or all of them.
-
     `again` makes the dataset once more, if it can be read only once. With `shuffle`, Keras draws the order of a
     PyDataset's batches anew in each epoch. Raise WorkloadError if it is no dataset.
     """
@@ -319,11 +318,10 @@ def batch_at(dataset: Any, index: int, length: int) -> Any:
 
 
 def copied(dataset: Any) -> Any:
-    """Return a copy that can be asked for batches in the place of a user's dataset, which asking may change.
-
-    Beside it is shared what cannot be copied and has no place in a sequence, such as a lock, a file or the handle of a
-    library, and what memory has no room for. A generator that a method of the dataset made begins anew, as that of
-    Keras's ImageDataGenerator. Raise WorkloadError if something else cannot be copied.
+    """Return a copy that can be asked for batches in the place of a user's dataset, which asking may change. Beside it
+    is shared what cannot be copied and has no place in a sequence, such as a lock, a file or the handle of a library,
+    and what memory has no room for. A generator that a method of the dataset made begins anew, as that of Keras's
+    ImageDataGenerator. Raise WorkloadError if something else cannot be copied.
     """
     if torch_batches.is_loader(dataset):
         return torch_batches.copied(dataset)
@@ -381,9 +379,8 @@ _TEXTS = "Leave texts out of the batch, or make numbers of them there, as `keras
 
 def first_batch(dataset: Feeder) -> tuple[Batch, Like, int, Any]:
     """Return the first batch, what others are like, the number of samples in the last one, if it was looked at, and the
-    outline of the first as the dataset gave it.
-
-    Raise WorkloadError if it gives no such batches, or other than dense arrays of numbers.
+    outline of the first as the dataset gave it. Raise WorkloadError if it gives no such batches, or other than dense
+    arrays of numbers.
     """
     shapes, against_threads = dataset.shapes(), None
     if dataset.by_index:

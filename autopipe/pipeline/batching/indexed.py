@@ -68,10 +68,8 @@ class Indexed:
         in_loop: bool = False,
     ) -> None:
         """An epoch has `steps` batches. With `shuffle`, their order is drawn anew in each epoch. Numbers of a dataset
-        without a length go on from epoch to epoch.
-
-        `by_keras`: one worker reads them by Keras's adapter, whose own processes make them. `in_loop`: a loop of the
-        user's begins and ends epochs, and not this.
+        without a length go on from epoch to epoch. `by_keras`: one worker reads them by Keras's adapter, whose own
+        processes make them. `in_loop`: a loop of the user's begins and ends epochs, and not this.
         """
         self.dataset, self.like, self.by_keras = dataset, like, by_keras
         self._hooks = () if in_loop else _HOOKS
@@ -238,8 +236,6 @@ def kernel_of(recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0
 
 
 class _ByIndex(Kernel):
-    """Fills batches by calls of `dataset[i]`."""
-
     makes_several = False
 
     def __init__(self, recipe: Recipe, source: Indexed) -> None:

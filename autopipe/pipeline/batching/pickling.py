@@ -48,9 +48,8 @@ def pickled(work: Any, loader: str) -> bytes:
 
 
 def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
-    """Return the argument of `pickled`.
-
-    Modules are found on the other process's path; with `elsewhere`, on another machine, on the own path first.
+    """Return the argument of `pickled`. Modules are found on the other process's path; with `elsewhere`, on another
+    machine, on the own path first.
     """
     path, body = pickle.loads(packed)  # noqa: S301  # from the owner of this process
     first, then = (sys.path, path) if elsewhere else (path, sys.path)
@@ -118,10 +117,9 @@ def _by_value(things: Iterable[Any], pickle_them: Callable[[], Made]) -> Made:
 
 
 def apart(dataset: Any) -> tuple[bytes, list[memoryview]]:
-    """Return a user's dataset pickled, and apart from that the memory of its arrays as it lies.
-
-    A process that unpickles it needs no framework to have Keras's base class. Raise LoaderError, which names the
-    attribute, if the dataset does not pickle.
+    """Return a user's dataset pickled, and apart from that the memory of its arrays as it lies. A process that
+    unpickles it needs no framework to have Keras's base class. Raise LoaderError, which names the attribute, if the
+    dataset does not pickle.
     """
     try:
         return _apart(dataset)

@@ -99,8 +99,7 @@ def ended(channel: socket.socket, pid: int) -> int | None:
     """Return the exit status of a process that was forked so, or the negative number of the signal that killed it.
     None: it runs. Raises EOFError or OSError if what forked it has gone.
     """
-    status: int | None = _answered(channel, ("ended", pid))
-    return status
+    return _answered(channel, ("ended", pid))  # type: ignore[no-any-return]
 
 
 def _answered(channel: socket.socket, question: tuple[str, object], descriptors: Sequence[int] = ()) -> Any:
@@ -172,10 +171,10 @@ class Nursery:
         self._cache = cache
         modules = {type(each).__module__ for each in (recipe.source, *(step.op for step in recipe.steps))}
         self._modules = {name for name in modules if name.startswith("autopipe.")}
-        self._indexed = recipe.source if isinstance(recipe.source, Indexed) else None
-        if self._indexed is not None:
-            self._indexed.pack()
-            self._modules |= self._indexed.preloads()
+        self.indexed = recipe.source if isinstance(recipe.source, Indexed) else None
+        if self.indexed is not None:
+            self.indexed.pack()
+            self._modules |= self.indexed.preloads()
         self._lock = threading.Lock()
         self._channel: socket.socket  # of the process
         self._process: subprocess.Popen[bytes] | None = None
@@ -209,13 +208,9 @@ class Nursery:
                 return ended(self._channel, pid)
         return None if processes.runs(pid) else -signal.SIGKILL  # its nursery was killed: how it ended is not known
 
-    def dataset(self) -> SharedBlock | None:
-        """Return the pickled dataset that makes the batches, if one does, as it is in this epoch."""
-        return None if self._indexed is None else self._indexed.block
-
     def shown(self, epoch: int, indices: NDArray[np.int64]) -> str:
-        if self._indexed is not None:
-            return f"{self._indexed.shown(epoch, indices)} of epoch {epoch}"
+        if self.indexed is not None:
+            return f"{self.indexed.shown(epoch, indices)} of epoch {epoch}"
         shown, count = ", ".join(map(str, indices[:_SHOWN].tolist())), len(indices)
         return f"the samples {shown}{f', … ({count} in all)' if count > _SHOWN else ''} of epoch {epoch}"
 
@@ -249,8 +244,9 @@ class Nursery:
         descriptors = [stderr, theirs.fileno(), self._recipe.descriptor]
         descriptors += [] if self._cache is None else [self._cache.block.descriptor]
         command = [*processes.started(__name__, sys.path), *map(str, descriptors)]
-        environment = os.environ | ({} if self._indexed is None else WITHOUT_DEVICES)
-        environment |= {} if _is_by_keras(self._indexed) else processes.library_variables(1)
+        environment = os.environ | ({} if self.indexed is None else WITHOUT_DEVICES)
+        if self.indexed is None or not self.indexed.by_keras:
+            environment |= processes.library_variables(1)
         environment |= self._environment
         try:
             with theirs:
@@ -347,7 +343,7 @@ class WorkerProcess:
             send(self._socket, pickle.dumps((what, indices.tobytes())))
 
     def _ask(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> Any:
-        dataset = self._nursery.dataset()
+        dataset = None if self._nursery.indexed is None else self._nursery.indexed.block  # as it is in this epoch
         if dataset is not None and dataset is not self._dataset:
             send(self._socket, pickle.dumps(("dataset", dataset.size)), [dataset.descriptor])
             self._dataset = dataset
@@ -363,9 +359,8 @@ class WorkerProcess:
         return pickle.loads(self._received())  # noqa: S301  # from our own child over a private socket
 
     def _received(self) -> bytes:
-        """Return the next message; raise EOFError once the process is gone.
-
-        The socket does not show that while a process that the user's code has forked there holds its other end.
+        """Return the next message; raise EOFError once the process is gone. The socket does not show that while a
+        process that the user's code has forked there holds its other end.
         """
         self._socket.settimeout(_LOOK_SECONDS)
         try:
@@ -462,7 +457,7 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
     threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()  # even in a read that never returns
     try:
         recipe = unpickled(bytes(_mapped(recipe_number).view()))
-        if not _is_by_keras(recipe.source):
+        if not getattr(recipe.source, "by_keras", False):  # Keras's processes are as they are without autopipe
             processes.set_library_threads()
             processes.keep_freed_memory()
         cache = MemoryCache.of(recipe, _mapped(*cache_number)) if cache_number else None
@@ -477,11 +472,6 @@ def _work(channel_number: int, readers: int, recipe_number: int, *cache_number: 
         if isinstance(recipe.source, Indexed):  # a thread or exit handler of the user's may never end
             sys.stdout.flush()
             os._exit(0)
-
-
-def _is_by_keras(source: object) -> bool:
-    """Return True for a dataset that Keras's own processes make, as they do without autopipe."""
-    return isinstance(source, Indexed) and source.by_keras
 
 
 def _mapped(descriptor: int) -> SharedBlock:

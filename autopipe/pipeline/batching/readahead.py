@@ -53,23 +53,16 @@ def batches_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
     return math.ceil(read_ahead / workers / batch_size)
 
 
-def readers_of(read_ahead: int, workers: int) -> list[int]:
-    """Return the number of reading threads of each worker, `read_ahead` in all; 0: the worker reads for itself."""
-    each, more = divmod(read_ahead, workers)
-    return [each + (number < more) for number in range(workers)]
-
-
 def samples_ahead(read_ahead: int, workers: int, batch_size: int) -> int:
     """Return the largest number of samples begun and not made: of the batches ahead, and of those in the making."""
     return 0 if read_ahead == 0 else workers * (1 + batches_ahead(read_ahead, workers, batch_size)) * batch_size
 
 
 class ReadAhead(Around):
-    """A source whose samples may be read before they are asked for.
-
-    The samples begun and not taken are at most those of the batches that workers have named. If a worker waits, reads
-    that take longer than twice the median of the last reads, and longer than 19 of 20 of them, are made again, unless
-    the source says `idempotent = False`. That is done to one read in 20 at most, on average.
+    """A source whose samples may be read before they are asked for. The samples begun and not taken are at most those
+    of the batches that workers have named. If a worker waits, reads that take longer than twice the median of the last
+    reads, and longer than 19 of 20 of them, are made again, unless the source says `idempotent = False`. That is done
+    to one read in 20 at most, on average.
     """
 
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
@@ -85,7 +78,7 @@ class ReadAhead(Around):
         self._tasks: queue.SimpleQueue[_Read | None] = queue.SimpleQueue()
         self._tail = _Tail() if getattr(source, "idempotent", True) else None
         self._closed = False
-        self._end = weakref.finalize(self, _end, self._tasks, readers)
+        self._end = weakref.finalize(self, self._tasks.put, None)
         with starting(f"Reading ahead takes {readers} threads in this process", "a smaller read_ahead", self.close):
             for number in range(readers):
                 # Daemons: one that a read holds for ever ends with the process. Nor do they hold what Ctrl-C left open.
@@ -209,19 +202,14 @@ def _work(ahead: weakref.ref[ReadAhead], tasks: queue.SimpleQueue[_Read | None])
         if (reader := ahead()) is not None:
             reader._take(task)
         del reader, task  # and what was read
-
-
-def _end(tasks: queue.SimpleQueue[_Read | None], readers: int) -> None:
-    for _ in range(readers):
-        tasks.put(None)
+    tasks.put(None)  # for the other threads
 
 
 def _came(wanted: _Read, tail: _Tail) -> bool:
     """Wait until a sample has been read, or is late; return True if it was read."""
-    seconds = _LEAST_LATE_SECONDS
     late = wanted.began + tail.late_seconds - time.monotonic()
-    if math.isfinite(late):  # it was begun, and how long reads take is known
-        seconds = max(late, seconds)
+    known = math.isfinite(late)  # it was begun, and how long reads take is known
+    seconds = max(late, _LEAST_LATE_SECONDS) if known else _LEAST_LATE_SECONDS
     return bool(concurrent.futures.wait((wanted.answer,), seconds).done)
 
 

@@ -147,7 +147,7 @@ class RowsAtOnce:
             program, column = found.parts[number], columns[number]
             if before is None or field is None:
                 made.append([None] * len(rows))
-            elif not found.has_code[number] and not _is_spans(column):
+            elif not found.has_code[number] and type(column) is not tuple:  # no spans
                 made.append(column.gathered() if isinstance(column, Rows) else column)
             elif program is None:  # of a size that only the file tells, as it is
                 return
@@ -273,7 +273,7 @@ def _run_programs(
     for number, (field, column, to) in enumerate(zip(found.before.columns, columns, made, strict=True)):
         if field is None or column is None:
             continue
-        if not found.has_code[number] and not _is_spans(column):
+        if not found.has_code[number] and type(column) is not tuple:  # no spans
             as_read = None if left is None else left.setdefault(number, [None] * count)
             _write_parts(column, None if is_all else rows, to, as_read)
             continue
@@ -312,14 +312,9 @@ _NOTHING = np.empty((0, 0), np.uint8)
 
 
 def _shape(field: Field, height: int, width: int, pixel_bytes: int) -> tuple[int, ...]:
-    """Return the shape of a part that the library has kept."""
     if field.shape is not None or field.dtype is None:
         return field.shape or ()
     return (height, width, pixel_bytes // field.dtype.itemsize)[: field.rank]
-
-
-def _is_spans(column: Any) -> bool:
-    return isinstance(column, tuple) and not isinstance(column, Rows)
 
 
 def _spans_of(column: Any, field: Field, alive: list[Any]) -> NDArray[Any]:

@@ -30,9 +30,8 @@ from autopipe.workload.order import BatchOrder
 
 @contextlib.contextmanager
 def starting(takes: str, less: str, undo: Callable[[], object]) -> Iterator[None]:
-    """Start threads in the block; if the system allows no more, `undo` ends those that were started.
-
-    `takes` is the subject of the LoaderError that is raised then, `less` is an alternative that takes fewer.
+    """Start threads in the block; if the system allows no more, `undo` ends those that were started. `takes` is the
+    subject of the LoaderError that is raised then, `less` is an alternative that takes fewer.
     """
     try:
         yield
@@ -76,8 +75,8 @@ def forks_workers(data: Any) -> bool:
 
 
 def _start_method() -> str:
-    """Return the start method of `multiprocessing`, without setting it: a script may still set one."""
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    usual = multiprocessing.get_all_start_methods()[0]
+    return multiprocessing.get_start_method(allow_none=True) or usual  # sets none: a script may still set one
 
 
 def _require_nothing_running(what: str, instead: str) -> None:
@@ -109,10 +108,7 @@ class BatchStream(Generic[T]):
     """Connects workers, which call `next_task` and `deliver`, with one consumer, which calls `take_epoch`."""
 
     def __init__(self, order: BatchOrder, queue_size: int, workers: int = 1, ahead: int = 0) -> None:
-        self._order = order
-        self._queue_size = queue_size
-        self._workers = workers
-        self._ahead = ahead
+        self._order, self._queue_size, self._workers, self._ahead = order, queue_size, workers, ahead
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # workers wait here for room or for a new run
         self._ready = threading.Condition(self._lock)  # the consumer waits here for its batch
@@ -132,9 +128,8 @@ class BatchStream(Generic[T]):
         self._error: AutopipeError | None = None  # why it was closed
 
     def next_task(self, *, wait: bool = True, most: int = 1) -> Task | None:
-        """Return the next task: `most` batches, or fewer at an epoch's end.
-
-        None once the stream is closed or, without `wait`, if there is no room.
+        """Return the next task: `most` batches, or fewer at an epoch's end. None once the stream is closed or, without
+        `wait`, if there is no room.
         """
         with self._lock:
             while not self._closed and not self._has_task(most):

@@ -103,9 +103,8 @@ class TorchBatches:
     """`batches[i]` is the i-th batch of the epoch that was drawn last. It pickles without the loader."""
 
     def __init__(self, loader: Any) -> None:
-        """Take the samples, the sampler and the collating of a loader. Draw nothing.
-
-        Raises WorkloadError if its samples have no index.
+        """Take the samples, the sampler and the collating of a loader. Draw nothing. Raises WorkloadError if its
+        samples have no index.
         """
         if (said := _refusal(loader)) is not None:
             raise WorkloadError(

@@ -41,9 +41,8 @@ _SAVING = ("on_train_batch_end", "on_epoch_end", "on_train_end")
 
 
 def of_rank(rank: tuple[int, int], callbacks: Iterable[Any]) -> list[Any]:
-    """Return the callbacks of a rank: without those that write, unless it is rank 0.
-
-    `BackupAndRestore` restores in each rank, so all of them must see its folder.
+    """Return the callbacks of a rank: without those that write, unless it is rank 0. `BackupAndRestore` restores in
+    each rank, so all of them must see its folder.
     """
     number, ranks = rank
     kept = [each for each in callbacks if number == 0 or not isinstance(each, _WRITE)]

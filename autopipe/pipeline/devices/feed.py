@@ -148,7 +148,6 @@ def _native(loader: Loader, dataset: Iterable[Any], steps: int) -> Iterator[Any]
 
 def ahead(items: Iterator[Any], depth: int, has_waiting: Callable[[], bool]) -> Iterator[Any]:
     """Yield `items`, having taken up to `depth` more than were asked for, without waiting for any of those.
-
     `has_waiting` returns True if the next item could be taken at once.
     """
     held: collections.deque[Any] = collections.deque()

@@ -108,9 +108,8 @@ _strategies: dict[tuple[str, ...], Any] = {}
 
 
 def _shared(names: tuple[str, ...]) -> Any:
-    """Return the process's one strategy for these devices.
-
-    A second one would number its collectives as the first did, and TensorFlow would confuse the two.
+    """Return the process's one strategy for these devices. A second one would number its collectives as the first did,
+    and TensorFlow would confuse the two.
     """
     if names not in _strategies:
         if _strategies:

@@ -30,10 +30,9 @@ _Shape = tuple[int | None, ...]
 def build(
     model: Any, *, channels: Literal["last", "first"] = "last", strategy: DeviceStrategy | None = None
 ) -> keras.Model:
-    """Return the compiled model of a workload: `model`, or what it returns, made in the scope of `strategy`.
-
-    Keras's image data format is set first and stays set, so that layers built without one follow `channels`. Raise
-    ModelError if there is no compiled model, or a finished one is to be spread over several devices.
+    """Return the compiled model of a workload: `model`, or what it returns, made in the scope of `strategy`. Keras's
+    image data format is set first and stays set, so that layers built without one follow `channels`. Raise ModelError
+    if there is no compiled model, or a finished one is to be spread over several devices.
     """
     keras.config.set_image_data_format(f"channels_{channels}")
     built = model
@@ -114,9 +113,8 @@ def check(model: keras.Model, loader: Loader) -> None:
 
 
 def check_inputs(model: keras.Model, loader: Loader) -> None:
-    """Raise ModelError if the model's inputs have other shapes than the parts of x in the batches of `loader`.
-
-    Several are compared by their names if x is a dictionary.
+    """Raise ModelError if the model's inputs have other shapes than the parts of x in the batches of `loader`. Several
+    are compared by their names if x is a dictionary.
     """
     x, *_ = finished_batch(loader)
     parts = leaves(x)
@@ -145,9 +143,8 @@ def check_inputs(model: keras.Model, loader: Loader) -> None:
 
 def check_targets(model: keras.Model, train: Loader, test: Any) -> None:
     """Raise ModelError if `test` has no targets, or others, but the model is trained with some: Keras would fail in its
-    loss, after an epoch, unless the model has a `test_step` of its own.
-
-    `test` is a loader, or data that Keras takes, in which an array is x alone.
+    loss, after an epoch, unless the model has a `test_step` of its own. `test` is a loader, or data that Keras takes,
+    in which an array is x alone.
     """
     trained = finished_batch(train)[1]
     if trained is None or type(model).test_step is not keras.Model.test_step:
@@ -241,7 +238,6 @@ def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) 
 @contextlib.contextmanager
 def built_from(model: keras.Model, loader: Loader) -> Iterator[None]:
     """Build, from the shapes of a finished batch, the parts that Keras would build from the first; no batch is drawn.
-
     JAX, and TensorFlow on several devices, take a batch to build metrics and unbuilt layers. That would be a compact
     batch, as loaders send it, and it would be lost to training.
     """

@@ -51,9 +51,8 @@ class DeviceStrategy(abc.ABC):
 
     @abc.abstractmethod
     def place(self, array: Any) -> Any:
-        """Return one array of a batch on a step's device; an array that is there already is returned as it is.
-
-        NumPy memory may be aliased; the result then refers to its array.
+        """Return one array of a batch on a step's device; an array that is there already is returned as it is. NumPy
+        memory may be aliased; the result then refers to its array.
         """
 
     @classmethod

@@ -27,7 +27,7 @@ from autopipe.hardware import processes
 from autopipe.pipeline.devices.feed import Placement, Stream
 from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.op import ArrayNamespace
-from autopipe.workload.sample import Field, leaves
+from autopipe.workload.sample import leaves
 
 # -------------------- several steps by one call of a compiled function
 # Keras's function for several steps loops over a `tf.data` iterator inside the graph. A dataset made here takes batches
@@ -41,14 +41,13 @@ _KNOW_BETTER = ("keras", "autopipe")  # packages whose callbacks count several s
 
 
 def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int | None:
-    """Return the number of batches that one call trains; None for the number that the model was compiled for.
-
-    A model that was compiled for several keeps its own number, and so does one with a user's callback after each batch.
-    On torch Keras trains one batch at a time, and so may a custom training function.
+    """Return the number of batches that one call trains; None for the number that the model was compiled for. A model
+    that was compiled for several keeps its own number, and so does one with a user's callback after each batch. On
+    torch Keras trains one batch at a time, and so may a custom training function.
     """
-    if wanted == 1 or model.steps_per_execution != 1 or model.run_eagerly or keras.backend.backend() == "torch":
-        return None
-    if type(model).make_train_function is not keras.Model.make_train_function:
+    is_usual = type(model).make_train_function is keras.Model.make_train_function
+    fits = model.steps_per_execution == 1 and not model.run_eagerly and keras.backend.backend() != "torch"
+    if wanted == 1 or not fits or not is_usual:
         return None
     watching = next((callback for callback in callbacks if _looks_at_batches(callback)), None)
     if watching is not None:
@@ -58,11 +57,8 @@ def together(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int |
 
 
 def _looks_at_batches(callback: Any) -> bool:
-    for hook in _HOOKS:
-        method = vars(callback).get(hook) or getattr(type(callback), hook, None)
-        if (getattr(method, "__module__", None) or "").partition(".")[0] not in _KNOW_BETTER:
-            return True
-    return False
+    methods = (vars(callback).get(hook) or getattr(type(callback), hook, None) for hook in _HOOKS)
+    return any((getattr(each, "__module__", None) or "").partition(".")[0] not in _KNOW_BETTER for each in methods)
 
 
 def placement(usual: Placement, loader: Loader) -> Placement:
@@ -77,8 +73,7 @@ def feed(stream: Stream, loader: Loader, steps: int, count: int | None) -> Any:
     """Return Keras's data for an epoch of so many steps, `count` by one call."""
     if count is None or not stream.placement.on_host:
         return frameworks.data_adapter(lambda: stream.take(steps), steps)
-    weighted = stream.placement.class_weight is not None
-    make = functools.partial(_dataset, loader=loader, weighted=weighted)
+    make = functools.partial(_dataset, loader=loader, weighted=stream.placement.class_weight is not None)
     return frameworks.data_adapter(lambda: stacked(stream.take(steps), count), steps, make)
 
 
@@ -106,11 +101,10 @@ def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader
     import tensorflow as tf
 
     rows = loader.batch_size if loader.last_batch_samples == loader.batch_size else None
-
-    def spec(field: Field | None) -> Any:
-        return None if field is None else tf.TensorSpec((None, rows, *(field.shape or ())), field.dtype)
-
-    parts = loader.spec.packed(list(map(spec, loader.spec.columns)))
+    parts = loader.spec.packed([
+        None if field is None else tf.TensorSpec((None, rows, *(field.shape or ())), field.dtype)
+        for field in loader.spec.columns
+    ])  # fmt: skip
     weights = (tf.TensorSpec((None, rows), tf.float32),) if weighted else ()
     signature = (*(part for part in parts if part is not None), *weights)
 
@@ -149,9 +143,8 @@ class FinishedSteps:
 
     @contextlib.contextmanager
     def applied(self, *, train: Finish, test: Finish, together: int | None = None) -> Iterator[None]:
-        """Let the model's steps take compact batches; `test` is for evaluation and prediction.
-
-        One call trains `together` batches; None: the number that the model was compiled for.
+        """Let the model's steps take compact batches; `test` is for evaluation and prediction. One call trains
+        `together` batches; None: the number that the model was compiled for.
         """
         model = self._model
         owners = model.steps_per_execution

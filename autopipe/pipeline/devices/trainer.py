@@ -86,13 +86,10 @@ def _check_class_weight(weights: Any, workload: Workload | None) -> None:
 
 
 def _whole_number(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least:
-        raise ModelError(f"`{name}` must be a whole number of at least {least}, but got {shortened(value)}.")
-    return number
+    with contextlib.suppress(TypeError):
+        if (number := operator.index(value)) >= least:
+            return number
+    raise ModelError(f"`{name}` must be a whole number of at least {least}, but got {shortened(value)}.")
 
 
 # -------------------- trainer
@@ -154,18 +151,17 @@ class Trainer:
         Raises:
             ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
         """
-        self.model = model
-        self.loader = loader
+        self.model, self.loader = model, loader
         self.steps = steps if steps is not None else FinishedSteps(model)
-        on_host = getattr(model, "takes_arrays", False)
-        self._placement = Placement(strategy or SingleDevice(), device_prefetch, on_host=on_host)
+        self._strategy = strategy or SingleDevice()
+        self._placement = Placement(self._strategy, device_prefetch, on_host=getattr(model, "takes_arrays", False))
         self._evaluation_loader = evaluation_loader
         self._first = (0, 0)
         self._session: TrainingCallbacks | None = None
-        self._placement.strategy.check_rows(loader.batch_size)
-        self._placement.strategy.check_rows(loader.last_batch_samples or loader.batch_size)
-        self._placement.strategy.check_model(model)
-        with self._placement.strategy.scope():
+        self._strategy.check_rows(loader.batch_size)
+        self._strategy.check_rows(loader.last_batch_samples or loader.batch_size)
+        self._strategy.check_model(model)
+        with self._strategy.scope():
             models.check(model, loader)
 
     def fit(
@@ -204,7 +200,7 @@ class Trainer:
         epochs, arguments = _checked(data, epochs, keras_fit_arguments)
         _check_class_weight(arguments.get("class_weight"), self.workload)
         self._tune_itself(self.tune if tune is None else tune)
-        if self._placement.strategy.rank[0] > 0:
+        if self._strategy.rank[0] > 0:
             arguments.setdefault("verbose", 0)  # one process tells how it goes
         steps = arguments.pop("steps_per_epoch", None) or len(self.loader)
         placement = dataclasses.replace(self._placement, class_weight=arguments.pop("class_weight", None))
@@ -217,15 +213,14 @@ class Trainer:
             stack.enter_context(self.loader.trained(self._stands))
             validation = self.validation if validation is None else validation
             pausing = self._enter_validation(stack, fault, validation, arguments, epochs)
-            own_rank = self._placement.strategy.rank == (0, 1)  # of several, Keras shares out one batch at a time
-            wanted = self.setup.steps_per_execution if own_rank else 1
+            # Of several processes, Keras shares out one batch at a time.
+            wanted = self.setup.steps_per_execution if self._strategy.rank == (0, 1) else 1
             # All samples are an argument of a step that gathers its batch: they cannot be stacked.
             together = 1 if self.loader.on_device else train_steps.together(self.model, wanted, own)
             self._enter(stack, fault, self.loader, Finish(), together)
-            session = TrainingCallbacks(
-                [*of_rank(self._placement.strategy.rank, own), *pausing], self,
-                model=self.model, epochs=epochs, steps=steps, verbose=arguments.get("verbose", "auto"),
-            )  # fmt: skip
+            told = [*of_rank(self._strategy.rank, own), *pausing]
+            verbose = arguments.get("verbose", "auto")
+            session = TrainingCallbacks(told, self, model=self.model, epochs=epochs, steps=steps, verbose=verbose)
             session.begin()
             epoch, done, first = self._start(session, initial_epoch, steps)
             self._first, self._session = first, session
@@ -265,7 +260,7 @@ class Trainer:
             data: samples, taken in order and without chance; a loader; or anything that Keras takes.
             **keras_arguments: arguments of Keras's `predict`; `batch_size` is the workload's unless told.
         """
-        if (ranks := self._placement.strategy.rank[1]) > 1:  # each would predict a part of the results only
+        if (ranks := self._strategy.rank[1]) > 1:  # each would predict a part of the results only
             raise ModelError(
                 f"`predict` runs in one process, but this is one of {ranks} that train together.",
                 hint="Save the model in process 0, and predict in a process of its own.",
@@ -296,7 +291,7 @@ class Trainer:
         self.close()
 
     def _tune_itself(self, tune: str | None) -> None:
-        check_tune(tune, self._placement.strategy.rank)
+        check_tune(tune, self._strategy.rank)
         if tune is None or isinstance(self.loader, SwitchingLoader):
             return
         if self.live is None:
@@ -328,8 +323,8 @@ class Trainer:
         self, stack: contextlib.ExitStack, fault: Fault, train: Loader | None, test: Finish, together: int | None = None
     ) -> None:
         stack.enter_context(fault.raised_as_itself())
-        stack.enter_context(self._placement.strategy.together())
-        stack.enter_context(self._placement.strategy.scope())
+        stack.enter_context(self._strategy.together())
+        stack.enter_context(self._strategy.scope())
         finish = Finish() if train is None else train.finish
         stack.enter_context(self.steps.applied(train=finish, test=test, together=together))
         if train is not None:
@@ -351,7 +346,7 @@ class Trainer:
         # The epochs of a loader that was made here are equal, so that it may go on from one to the next. A model that
         # trains on the same cores would be slowed down by it, so that it stops there until the next validation: it only
         # fills the pauses at the end of an epoch (benchmarks/RESULTS.md).
-        beside = self._placement.strategy.looks_ahead
+        beside = self._strategy.looks_ahead
         reads_on = loader is not data and steps == len(loader) and (beside or loader.stop_ahead() is not None)
         often = arguments.get("validation_freq", 1)
         most = max(1, len(often) if isinstance(often, Sized) else epochs // max(1, int(often)))  # validations
@@ -411,12 +406,11 @@ class Trainer:
 
     def _check_last(self, loader: Loader, steps: int | None) -> None:
         if not steps or steps >= len(loader):  # the last batch is taken
-            self._placement.strategy.check_evaluation_rows(loader.last_batch_samples or loader.batch_size)
+            self._strategy.check_evaluation_rows(loader.last_batch_samples or loader.batch_size)
 
     def _set_batch_size(self, data: Any, arguments: dict[str, Any], name: str, steps: int | None) -> None:
         """Have Keras cut arrays into the workload's batches, not into its own of 32."""
-        size = arguments.get(name) or self.loader.batch_size
-        arguments[name] = size
+        size = arguments[name] = arguments.get(name) or self.loader.batch_size
         shape = getattr(data[0] if isinstance(data, tuple) and data else data, "shape", ())
         if shape and (not steps or steps * size > shape[0]):
-            self._placement.strategy.check_array_rows(shape[0] % size or size)
+            self._strategy.check_array_rows(shape[0] % size or size)

@@ -139,7 +139,6 @@ $sample
 
 def workers_of(form: str) -> int | None:
     """Return the threads of Keras's queue in the form "keras", "keras-workers" or "keras-workers=32"; None for others.
-
     One is Keras's default: each batch is then made when it is asked for. Raise ConfigError if a PyDataset cannot have
     so many workers.
     """

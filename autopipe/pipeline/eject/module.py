@@ -89,7 +89,6 @@ def module(
     workload: Workload, config: PipelineConfig | str, *, plan: Plan | None = None, own: bool = True, every: int = 1
 ) -> PlainModule:
     """Return the file that feeds a workload, and its needs. Raise PlainCodeError with every reason why it cannot be.
-
     `config` says how it is fed, or is the name of a form, with its usual settings. With `own`, the file imports the
     user's own functions; else the runner of the code puts them into its module. tf.data reads each `every`-th sample.
     """

@@ -14,7 +14,6 @@ from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.batching.indexed import kernel_of
 from autopipe.pipeline.batching.kernel import Kernel
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
-from autopipe.pipeline.batching.readahead import readers_of
 from autopipe.pipeline.batching.streaming import Filler, StreamingConfig
 from autopipe.pipeline.loader import LoadJob
 from autopipe.pipeline.wrap import WrappedData
@@ -49,8 +48,9 @@ class Processes(StreamingConfig):
     ) -> tuple[Kernel, Sequence[Filler]]:
         kernel, nursery = kernel_of(job.recipe, cache), Nursery(job.recipe, cache, self.workers)
         undo.callback(nursery.close)
-        fillers = []
-        for readers in readers_of(self.read_ahead, self.workers):
-            fillers.append(WorkerProcess(nursery, readers))
+        fillers = list[Filler]()
+        each, more = divmod(self.read_ahead, self.workers)  # threads that read ahead; one without any reads for itself
+        for number in range(self.workers):
+            fillers.append(WorkerProcess(nursery, each + (number < more)))
             undo.callback(fillers[-1].stop)
         return kernel, fillers

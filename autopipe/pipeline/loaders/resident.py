@@ -133,9 +133,8 @@ def _unfit_process(job: LoadJob) -> str | None:
 
 
 def _is_for_device(field: Field) -> bool:
-    """Return True for dtypes that TensorFlow and JAX both keep on a GPU as they are.
-
-    JAX cuts numbers of 64 bits to 32, and TensorFlow keeps int32 in the host's memory.
+    """Return True for dtypes that TensorFlow and JAX both keep on a GPU as they are. JAX cuts numbers of 64 bits to 32,
+    and TensorFlow keeps int32 in the host's memory.
     """
     return field.dtype is not None and (field.dtype.itemsize <= 2 or field.dtype == np.float32)
 

@@ -149,9 +149,8 @@ class _Work:
                 self._running -= 1
 
     def begin(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Begin to read a batch that is made later.
-
-        A dataset that is left before its end never makes some of those that it began: the oldest are dropped.
+        """Begin to read a batch that is made later. A dataset that is left before its end never makes some of those
+        that it began: the oldest are dropped.
         """
         with self._call() as (job, kernel, _):
             _, indices = self._batch(job, int(number))
@@ -187,10 +186,8 @@ def _traced(
     job: LoadJob, work: _Work, *, calls: int, prefetch: int | None, ahead: int, own_threads: int
 ) -> tuple[Any, Any]:
     """Return the pipeline as one traced function of the range of batches, counted on from epoch to epoch, and the
-    elements of the datasets that it gives.
-
-    `calls` batches are made at a time, and `ahead` more are being read. `prefetch` None leaves that to tf.data, which
-    gets `own_threads` for this pipeline alone; 0: none.
+    elements of the datasets that it gives. `calls` batches are made at a time, and `ahead` more are being read.
+    `prefetch` None leaves that to tf.data, which gets `own_threads` for this pipeline alone; 0: none.
     """
     import tensorflow as tf
 

@@ -137,9 +137,8 @@ def finish(folder: Where) -> SetRecord:
 @contextlib.contextmanager
 def _only_one(folder: Folder, part: tuple[int, int]) -> Iterator[None]:
     """Make a missing folder, and hold the lock of a part of it, which the operating system releases however the process
-    ends. Raise StorageError if another run holds it, or the folder may not be written to.
-
-    The lock of a URL is on this machine, for this user's processes alone.
+    ends. Raise StorageError if another run holds it, or the folder may not be written to. The lock of a URL is on this
+    machine, for this user's processes alone.
     """
     name, beside = f".lock-{part[0]}-of-{part[1]}", folder.path
     if beside is None:

@@ -39,10 +39,9 @@ _CHUNK_BYTES = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """The folder of a set, on a disk or behind a URL. It pickles, and holds no connection.
-
-    An object behind a URL is complete or does not exist. Failures to reach one are `DataError`s of
-    `workload.data.remote`; a missing one is a `FileNotFoundError`, as on a disk.
+    """The folder of a set, on a disk or behind a URL. It pickles, and holds no connection. An object behind a URL is
+    complete or does not exist. Failures to reach one are `DataError`s of `workload.data.remote`; a missing one is a
+    `FileNotFoundError`, as on a disk.
     """
 
     place: str  # a path, or a URL as it was given, without a slash at its end
@@ -242,9 +241,8 @@ class Storage(abc.ABC):
     @abc.abstractmethod
     def write_shard(self, samples: Iterable[Sample | None], spec: SampleSpec, to: Path) -> None:
         """Write the samples of one shard to files in the empty folder `to`, such as "x.npy"; None stands for a sample
-        that could not be read, and keeps its place.
-
-        The result must be a function of the samples alone: a shard that is written again is the same.
+        that could not be read, and keeps its place. The result must be a function of the samples alone: a shard that is
+        written again is the same.
         """
 
     @abc.abstractmethod

@@ -277,9 +277,8 @@ def _stale(folder: Folder, why: str) -> StorageError:
 
 
 class StoredSource:
-    """A kept set as a source: its samples, of `spec`, are stored after the first ops.
-
-    A shard is opened when it is first read. A pickled set holds no open files.
+    """A kept set as a source: its samples, of `spec`, are stored after the first ops. A shard is opened when it is
+    first read. A pickled set holds no open files.
     """
 
     def __init__(self, folder: Folder, record: SetRecord, spec: SampleSpec) -> None:
