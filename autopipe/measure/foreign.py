@@ -23,7 +23,7 @@ from autopipe.hardware import machine
 from autopipe.measure.bench import ENDLESS, Bench, EpochWatch, Probe
 from autopipe.measure.meter import AUTOTUNE_SECONDS
 from autopipe.pipeline import assembly
-from autopipe.pipeline.eject import forms, module
+from autopipe.pipeline.eject import module
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan
 from autopipe.workload.ops.planner import looked_at, make_plan
@@ -174,7 +174,7 @@ class ForeignCode:
 def _kept_of(workload: Workload, plan: Plan) -> int:
     """Choose the samples for each one that tf.data keeps in a trial."""
     numbers, began = looked_at(len(workload.data)), time.perf_counter()
-    forms.cached_bytes(workload, plan)  # decodes them
+    module.cached_bytes(workload, plan)  # decodes them
     seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
     fewest = 8 * workload.batch_size  # samples that a cache holds
     return max(1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // fewest))

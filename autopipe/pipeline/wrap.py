@@ -113,9 +113,9 @@ def wrap(  # noqa: PLR0913  the entry point
         ```
     """
     if step is not None and (model is not None or not callable(step)):
-        got = f"step={shortened(step)}" + f" and model={shortened(model)}" * (model is not None)
+        beside = f" and model={shortened(model)}" * (model is not None)
         raise WorkloadError(
-            f"`step` must be a function of a batch, in place of `model`, but got {got}.",
+            f"`step` must be a function of a batch, in place of `model`, but got step={shortened(step)}{beside}.",
             hint="Such as `def train_step(batch): x, y = batch; ...`, and ap.wrap(dataset, step=train_step).",
         )
     is_itself = not callable(dataset) and (datasets.has_batches(dataset) or datasets.is_read_again(dataset))
@@ -125,10 +125,8 @@ def wrap(  # noqa: PLR0913  the entry point
             f"`dataset` must be batches to read again and again, or a function of such, but got {shortened(dataset)}.",
             hint=f"{hint} {_ONE_READER}" if isinstance(dataset, types.GeneratorType) else hint,
         )
-    function = Itself(dataset) if is_itself else dataset
-    data = WrappedData(function, parameters or {}, steps, shuffle=shuffle, seed=seed)
-    if step is not None:
-        model = OwnStep(step, data.outline)
+    data = WrappedData(Itself(dataset) if is_itself else dataset, parameters or {}, steps, shuffle=shuffle, seed=seed)
+    model = model if step is None else OwnStep(step, data.outline)
     return Workload(data=data, ops=(), batch_size=data.batch_size, model=model, seed=seed, shuffle=False, epochs=epochs)
 
 
@@ -165,9 +163,7 @@ class OwnStep:
 
 
 def backend_of(workload: Workload) -> str | None:
-    """Return the backend of Keras for a wrapped dataset that no model of Keras reads: "torch", if its batches are
-    tensors of torch alone.
-    """
+    """Return "torch" for a wrapped dataset that no model of Keras reads, if its batches are tensors of torch alone."""
     packages = set[str]()
     if isinstance(workload.data, WrappedData) and isinstance(workload.model, OwnStep | None):
         likeness.in_containers(packages.add, workload.data.outline)
@@ -240,10 +236,10 @@ class WrappedData:
         settings = LOADERS["wrapped"].model_fields.keys() - {"kind"}
         # The same for settings around the dataset, in place of those that a search tries unasked.
         self._around = {name: given.pop(name) for name in settings & given.keys() if not _takes(function, name)}
-        for name, value in [(name, value) for name, values in self._around.items() for value in values]:
-            LOADERS["wrapped"].model_validate({name: value})
-        self.choices = given
-        self.defaults = _defaults(function, self.choices)  # the parameters that make the dataset as it is today
+        for name, values in self._around.items():
+            for value in values:
+                LOADERS["wrapped"].model_validate({name: value})
+        self.choices, self.defaults = given, _defaults(function, given)  # which make the dataset as it is today
         dataset = self.make(self.defaults)
         grain.refuse_in_a_worker(dataset.dataset)
         self.steps = _steps(dataset, steps, self)  # batches of an epoch
@@ -314,15 +310,16 @@ class WrappedData:
     def _aside(self, dataset: Feeder) -> Feeder:
         """Return the reader of a copy, if the dataset is an object that asking for a batch may change."""
         made = dataset.dataset
-        if not (datasets.has_batches(made) or torch_batches.is_loader(made)):
-            return dataset
-        try:
-            other = datasets.copied(made)
-        except WorkloadError:
-            if self.is_itself:
-                raise
-            return dataset  # the function makes another one
-        return datasets.feeder(other, _name(self.function), self.wanted_steps, lambda: other, shuffle=self.shuffle)
+        if datasets.has_batches(made) or torch_batches.is_loader(made):
+            try:
+                other = datasets.copied(made)
+            except WorkloadError:
+                if self.is_itself:
+                    raise  # else the function makes another one
+            else:
+                name = _name(self.function)
+                return datasets.feeder(other, name, self.wanted_steps, lambda: other, shuffle=self.shuffle)
+        return dataset
 
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
         """Return the batches of a dataset that was made by their index, for workers. If all must be `whole`, a last one
@@ -382,8 +379,7 @@ class WrappedData:
 
     def read(self, index: int) -> object:
         """Return a sample of the first batch, as an example of all."""
-        row = index % self.batch_size
-        sample = tuple(None if part is None else part[row] for part in self._batch)
+        sample = tuple(None if part is None else part[index % self.batch_size] for part in self._batch)
         slots = sample if self.structure is None else self.structure.packed(sample)
         return slots[0] if all(slot is None for slot in slots[1:]) else slots
 
@@ -459,8 +455,7 @@ def _steps(dataset: Feeder, wanted: int | None, data: WrappedData) -> int:
 def _counted(dataset: Feeder, name: str) -> int | None:
     """Return how many batches a dataset has, by reading them; None if that takes too long."""
     began, count, said = time.monotonic(), 0, False
-    for _ in dataset.begin("elements"):
-        count += 1
+    for count, _ in enumerate(dataset.begin("elements"), start=1):  # noqa: B007
         took = time.monotonic() - began
         if took > _COUNT_SECONDS:
             return None
@@ -507,8 +502,7 @@ def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
     needed, free = data.mean_bytes() * len(data), machine.detect_memory().available_bytes
     if needed > CACHE_SHARE * free:
         return f"needs {size_text(needed)}, {size_text(free)} free"
-    began = time.monotonic()
-    passes = (dataset.begin("arrays"), dataset.begin("arrays"))
+    began, passes = time.monotonic(), (dataset.begin("arrays"), dataset.begin("arrays"))
     for count, (one, other) in enumerate(itertools.zip_longest(*passes), start=1):
         if one is None or other is None or likeness.bytes_of(one) != likeness.bytes_of(other):
             return "two passes over the dataset differ, because it shuffles or draws random numbers"

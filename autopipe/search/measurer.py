@@ -21,7 +21,7 @@ from autopipe.measure.stats import EQUAL
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.pipeline.config import Kept, ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
-from autopipe.pipeline.eject.forms import KERAS_WORKERS, WORKERS
+from autopipe.pipeline.eject.module import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.result import WORTH
 from autopipe.search.settings import Settings

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dis
+import functools
 import io
 import itertools
 import pickle
@@ -86,8 +87,7 @@ class Packed:
 class Feeder:
     """A dataset of any kind, read epoch by epoch: from its start, or, if it goes on, from the end of the last epoch."""
 
-    by_index = False
-    """Whether an epoch is `dataset[i]` of each number below its length, or, without one, of the next numbers."""
+    by_index = False  # whether an epoch is `dataset[i]` of each number below its length, or of the next numbers
 
     def __init__(self, length: int | None, *, goes_on: bool, is_endless: bool) -> None:
         self.length = length  # batches of an epoch; None if unknown or endless
@@ -135,7 +135,7 @@ class _Tensors(Feeder):
     def shapes(self) -> Shapes | None:
         spec = self.dataset.element_spec
         slots = tuple(spec) if isinstance(spec, tuple | list) else (spec,)
-        for part in (part for slot in slots for part in leaves(slot)):
+        for part in itertools.chain.from_iterable(map(leaves, slots)):
             if (kind := type(part).__name__) in ("SparseTensorSpec", "RaggedTensorSpec"):
                 raise _not_dense(kind.removesuffix("Spec"))
         shapes: dict[Any, Any] = {key: getattr(part, "shape", None) for key, part in keyed(slots[0]).items()}
@@ -150,20 +150,21 @@ class _Tensors(Feeder):
 class _Sequence(Feeder):
     def __init__(self, dataset: Any, steps: int | None, *, shuffle: bool) -> None:
         self._adapter = frameworks.py_dataset_adapter(dataset, shuffle=shuffle)
-        self._tensors: Any = None
         count = self._adapter.num_batches
         goes_on = count is None or steps not in (None, count)  # without a length, Keras reads on for ever
         super().__init__(None if count is None else int(count), goes_on=goes_on, is_endless=count is None)
         self.dataset = dataset
-        self.by_index = steps in (None, count) if count is not None else steps is not None and counts_on(dataset)
-        self.by_index = self.by_index and not takes_next(dataset)
+        counts = steps in (None, count) if count is not None else steps is not None and counts_on(dataset)
+        self.by_index = counts and not takes_next(dataset)
 
     def begin(self, form: BatchForm) -> Iterable[Any]:
         if form == "arrays":
             return self._adapter.get_numpy_iterator()  # type: ignore[no-any-return]  # Keras has no types
-        if self._tensors is None:
-            self._tensors = self._adapter.get_tf_dataset()
         return self._tensors  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def _tensors(self) -> Any:
+        return self._adapter.get_tf_dataset()
 
     def epoch(self, form: BatchForm) -> Generator[Any, None, None]:
         if forks(self.dataset):

@@ -74,18 +74,10 @@ class StepModel(keras.Model):
 class SimulatedModel(keras.Model):
     """Takes each batch from its iterator and lets `seconds` go by; learns nothing."""
 
-    def __init__(
-        self,
-        step_seconds: float,
-        batch_size: int | None = None,
-        *,
-        timeline: Timeline | None = None,
-        **keras_arguments: Any,
-    ) -> None:
-        """Compile at once. `timeline` is for tests, and the arguments of Keras are for a saved model that is loaded."""
+    def __init__(self, step_seconds: float, batch_size: int | None = None, **keras_arguments: Any) -> None:
+        """Compile at once. The arguments of Keras are for a saved model that is loaded."""
         super().__init__(**keras_arguments)
-        self.stands_for = SimulatedAccelerator(step_seconds, batch_size)
-        self.timeline = Timeline() if timeline is None else timeline
+        self.stands_for, self.timeline = SimulatedAccelerator(step_seconds, batch_size), Timeline()
         self.built = True
         self.compile(optimizer="sgd", jit_compile=False)
 

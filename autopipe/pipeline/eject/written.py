@@ -1,6 +1,6 @@
 """The parts of a file of plain code: the lines of ops and source, put in order and given names.
 
-The templates are the business of `forms`.
+The templates are the business of `module`.
 """
 
 from __future__ import annotations

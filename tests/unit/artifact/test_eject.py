@@ -15,8 +15,7 @@ import autopipe as ap
 from autopipe.errors import ConfigError, PlainCodeError
 from autopipe.pipeline.config import LoaderConfig, PipelineConfig
 from autopipe.pipeline.eject import NAMES
-from autopipe.pipeline.eject.forms import cached_bytes
-from autopipe.pipeline.eject.module import CACHED, DIRECTORY, eject, module
+from autopipe.pipeline.eject.module import CACHED, DIRECTORY, cached_bytes, eject, module
 from autopipe.pipeline.loaders import tfdata, threads, wrapped
 from autopipe.workload.op import Op, Step
 from autopipe.workload.ops.planner import make_plan

@@ -67,7 +67,8 @@ def test_impossible_devices_are_refused(arguments: Any) -> None:
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_fit_takes_as_long_as_the_device_would(at_once: int) -> None:
     time = FakeTime()
-    model = SimulatedModel(0.5, 4, timeline=time.timeline())
+    model = SimulatedModel(0.5, 4)
+    model.timeline = time.timeline()
     trainer = Trainer(model, ArrayLoader(*blobs(22), 4))
     trainer.setup = ModelSetup(steps_per_execution=at_once)
     history = trainer.fit(epochs=2, verbose=0)
@@ -83,14 +84,17 @@ def test_only_who_reads_the_loss_waits_for_the_step(reads: bool, expected: list[
         assert not reads or logs["loss"] == 0.0
         seen.append(time.now - 100.0)
 
-    trainer = Trainer(SimulatedModel(0.5, timeline=time.timeline()), ArrayLoader(*blobs(12), 4))
+    model = SimulatedModel(0.5)
+    model.timeline = time.timeline()
+    trainer = Trainer(model, ArrayLoader(*blobs(12), 4))
     trainer.fit(verbose=0, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=look)])
     assert seen == pytest.approx(expected)
 
 
 def test_evaluation_and_prediction_take_time_too() -> None:
     time = FakeTime()
-    model = SimulatedModel(0.5, timeline=time.timeline())
+    model = SimulatedModel(0.5)
+    model.timeline = time.timeline()
     loader = ArrayLoader(*blobs(20), 4)
     trainer = Trainer(model, loader)
     assert trainer.evaluate(loader, verbose=0) == 0.0
