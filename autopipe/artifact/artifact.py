@@ -83,10 +83,9 @@ def parse(text: bytes, name: str = NAME) -> Artifact:
         )
     try:
         return Artifact.model_validate_json(text)
-    except pydantic.ValidationError as error:
-        raise ArtifactError(f"`{name}`: {_sentence(error)}", hint=_RENEW) from None
-    except ConfigError as error:  # of an accelerator that was simulated
-        raise ArtifactError(f"`{name}`: {error.message}", hint=_RENEW) from None
+    except (pydantic.ValidationError, ConfigError) as error:  # the second: of an accelerator that was simulated
+        said = error.message if isinstance(error, ConfigError) else _sentence(error)
+        raise ArtifactError(f"`{name}`: {said}", hint=_RENEW) from None
 
 
 def is_artifact(path: Path) -> bool:
@@ -161,28 +160,29 @@ def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path
 
 def _no_file(file: Path) -> ArtifactError:
     below = file.parent / "tuned" / file.name  # the place to which `autopipe tune` writes it
+    beside = list[str]()
     if below.is_file():
-        return ArtifactError(f"There is no artifact `{file}`.", hint=f"Name the one in the folder below: {below}")
-    if ".py" in file.name:
+        hint = f"Name the one in the folder below: {below}"
+    elif ".py" in file.name:
         hint = "That is a workload's name; `autopipe tune` writes its artifact, by default `tuned/autopipe.json`."
-        return ArtifactError(f"There is no artifact `{file}`.", hint=hint)
-    beside = [entry.name for entry in file.parent.glob("*.json")] if file.parent.is_dir() else []
-    return ArtifactError(
-        f"There is no artifact `{file}`.{near(file.name, beside)}",
-        hint=f"`autopipe tune` writes one. Paths are taken from the working directory, {Path.cwd()}.",
-    )
+    else:
+        hint = f"`autopipe tune` writes one. Paths are taken from the working directory, {Path.cwd()}."
+        beside += (entry.name for entry in file.parent.glob("*.json"))
+    return ArtifactError(f"There is no artifact `{file}`.{near(file.name, beside)}", hint=hint)
 
 
 def _sentence(error: pydantic.ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".") or "it"
-    if first["type"] == "extra_forbidden":
-        return f"`{place}` is no key of an artifact of version {SCHEMA_VERSION}."
-    if first["type"] == "missing":
-        return f"`{place}` is missing."
-    said = first["msg"]
-    if first["type"] == "union_tag_invalid":  # pydantic repeats the value, whatever its length
-        said = f"{first['ctx']['discriminator']} must be one of {first['ctx']['expected_tags']}"
+    match first["type"]:
+        case "extra_forbidden":
+            return f"`{place}` is no key of an artifact of version {SCHEMA_VERSION}."
+        case "missing":
+            return f"`{place}` is missing."
+        case "union_tag_invalid":  # pydantic repeats the value, whatever its length
+            said = f"{first['ctx']['discriminator']} must be one of {first['ctx']['expected_tags']}"
+        case _:
+            said = first["msg"]
     return f"`{place}` is wrong: {said}, but got {shortened(first['input'])}."
 
 
@@ -206,11 +206,18 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
     """
     file = Path(path)
     with alone(file):
-        if file.is_file():
+        try:
+            fresh = pick.joined(fresh, read(file)) if file.is_file() else fresh
+        except ArtifactError as why:
+            names = (f"{file.name}.bak{number or ''}" for number in itertools.count())
+            spare = next(path for path in map(file.with_name, names) if not path.exists())
             try:
-                fresh = pick.joined(fresh, read(file))
-            except ArtifactError as error:
-                _set_aside(file, error.message)
+                file.rename(spare)
+            except OSError as error:
+                said = f"`{file}` cannot be kept as `{spare.name}`: {error.strerror}. {why.message}"
+                raise ArtifactError(said) from error
+            said = f"`{file}` was kept as `{spare.name}`, and none of its profiles were taken over. {why.message}"
+            warnings.warn(said, KeptWarning, stacklevel=3)
         return write(fresh, file)
 
 
@@ -230,17 +237,6 @@ def renew_live(live: Live, path: Path) -> Path:
         return write(pick.with_live(read(path), live), path)
 
 
-def _set_aside(file: Path, why: str) -> None:
-    names = (f"{file.name}.bak{number or ''}" for number in itertools.count())
-    spare = next(path for path in map(file.with_name, names) if not path.exists())
-    try:
-        file.rename(spare)
-    except OSError as error:
-        raise ArtifactError(f"`{file}` cannot be kept as `{spare.name}`: {error.strerror}. {why}") from error
-    said = f"`{file}` was kept as `{spare.name}`, and none of its profiles were taken over. {why}"
-    warnings.warn(said, KeptWarning, stacklevel=4)
-
-
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
     """Keep other processes from writing the file. If locking is impossible, writing goes on, or raises itself."""
@@ -248,7 +244,7 @@ def alone(file: Path) -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError):
             path = file.with_name(f".{file.name}.lock")
             held.callback(os.close, _locked(path))
-            held.callback(_remove, path)  # first: a waiting process sees that it is gone, and makes another
+            held.callback(disk.remove, path)  # first: a waiting process sees that it is gone, and makes another
         yield
 
 
@@ -268,11 +264,6 @@ def _locked(path: Path) -> int:
         os.close(descriptor)
         time.sleep(_POLL_SECONDS)
     raise TimeoutError
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()
 
 
 # -------------------- merging

@@ -6,6 +6,7 @@ code is written by `autopipe.pipeline.eject`. Profiles are made and updated here
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -70,17 +71,16 @@ def make_dataset(data: Any = None, shard: tuple[int, int] = (0, 1), initial_epoc
 
 def text_for(named: Reference | None, artifact: str) -> str:
     """Return the text of a module beside an artifact of that name; the workload's path starts at their folder."""
+    # In the quotes that formatters write; JSON's own escapes would make two letters of one beyond U+FFFF.
+    literal = functools.partial(json.dumps, ensure_ascii=False)
     pinned = "None"
     if named is not None:
-        lines = (f'    "{key}": {_literal(value)},\n' for key, value in named.model_dump(exclude_none=True).items())
+        lines = (f'    "{key}": {literal(value)},\n' for key, value in named.model_dump(exclude_none=True).items())
         pinned = f"{{\n{''.join(lines)}}}"
-    return _MODULE.substitute(
-        workload=_plain("a workload without a name" if named is None else reference.short_text(named)),
-        artifact=_plain(artifact),
-        version=__version__,
-        name=_literal(artifact),
-        pinned=pinned,
-    )
+    said = "a workload without a name" if named is None else reference.short_text(named)
+    plain = functools.partial(re.sub, r"[^\w ./:-]", "_")  # as a docstring may have it
+    texts = {"workload": plain(said), "artifact": plain(artifact), "name": literal(artifact), "pinned": pinned}
+    return _MODULE.substitute(texts, version=__version__)
 
 
 def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
@@ -92,28 +92,13 @@ def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, P
     return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
 
 
-def _literal(value: object) -> str:
-    """Write a text or a number as Python does, in the quotes that formatters write. JSON's own escapes would make two
-    letters of one beyond U+FFFF.
-    """
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _plain(text: str) -> str:
-    """Escape a text, such as the name of a folder, for a docstring."""
-    return re.sub(r"[^\w ./:-]", "_", text)
-
-
 # -------------------- keeping
 
 
 def profile_of(
     result: Result, described: Description, hardware: Hardware, settings: Settings, *, retune: bool = False
 ) -> Profile | None:
-    """Return the artifact's profile of a search; None if the search found nothing to use.
-
-    `settings` are the search's. Of a retune, whose settings are a part of the tune's, the profile keeps the whole.
-    """
+    """Return the artifact's profile of a search with these settings; None if the search found nothing to use."""
     if result.winner is None:
         return None
     return Profile(

@@ -50,13 +50,8 @@ class Job:
         by: Writer | None = None,
         on_progress: Progress | None = None,
     ) -> Converted:
-        """Write the set, or the missing part of it; see `storage.convert.convert` for the errors.
-
-        Args:
-            workers: threads; None for one on each core. With `by`, the tasks of that writer.
-            part: `(i, n)` writes the i-th of n parts only; `finish` joins them.
-            by: writes all parts elsewhere, for example on a cluster; None: this machine writes.
-            on_progress: is called with the number of samples done and the total.
+        """Write the set, or the i-th of n parts of it; see `storage.convert.convert` for the errors. `workers` are
+        threads, one on each core by default, or tasks of the writer `by`, which writes all parts elsewhere.
         """
         if by is not None:
             return by(self.conversion, self.storage, self.folder, parts=workers, on_progress=on_progress)
@@ -77,13 +72,9 @@ def job(
     *,
     cut: int | Literal["deepest"] = "deepest",
 ) -> Job:
-    """Make the conversion of a workload.
-
-    Args:
-        workload: a workload, or "train.py:workload".
-        to: the storage form; None for one that holds the results of any op.
-        folder: a path or URL; None for a folder of the form's name, in which the workload's loaders look for it.
-        cut: the number of deterministic first ops done before; "deepest": as many as the form can hold.
+    """Make the conversion of a workload to a storage form, by default one that holds the results of any op, in a
+    folder (a path or URL), by default one in which the workload's loaders look for it. `cut` deterministic first ops
+    are done before, or as many as the form can hold.
 
     Raises:
         WorkloadError: the workload cannot be imported, or its samples cannot be read.
@@ -93,8 +84,7 @@ def job(
     if to not in STORAGES:
         said = f"`to` must be a form that is written, one of {', '.join(STORAGES)}, but got {to!r}."
         raise ConfigError(f"{said}{near(to, STORAGES)}")
-    storage: Storage = STORAGES[to]
-    workload = imported(workload)
+    storage, workload = STORAGES[to], imported(workload)
     workload, plan = assembly.in_pieces(workload, make_plan(workload))
     conversion = assembly.conversion_of(workload, plan, storage, cut)
     sizes = {depth: estimate_bytes(Conversion.of(workload, plan, depth), storage) for depth in storage.cuts(plan)}
@@ -106,16 +96,13 @@ def imported(named: Workload | WorkloadName | str) -> Workload:
     """Return a workload, or import it by its name; modules of the working directory count, as for `python -m`."""
     if isinstance(named, Workload):
         return named
-    given: object = named
-    if not isinstance(given, str | WorkloadName):
-        raise WorkloadError(f"`workload` must be an ap.Workload or its name, but got {shortened(given)}.")
+    if not isinstance(named, str | WorkloadName):
+        raise WorkloadError(f"`workload` must be an ap.Workload or its name, but got {shortened(named)}.")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     return workload_import.loaded(named)
 
-
-# -------------------- converted samples, beside the artifact of a pipeline or in the folders of the workload
 
 _BESIDE = "converted"  # in an artifact's folder
 
@@ -151,7 +138,6 @@ def is_beside(folder: Path, described: Description, config: PipelineConfig) -> b
     for each in layout.with_subfolders(Folder.of(folder / _BESIDE)):
         with contextlib.suppress(StorageError):
             found = layout.whole_record(each)
-            its = (found.storage, found.samples, found.source_digest, found.ops_digest)
-            if its == wanted:
+            if (found.storage, found.samples, found.source_digest, found.ops_digest) == wanted:
                 return True
     return False

@@ -99,16 +99,9 @@ def DriftMonitor() -> EpochMonitor:
     """
     from autopipe.pipeline.devices.callbacks import EpochMonitor  # imports Keras
 
-    return EpochMonitor(_Judge())
+    warned = set[str]()  # "slow", "failed": once of each
 
-
-class _Judge:
-    """Compares every epoch, and warns once of a slow one, and once of a failure to compare."""
-
-    def __init__(self) -> None:
-        self._warned: set[str] = set()  # "slow", "failed"
-
-    def __call__(self, trainer: Any, epoch: int, figures: EpochFigures) -> None:
+    def judge(trainer: Any, epoch: int, figures: EpochFigures) -> None:
         promise = getattr(trainer, "promise", None)
         if not isinstance(promise, Promise):
             return
@@ -118,9 +111,11 @@ class _Judge:
             said = None if epoch == 0 and fills_a_cache else shortfall(promise, figures, machine.usable_cores())
         except Exception as error:  # noqa: BLE001  whatever it is, it must not end the user's training
             kind, said = "failed", f"A training cannot be compared with its artifact: {told(error)}."
-        if said is not None and kind not in self._warned:
-            self._warned.add(kind)
+        if said is not None and kind not in warned:
+            warned.add(kind)
             warnings.warn(said, DriftWarning, stacklevel=2)
+
+    return EpochMonitor(judge)
 
 
 # -------------------- check: machine, workload, age, and a short measurement
@@ -138,9 +133,6 @@ class Verdict(enum.StrEnum):
     FITS = "fits"
     STALE = "stale"  # a condition of the measurement has changed, and nothing shows that it is slower
     DRIFTED = "drifted"  # it was measured again, and is slower than before, or than what it had beaten
-
-
-EXIT_CODES: Final = {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +161,9 @@ class Rates:
         ours, ones, paired = [rate.value for rate in rates], [1.0] * len(rounds), math.sqrt(2) * noise
         rate, alone = _over(rates, ones, noise), _over(models, ones, noise)
         share = _over(rates, [each.value for each in models], paired)
-        times = rate.value / share.value / alone.value
         return cls(
             images_per_second=rate,
-            model=Estimate(**{end: times * value for end, value in alone.model_dump().items()}),
+            model=_times(rate.value / share.value / alone.value, alone),
             share=share,
             others={name: _over(ran, ours[: len(ran)], paired) for name, ran in (others or {}).items()},
         )
@@ -184,13 +175,9 @@ class Rates:
         if ceiling is not None and self.model is not None and self.share is not None:
             limits = costs.bounds(ceiling.model_copy(update={"model_images_per_second": self.model}), winner)
             limit = bottleneck(limits, rate.value, min(1.0, self.share.value)).sentence
-
-        def row(name: str, over: Estimate) -> Row:
-            ends = {end: value * rate.value for end, value in over.model_dump().items()}
-            return Row(name=name, together=Estimate(**ends))
-
+        others = ((name, _times(rate.value, over)) for name, over in self.others.items())
         ours = Row(name=winner.short(), model=self.model, together=rate, limit=limit)
-        return ours, *(row(*each) for each in self.others.items())
+        return ours, *(Row(name=name, together=together) for name, together in others)
 
 
 class Result(Value):
@@ -214,7 +201,7 @@ class Result(Value):
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
+        return {Verdict.FITS: 0, Verdict.STALE: 4, Verdict.DRIFTED: 5}[self.verdict]
 
 
 def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: WorkloadDigest | None = None) -> Result:
@@ -223,12 +210,10 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
     """
     match = compare_hardware(profile.hardware, here)
     age_days = max(0, (now - profile.measured_at).days)  # clocks of machines differ
-    reached = profile.winner.share_of_model
-    if match.level is not MatchLevel.SAME:
+    reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
+    if not (is_same := match.level is MatchLevel.SAME):
         differences = "; ".join(map(str, match.differences))
         reasons = [f"no profile is of this machine; the nearest differs in {differences}"]
-    else:
-        reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]
     others = [] if workload is None else compare_workload(profile.workload, workload)
     reasons += [each.words or f"the workload's {each.field} was {each.known} and is {each.here} now" for each in others]
     if age_days > MAX_AGE_DAYS:
@@ -237,9 +222,9 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
         verdict=Verdict.STALE if reasons else Verdict.FITS,
         reasons=tuple(reasons),
         age_days=age_days,
-        profile=profile if match.level is MatchLevel.SAME else None,
-        recorded_share=reached,
-        is_comparable=match.level is MatchLevel.SAME and not others,
+        profile=profile if is_same else None,
+        recorded_share=profile.winner.share_of_model,
+        is_comparable=is_same and not others,
     )
 
 
@@ -266,9 +251,11 @@ def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
         said = f"it feeds {figure_text(now.value)} images/s, but {figure_text(then.value)} when it was tuned"
     reasons = [said] if highest < lowest * (1 - DRIFT_TOLERANCE) else []
     before = {config.short(): ratio for config, ratio in pick.contenders(profile)}
-    for name, ratio in rates.others.items():
-        if min(ratio.low, ratio.value * (1 - DRIFT_TOLERANCE)) > before[name]:
-            reasons.append(f"{name}, which it had beaten, makes {ratio.value:.2f} times its images/s")
+    reasons += [
+        f"{name}, which it had beaten, makes {ratio.value:.2f} times its images/s"
+        for name, ratio in rates.others.items()
+        if min(ratio.low, ratio.value * (1 - DRIFT_TOLERANCE)) > before[name]
+    ]
     if not reasons:
         return result
     return result.model_copy(update={"verdict": Verdict.DRIFTED, "reasons": (*result.reasons, *reasons)})
@@ -281,6 +268,10 @@ def noise(profile: Profile) -> float:
     winner, ran = profile.winner.key, [(each.key, each.images_per_second) for each in profile.result.trials]
     logs = [math.log(rate.value) for key, rate in ran if key == winner and rate is not None and rate.value > 0]
     return stdev(logs) if len(logs) >= FEWEST_PAIRS else USUAL_NOISE
+
+
+def _times(factor: float, estimate: Estimate) -> Estimate:
+    return Estimate(**{end: factor * value for end, value in estimate.model_dump().items()})
 
 
 def _over(rates: Sequence[Estimate], others: Sequence[float], noise: float) -> Estimate:

@@ -100,28 +100,29 @@ class Tuned:
     def workload(self) -> Workload:
         """The workload; the first use imports it. Converted samples are looked for beside the artifact first."""
         workload = self.source()
-        changed = fingerprint.changed_since(self.profile.workload, workload)
-        if changed:
+        if changed := fingerprint.changed_since(self.profile.workload, workload):
             said = f"The workload has changed since it was tuned: {', '.join(changed)}. What is fastest may have, too."
             again = pick.retune(str(self.path or "autopipe.json"))
             warnings.warn(f"{said} {again}", ProfileWarning, stacklevel=4)
         return converting.looked_up(workload, self.config, self.folder)
 
     def __repr__(self) -> str:
-        rates = [("measured", self.measurement.images_per_second)]
-        rates += [(each.name, each.images_per_second) for each in self.baselines if each.images_per_second is not None]
-        if self.ceiling is not None:
-            rates.append(("the model alone", self.ceiling.model_images_per_second))
-        facts = [f"config {self.config.short()}"]
-        if self.choice.live is not None:
-            rates.insert(0, ("in training", self.choice.live.images_per_second))
-        for name, each in rates:
-            facts.append(f"{name} {figure_text(each.value)} ({span_text(each.low, each.high)}) images/s")
+        live, ceiling, named = self.choice.live, self.ceiling, self.artifact.workload
+        rates = [
+            ("in training", None if live is None else live.images_per_second),
+            ("measured", self.measurement.images_per_second),
+            *((each.name, each.images_per_second) for each in self.baselines),
+            ("the model alone", None if ceiling is None else ceiling.model_images_per_second),
+        ]
+        facts = [
+            f"{name} {figure_text(each.value)} ({span_text(each.low, each.high)}) images/s"
+            for name, each in rates
+            if each is not None
+        ]
         count, here = len(self.artifact.profiles), self.profile.hardware
         facts.append(f"machine {here.cpu_model}, {here.cores} cores" + f" (1 of {count})" * (count > 1))
-        named = self.artifact.workload
         of = "a workload that no file holds" if named is None else reference.text(named)
-        return f"<Tuned: {', '.join(facts)}, of {of}>"
+        return f"<Tuned: config {self.config.short()}, {', '.join(facts)}, of {of}>"
 
     def _repr_html_(self) -> str | None:
         return None if self.shown is None else self.shown(self.profile)
@@ -233,11 +234,8 @@ class Tuned:
         return write_joined(self.artifact_for(Path(path).parent), path)
 
     def _keep(self, learnt: Learnt) -> None:
-        """Write what a training has learnt to the artifact, if it has one, and the training has tried anything."""
-        if self.path is None or not learnt.changes:
-            return
-        live = Live(hardware=fingerprint.detect(self.workload.data), **dict(learnt))
-        files.renew_live(live, self.path)
+        if self.path is not None and learnt.changes:
+            files.renew_live(Live(hardware=fingerprint.detect(self.workload.data), **dict(learnt)), self.path)
 
     def artifact_for(self, folder: Path) -> Artifact:
         """Return the artifact with paths that start in `folder`."""
@@ -289,8 +287,8 @@ def of_profile(
     """
     match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
+    source = (lambda: workload) if isinstance(workload, Workload) else workload
     if isinstance(workload, Workload):
         named = named or reference.of_object(workload)
-    source = (lambda: workload) if isinstance(workload, Workload) else workload
     artifact = Artifact(workload=named, profiles=(profile,))
     return Tuned(artifact=artifact, choice=choice, source=source, study=study, shown=shown)

@@ -22,7 +22,6 @@ from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 
 _USUAL_BACKEND = "tensorflow"  # Keras's default
-_SAME = MatchLevel.SAME
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +43,14 @@ def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str 
     Messages call the artifact `name`.
     """
     profile, match = nearest(artifact, here)
-    model = _of_an_older_model(artifact, profile, name)
-    live = None if strict and match.level is not MatchLevel.SAME else live_of(artifact, here)
-    if live is not None and not (match.level is MatchLevel.SAME and profile.measured_at > live.trained_at):
+    model = None
+    if _has_another_model(profile, max(artifact.profiles, key=lambda each: each.measured_at)):
+        model = f"The profile was measured with another model than the artifact's latest one. {retune(name)}"
+    is_same = match.level is MatchLevel.SAME
+    live = None if strict and not is_same else live_of(artifact, here)
+    if live is not None and not (is_same and profile.measured_at > live.trained_at):
         return Choice(config=parse_config(live.config), profile=profile, match=match, live=live)
-    if match.level is MatchLevel.SAME:
+    if is_same:
         return Choice(config=config_of(profile), profile=profile, match=match, warning=model)
     count = len(artifact.profiles)
     known = "The artifact's only profile is not" if count == 1 else f"None of the artifact's {count} profiles is"
@@ -76,13 +78,6 @@ def retune(name: str = "autopipe.json", backend: fingerprint.Difference | None =
     return f"{as_tuned} To tune for {backend.here}, run `KERAS_BACKEND={backend.here} {command}`."
 
 
-def _of_an_older_model(artifact: Artifact, profile: Profile, name: str) -> str | None:
-    latest = max(artifact.profiles, key=lambda each: each.measured_at)
-    if not _has_another_model(profile, latest):
-        return None
-    return f"The profile was measured with another model than the artifact's latest one. {retune(name)}"
-
-
 def nearest(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> tuple[Profile, fingerprint.Match]:
     """Return the profile of the machine most similar to `here`, and their comparison. A profile that was tuned for
     something else is taken only if there is no other.
@@ -101,7 +96,7 @@ def ranked(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> list[
 
 def beside(artifact: Artifact, profile: Profile, mode: Mode) -> Profile | None:
     """Return the profile of the same machine and workload that was tuned for a mode, if there is one."""
-    same = (each for each in artifact.profiles if _is_of_one_machine(each, profile))
+    same = (each for each in artifact.profiles if _are_same(each.hardware, profile.hardware))
     return next((each for each in same if each.request.asked == (mode, None)), None)
 
 
@@ -139,20 +134,21 @@ def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
 
 def live_of(artifact: Artifact, here: Hardware) -> Live | None:
     """Return the last live profile of this kind of machine: trainings with `tune="live"` write them."""
-    same = (each for each in artifact.live if compare_hardware(each.hardware, here).level is MatchLevel.SAME)
+    same = (each for each in artifact.live if _are_same(each.hardware, here))
     return max(same, key=lambda live: live.trained_at, default=None)
 
 
 def with_live(artifact: Artifact, live: Live) -> Artifact:
     """Return the artifact with this in the place of what was learnt on such a machine before."""
-    others = (each for each in artifact.live if compare_hardware(each.hardware, live.hardware).level is not _SAME)
+    others = (each for each in artifact.live if not _are_same(each.hardware, live.hardware))
     return artifact.model_copy(update={"live": (*others, live)})
 
 
 def with_profile(artifact: Artifact, profile: Profile) -> Artifact:
     """Return the artifact with a profile in the place of its machine's for the same task, or beside the others."""
     task = profile.request.asked
-    others = (each for each in artifact.profiles if each.request.asked != task or not _is_of_one_machine(each, profile))
+    same = (each.request.asked == task and _are_same(each.hardware, profile.hardware) for each in artifact.profiles)
+    others = (each for each, is_same in zip(artifact.profiles, same, strict=True) if not is_same)
     return artifact.model_copy(update={"profiles": (*others, profile)})
 
 
@@ -224,8 +220,8 @@ def _has_another_model(one: Profile, two: Profile) -> bool:
     return None not in models and models[0] != models[1] and len(releases) == 1 and not simulated
 
 
-def _is_of_one_machine(one: Profile, two: Profile) -> bool:
-    return compare_hardware(one.hardware, two.hardware).level is MatchLevel.SAME
+def _are_same(one: Hardware, two: Hardware) -> bool:
+    return compare_hardware(one, two).level is MatchLevel.SAME
 
 
 def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) -> tuple[PipelineConfig, str | None]:
@@ -242,11 +238,7 @@ def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
     """Order first by match level, then by the ratios of all amounts."""
     known = profile.hardware
     order = (MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER)
-    amounts = (
-        (known.cores, here.cores),
-        (1 + len(known.gpus), 1 + len(here.gpus)),
-        (1 + known.memory_bytes, 1 + here.memory_bytes),
-    )
-    times = sum(abs(math.log(first / second)) for first, second in amounts)
+    one, two = ((each.cores, 1 + len(each.gpus), 1 + each.memory_bytes) for each in (known, here))
+    times = sum(abs(math.log(first / second)) for first, second in zip(one, two, strict=True))
     others = (known.storage != here.storage) + (known.keras_backend != (here.keras_backend or _USUAL_BACKEND))
     return order.index(compare_hardware(known, here).level), times + others

@@ -9,7 +9,6 @@ imported here, and the module is read without running it.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import os
 import shlex
@@ -82,15 +81,6 @@ def moved(reference: Reference | None, old: Path | None, new: Path) -> Reference
     inside = absolute.is_relative_to(folder)
     path = Path(os.path.relpath(absolute, folder)).as_posix()
     return reference.model_copy(update={"path": path, "origin": None if inside else str(absolute)})
-
-
-def is_outside(reference: Reference | None, folder: Path) -> bool:
-    """Return True if the reference leads out of the artifact's folder, also by way of a link or a URL."""
-    if reference is None or isinstance(reference, ModuleReference):
-        return False
-    if _is_remote(reference):
-        return True
-    return not (folder / reference.path).resolve().is_relative_to(folder.resolve())
 
 
 def located(reference: FileReference | ImagesReference, artifact: Path, *, with_origin: bool) -> Path | str:
@@ -181,17 +171,10 @@ _MOST_BYTES = 1 << 20
 _REFERENCE: pydantic.TypeAdapter[Reference] = pydantic.TypeAdapter(Reference)
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
-    """A generated module's reference to its workload."""
-
-    workload: Reference | None = None  # the only one that the artifact may name; None if it may name none
-
-
-def parse_pin(pinned: Mapping[str, Any]) -> Pin:
+def parse_pin(pinned: Mapping[str, Any]) -> Reference:
     """Parse the pin that code passes as `pinned`; raises ArtifactError if it is no reference to a workload."""
     try:
-        return Pin(workload=_REFERENCE.validate_python(dict(pinned)))
+        return _REFERENCE.validate_python(dict(pinned))
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ArtifactError(
@@ -200,34 +183,37 @@ def parse_pin(pinned: Mapping[str, Any]) -> Pin:
         ) from None
 
 
-def beside(artifact: Path) -> Pin | None:
-    """Return the pin of the generated module in the artifact's folder; None without such a module. Raise ArtifactError
-    if the module's reference is invalid.
+def beside(artifact: Path) -> tuple[bool, Reference | None]:
+    """Return whether a generated module lies beside an artifact, and the only workload that the artifact may name then;
+    None if it may name none. Raise ArtifactError if the module's reference is invalid.
     """
     try:
         with artifact.with_name(MODULE_NAME).open("rb") as stream:
             tree = ast.parse(stream.read(_MOST_BYTES))
     except (OSError, ValueError, SyntaxError):
-        return None
-    if GENERATED not in (ast.get_docstring(tree) or ""):
-        return None
+        return False, None
     constants = dict(filter(None, map(_constant, tree.body)))
-    if constants.get("ARTIFACT") != artifact.name:
-        return None
+    if GENERATED not in (ast.get_docstring(tree) or "") or constants.get("ARTIFACT") != artifact.name:
+        return False, None
     workload = constants.get("WORKLOAD")
-    return parse_pin(workload) if isinstance(workload, dict) else Pin()
+    return True, parse_pin(workload) if isinstance(workload, dict) else None
 
 
 def is_generated(artifact: Path) -> bool:
     """Return True if a generated module, valid or not, lies beside an artifact."""
     try:
-        return beside(artifact) is not None
+        return beside(artifact)[0]
     except ArtifactError:
         return True
 
 
 def workload_of(
-    artifact: Artifact, file: Path, *, pin: Pin | None = None, allow_outside: bool = False, below: Path | None = None
+    artifact: Artifact,
+    file: Path,
+    *,
+    pin: Reference | None = None,
+    allow_outside: bool = False,
+    below: Path | None = None,
 ) -> Workload | WorkloadName:
     """Return the workload that an artifact names, or the name by which it may be imported.
 
@@ -241,9 +227,9 @@ def workload_of(
             "The artifact does not say where its workload is: it was tuned as an object that no file holds.",
             hint="Pass it: in Python workload=workload, on the command line --workload train.py:workload",
         )
-    pin = beside(file) if pin is None else pin
-    if pin is not None:
-        return _located(_agreed(named, pin, file), file, anywhere=True)
+    is_pinned, ours = beside(file) if pin is None else (True, pin)
+    if is_pinned:
+        return _located(_agreed(named, ours, file), file, anywhere=True)
     if allow_outside:
         return _located(named, file, anywhere=True)
     if isinstance(named, ModuleReference):
@@ -253,17 +239,21 @@ def workload_of(
         )
     target = (file.parent / named.path).resolve()
     near = below is not None and target.exists() and target.is_relative_to(below.resolve())
-    if is_outside(named, file.parent) and not near:
+    inside = target.is_relative_to(file.parent.resolve()) and not _is_remote(named)  # links are followed
+    if not inside and not near:
+        hint = "If you trust the artifact: allow_outside=True, or --allow-outside on the command line."
+        if isinstance(named, FileReference):
+            own = _absolute_text(named, file)
+            hint = f"If that is your workload, name it: workload={own!r}, or --workload {shlex.quote(own)}"
         raise ArtifactError(
             f"Paths of an artifact must stay inside its folder, `{file.parent}`, but its workload is `{named.path}`.",
-            hint=_outside_hint(named, file),
+            hint=hint,
         )
     return _located(named, file, anywhere=False)
 
 
-def _agreed(named: Reference, pin: Pin, file: Path) -> Reference:
+def _agreed(named: Reference, ours: Reference | None, file: Path) -> Reference:
     """Return the reference of the code, if the artifact has the same; the original place is not compared."""
-    ours = pin.workload
     if ours is None or named.model_dump(exclude={"origin"}) != ours.model_dump(exclude={"origin"}):
         said = "none" if ours is None else f"`{text(ours)}`"
         hint = "Take both from a backup, or tune again."
@@ -284,13 +274,6 @@ def _located(named: Reference, file: Path, *, anywhere: bool) -> Workload | Work
     if isinstance(named, ImagesReference):
         return images_workload(named, path)
     return WorkloadName(text=f"{path}:{named.attribute}", may_call=anywhere)
-
-
-def _outside_hint(named: FileReference | ImagesReference, file: Path) -> str:
-    if isinstance(named, ImagesReference):
-        return "If you trust the artifact: allow_outside=True, or --allow-outside on the command line."
-    absolute = _absolute_text(named, file)
-    return f"If that is your workload, name it: workload={absolute!r}, or --workload {shlex.quote(absolute)}"
 
 
 def _absolute_text(named: FileReference | ModuleReference, file: Path) -> str:

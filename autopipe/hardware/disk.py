@@ -121,7 +121,9 @@ def detect(path: Path, root: Path = machine.ROOT) -> Disk:
     place = path.resolve()
     while not place.exists():
         place = place.parent
-    mount = _mount_of(place, machine.read(root))
+    holding = [mount for mount in machine.read(root) if place.is_relative_to(mount.point)]
+    # The innermost one; of several at one point the last, which hides the others.
+    mount = max(reversed(holding), key=lambda mount: len(Path(mount.point).parts), default=None)
     return Disk(kind=mount.kind if mount else "unknown", free_bytes=shutil.disk_usage(place).free)
 
 
@@ -155,12 +157,6 @@ def read_bytes_per_second(
     return read_bytes / (clock() - started) if read_bytes else 0.0
 
 
-def _mount_of(place: Path, listed: Sequence[machine.Mount]) -> machine.Mount | None:
-    """Return the innermost mount that holds `place`; of several at one point the last, which hides the others."""
-    holding = [mount for mount in listed if place.is_relative_to(mount.point)]
-    return max(reversed(holding), key=lambda mount: len(Path(mount.point).parts), default=None)
-
-
 # -------------------- atomic: a complete temporary file takes the place of the old one
 
 
@@ -185,6 +181,11 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
                 os.fsync(stream.fileno())
         unfinished.replace(path)
     except BaseException:
-        with contextlib.suppress(OSError, ValueError):
-            unfinished.unlink(missing_ok=True)
+        remove(unfinished)
         raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, if that can be done."""
+    with contextlib.suppress(OSError, ValueError):
+        path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -48,10 +48,27 @@ class Nvml:
         self._handles = self._visible(environment.get("CUDA_VISIBLE_DEVICES")) if self._open else []
 
     def gpus(self) -> tuple[Gpu, ...]:
-        return tuple(self._gpu(handle) for handle in self._handles)
+        found = []
+        for handle in self._handles:
+            memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+            name = self._ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+            size, driver = None if memory is None else int(memory.total), self._ask("nvmlSystemGetDriverVersion")
+            found.append(Gpu(name=name, memory_bytes=size, driver=driver))
+        return tuple(found)
 
     def use(self) -> tuple[GpuUse, ...]:
-        return tuple(self._use(handle) for handle in self._handles)
+        found = []
+        for handle in self._handles:
+            rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
+            memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
+            milliwatts = self._ask("nvmlDeviceGetPowerUsage", handle)
+            use = GpuUse(
+                busy_percent=None if rates is None else float(rates.gpu),
+                memory_used_bytes=None if memory is None else int(memory.used),
+                power_watts=None if milliwatts is None else milliwatts / 1000,
+            )
+            found.append(use)
+        return tuple(found)
 
     def close(self) -> None:
         if self._open:
@@ -92,43 +109,22 @@ class Nvml:
         chosen: list[Any] = []
         for entry in map(str.strip, setting.split(",")):
             handle = self._ask("nvmlDeviceGetHandleByUUID", entry) if entry.startswith("MIG-") else None
-            if handle is None and (index := _index(entry, uuids)) is not None:
-                handle = every[index]
+            if entry.isdecimal():
+                named = every[int(entry) : int(entry) + 1]
+            else:
+                named = [each for each, uuid in zip(every, uuids, strict=True) if entry and uuid.startswith(entry)]
+            if handle is None and len(named) == 1:
+                (handle,) = named
             if handle is None:  # CUDA hides the first entry that names no GPU, and all behind it
                 break
             chosen.append(handle)
         return chosen
-
-    def _gpu(self, handle: Any) -> Gpu:
-        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
-        return Gpu(
-            name=self._ask("nvmlDeviceGetName", handle) or "NVIDIA GPU",
-            memory_bytes=None if memory is None else int(memory.total),
-            driver=self._ask("nvmlSystemGetDriverVersion"),
-        )
-
-    def _use(self, handle: Any) -> GpuUse:
-        rates = self._ask("nvmlDeviceGetUtilizationRates", handle)
-        memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
-        milliwatts = self._ask("nvmlDeviceGetPowerUsage", handle)
-        return GpuUse(
-            busy_percent=None if rates is None else float(rates.gpu),
-            memory_used_bytes=None if memory is None else int(memory.used),
-            power_watts=None if milliwatts is None else milliwatts / 1000,
-        )
 
 
 def detect(library: Any = None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA would show to this process; empty without any."""
     with Nvml(library) as nvml:
         return nvml.gpus()
-
-
-def _index(entry: str, uuids: Sequence[str]) -> int | None:
-    if entry.isdecimal():
-        return int(entry) if int(entry) < len(uuids) else None
-    matches = [index for index, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
-    return matches[0] if len(matches) == 1 else None
 
 
 # -------------------- backend: found without importing Keras

@@ -6,6 +6,7 @@ on how many cores or bytes a loader takes, are made elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -41,8 +42,15 @@ class Mount:
 
 def read(root: Path = ROOT) -> list[Mount]:
     """Return the mounts, oldest first; empty if the kernel lists none."""
-    lines = text_of(root / "proc/self/mountinfo").splitlines()
-    return [mount for mount in map(_parsed, lines) if mount is not None]
+    found = []
+    for line in text_of(root / "proc/self/mountinfo").splitlines():
+        place, _, system = line.partition(" - ")
+        match place.split(" "), system.split(" "):
+            case [_, _, _, inner, point, *_], [kind, _, options, *_]:
+                # Space, tab, newline and backslash are octal escapes.
+                inner, point = (_ESCAPED.sub(lambda each: chr(int(each[1], 8)), path) for path in (inner, point))
+                found.append(Mount(kind=kind, inner=inner, point=point, options=tuple(options.split(","))))
+    return found
 
 
 def text_of(path: Path) -> str:
@@ -51,19 +59,6 @@ def text_of(path: Path) -> str:
         return path.read_text(errors="replace")
     except (OSError, ValueError):  # ValueError: a name from the kernel that is no path, such as one with a NUL
         return ""
-
-
-def _parsed(line: str) -> Mount | None:
-    place, separator, system = line.partition(" - ")
-    head, tail = place.split(" "), system.split(" ")
-    if not separator or len(head) < 5 or len(tail) < 3:
-        return None
-    return Mount(kind=tail[0], inner=_unescaped(head[3]), point=_unescaped(head[4]), options=tuple(tail[2].split(",")))
-
-
-def _unescaped(field: str) -> str:
-    """Undo the octal escapes of space, tab, newline and backslash."""
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), field)
 
 
 # -------------------- cgroup: the control groups of this process and the numbers in their files (`man 7 cgroups`)
@@ -78,7 +73,9 @@ def _groups(controller: str, root: Path) -> Iterator[tuple[bool, tuple[Path, ...
     Version 2 is listed wherever it is mounted: with both versions at once it has no files for a controller that version
     1 has taken, and reading those finds no limit.
     """
-    own = _own_groups(root)
+    lines = text_of(root / "proc/self/cgroup").splitlines()  # id:controllers:path; version 2 has the controller ""
+    fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]
+    own = {controller: group for _, controllers, group in fields for controller in controllers.split(",")}
     for mount in read(root):
         unified = mount.kind == "cgroup2"
         if unified or (mount.kind == "cgroup" and controller in mount.options):
@@ -98,23 +95,12 @@ def whole(word: str) -> int | None:
         return None
 
 
-def _own_groups(root: Path) -> dict[str, str]:
-    """Map controller to this process's group; version 2 has the controller "". Lines are `id:controllers:path`."""
-    lines = text_of(root / "proc/self/cgroup").splitlines()
-    fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]
-    return {controller: group for _, controllers, group in fields for controller in controllers.split(",")}
-
-
 def _folders(mount: Mount, group: str, root: Path) -> tuple[Path, ...]:
-    base = root / mount.point.lstrip("/")
-    try:
-        inside = PurePosixPath(group).relative_to(mount.inner)
-    except ValueError:  # a container sees its own group as the mount point, whatever the host calls it
-        return (base,)
-    if ".." in inside.parts:  # outside of this cgroup namespace
-        return (base,)
-    own = base / inside
-    return (own, *list(own.parents)[: len(inside.parts)])
+    base, path = root / mount.point.lstrip("/"), PurePosixPath(group)
+    # A container sees its own group as the mount point, whatever the host calls it; `..` leads out of its namespace.
+    inside = path.relative_to(mount.inner) if path.is_relative_to(mount.inner) else PurePosixPath()
+    own = base if ".." in inside.parts else base / inside
+    return (own, *list(own.parents)[: len(own.parts) - len(base.parts)])
 
 
 # -------------------- cpu
@@ -184,20 +170,22 @@ def spare_cores(root: Path = ROOT) -> float:
 
 def quota_cores(root: Path = ROOT) -> float | None:
     """Return the CPU quota in cores, the lowest of all enclosing cgroups; None without a quota."""
-    quotas = (_quota(folder, unified) for unified, folders in _groups("cpu", root) for folder in folders)
-    return min(filter(None, quotas), default=None)
+    quotas = []
+    for unified, folder in ((unified, folder) for unified, folders in _groups("cpu", root) for folder in folders):
+        names = ["cpu.max"] if unified else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        match [whole(word) for name in names for word in text_of(folder / name).split()]:
+            case [int(quota), int(period)] if quota > 0 and period > 0:  # version 2 says "max", version 1 says -1
+                quotas.append(quota / period)
+    return min(quotas, default=None)
 
 
 def model_name(root: Path = ROOT) -> str:
     """Return the processor's name in /proc/cpuinfo, or else the architecture."""
-    try:
-        with (root / "proc/cpuinfo").open(errors="replace") as lines:  # line by line: it is long on a large machine
-            for line in lines:
-                key, _, value = line.partition(":")
-                if key.strip() == "model name":
-                    return value.strip()
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), (root / "proc/cpuinfo").open(errors="replace") as lines:
+        for line in lines:  # one by one: they are many on a large machine
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                return value.strip()
     return platform.machine()
 
 
@@ -207,18 +195,6 @@ def allowed(pid: int = 0) -> set[int]:
         return os.sched_getaffinity(pid)
     except ProcessLookupError:
         return set(range(os.cpu_count() or 1))
-
-
-def _quota(folder: Path, unified: bool) -> float | None:
-    """Return a quota as microseconds of CPU per period, over the microseconds of that period."""
-    if unified:
-        numbers = [whole(word) for word in text_of(folder / "cpu.max").split()]
-    else:
-        numbers = [number(folder / name) for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-    match numbers:
-        case [int(quota), int(period)] if quota > 0 and period > 0:
-            return quota / period
-    return None  # version 2 says "max", version 1 says -1
 
 
 # -------------------- memory
@@ -279,15 +255,11 @@ def size_text(count_bytes: float) -> str:
     >>> size_text(64 * 2**20), size_text(25_165_824_000)
     ('64 MiB', '23.4 GiB')
     """
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if round(count_bytes, 1) < 1024:  # as it is shown
-            return f"{_short(count_bytes)} {unit}"
+    units = ["TiB", "GiB", "MiB", "KiB", "B"]
+    while round(count_bytes, 1) >= 1024 and len(units) > 1:  # as it is shown
         count_bytes /= 1024
-    return f"{_short(count_bytes)} TiB"
-
-
-def _short(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+        units.pop()
+    return f"{count_bytes:.1f}".removesuffix(".0") + f" {units[-1]}"
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
@@ -361,6 +333,9 @@ class Machine:
 
 def detect(root: Path = ROOT) -> Machine:
     """Look at this machine. Imports no framework and starts no CUDA."""
+    release = dict[str, str]()
+    with contextlib.suppress(OSError):
+        release = platform.freedesktop_os_release()
     return Machine(
         cpu=Cpu(
             model=model_name(root),
@@ -370,7 +345,7 @@ def detect(root: Path = ROOT) -> Machine:
         ),
         memory=detect_memory(root),
         gpus=gpu.detect(),
-        os=_distribution(),
+        os=release.get("PRETTY_NAME", platform.system()),
         kernel=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         versions=installed_versions(),
@@ -383,13 +358,6 @@ def installed_versions() -> dict[str, str | None]:
     A package on the path without metadata is not seen. Nothing is imported.
     """
     return {name: next(filter(None, map(_installed_version, of)), None) for name, of in _DISTRIBUTIONS.items()}
-
-
-def _distribution() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-    except OSError:
-        return platform.system()
 
 
 def _installed_version(name: str) -> str | None:

@@ -160,7 +160,9 @@ class ProcessTree:
 
     def _living(self) -> dict[int, _Process]:
         """Return the living members, old and new. Unrelated processes are not looked at again."""
-        listed = self._listed()
+        listed = frozenset[int]()
+        with contextlib.suppress(OSError):
+            listed = frozenset(int(name) for name in os.listdir(self._proc) if name.isdecimal())  # noqa: PTH208 - no objects for a thousand names
         candidates = {pid: process for pid in listed - self._unrelated if (process := self._process(pid)) is not None}
         living = {
             pid: process
@@ -174,12 +176,6 @@ class ProcessTree:
         self._unrelated = listed - living.keys()
         return living
 
-    def _listed(self) -> frozenset[int]:
-        try:
-            return frozenset(int(name) for name in os.listdir(self._proc) if name.isdecimal())  # noqa: PTH208 - no objects for a thousand names
-        except OSError:
-            return frozenset()
-
     def _process(self, pid: int) -> _Process | None:
         """Read /proc/PID/stat (`man 5 proc`); None if the process has gone. Its name may hold spaces and brackets."""
         fields = _read(pid, "stat", self._proc).rpartition(b") ")[2].split()
@@ -191,16 +187,13 @@ class ProcessTree:
 
 
 def _read(pid: int, name: str, proc: Path) -> bytes:
-    try:
+    with contextlib.suppress(OSError):  # ESRCH: it went between open and read
         descriptor = os.open(f"{proc}/{pid}/{name}", os.O_RDONLY)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:  # ESRCH: it went between open and read
-        return b""
-    finally:
-        os.close(descriptor)
+        try:
+            return os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+    return b""
 
 
 def runs(pid: int, proc: Path = PROC) -> bool:

@@ -242,7 +242,8 @@ def test_a_file_that_is_gone_is_named_once_and_with_the_command_that_mends_it(tm
 def test_images_behind_a_url_are_where_they_are_and_always_outside_of_the_artifacts_folder(tmp_path: Path) -> None:
     named = ImagesReference(path="s3://bucket/photos", model="VGG16")
     assert reference.moved(named, tmp_path, tmp_path / "tuned") is named
-    assert reference.is_outside(named, tmp_path)
+    with pytest.raises(ArtifactError, match="must stay inside its folder"):
+        reference.workload_of(artifact(workload=named), tmp_path / "autopipe.json")
     assert reference.located(named, tmp_path / "autopipe.json", with_origin=False) == "s3://bucket/photos"
     with pytest.raises(ArtifactError, match="is gone"):  # which the file of a workload never is
         reference.located(FileReference(path="s3://bucket/train.py"), tmp_path / "autopipe.json", with_origin=True)

@@ -170,7 +170,7 @@ def test_the_artifact_and_its_module_name_the_new_file(
     assert "wrote     tuned/autopipe.json and tuned/tuned_pipeline.py" in ended.err
     named = FileReference(path="../new.py", origin=str(tmp_path / "new.py"), attribute="photos")
     assert files.read(renamed).workload == named
-    assert reference.beside(renamed) == reference.Pin(workload=named)
+    assert reference.beside(renamed) == (True, named)
 
 
 def test_images_that_were_moved_are_named_by_their_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_images_that_were_moved_are_named_by_their_new_folder(autopipe: Autopipe
     assert f"If they were moved: {command}. " in autopipe("eject", path).refused()
     assert autopipe("repoint", path, moved).status == 0
     named = gone.model_copy(update={"path": "moved"})
-    assert (files.read(path).workload, reference.beside(path)) == (named, reference.Pin(workload=named))
+    assert (files.read(path).workload, reference.beside(path)) == (named, (True, named))
 
 
 def test_a_module_of_the_users_own_is_left_and_another_workload_is_told(autopipe: Autopipe, renamed: Path) -> None:
