@@ -23,7 +23,6 @@ import cv2
 import keras
 import numpy as np
 import tensorflow as tf
-from stopwatch import Stopwatch
 
 import autopipe as ap
 from autopipe.artifact import artifact
@@ -32,6 +31,7 @@ FOLDER = Path(os.environ.get("AUTOPIPE_BROUGHT_DATA", "."))
 BATCH, SIZE, FILES = 32, 96, 512
 COLOURS = [(0, 0, 0), (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 0), (0, 255, 255), (255, 0, 255), (9, 9, 9)]
 AUTO = tf.data.AUTOTUNE
+SETTLE_SECONDS = 1.0
 
 
 def draw(folder: Path) -> None:
@@ -182,6 +182,33 @@ def python_workload() -> ap.Workload:
 def photos_workload() -> ap.Workload:
     """Return the dataset as it is."""
     return ap.wrap(CASES["photos"][1](), model=model)
+
+
+class Stopwatch(keras.callbacks.Callback):
+    """Ends a training that has run for `seconds` behind its first epoch, or for so long within that."""
+
+    seconds = 0.0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.ends: list[float] = []  # when steps ended
+        self.epochs: list[int] = []  # how many had, at the end of each epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.ends.append(time.perf_counter())
+        if not self.epochs and self.ends[-1] - self.ends[0] >= SETTLE_SECONDS + self.seconds:
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.epochs.append(len(self.ends))
+        if self.ends[-1] - self.ends[self.epochs[0] - 1] >= self.seconds:
+            self.model.stop_training = True
+
+    def steps_per_second(self) -> float:
+        """Return the rate in whole epochs without the first; or of that one, what comes after a second."""
+        begun = self.epochs[0] - 1
+        if len(self.epochs) == 1:
+            begun = next(step for step, end in enumerate(self.ends) if end - self.ends[0] >= SETTLE_SECONDS)
+        return (len(self.ends) - 1 - begun) / (self.ends[-1] - self.ends[begun])
 
 
 def train(name: str, tuned: str | None, seconds: float) -> float:

@@ -7,7 +7,7 @@ examples/segmentation. Each row runs in a process group of its own, which is sto
 tf.data would go on to fill its buffers. Blocks are interleaved, in an order that turns with each round, and their
 medians are shown. A row that cannot run here says why: pip install 'autopipe-tuner[bench]' has the packages.
 
-Rows for arrays, 64x64 and 12 megapixels make their own data (benchmarks/small_rows.py), and need neither folder.
+Rows for arrays make their own data (benchmarks/small_rows.py), and need neither folder.
 
 R is what one core does with the same kernels in a bare loop, times the cores; "R at once" is that loop in a process a
 core. With finish="device" autopipe hands over uint8 and class numbers, which are cast, scaled and one-hot encoded on
@@ -53,11 +53,7 @@ GROUPS: dict[str, list[str]] = {
         "camvid threads", "camvid processes", "camvid threads cached", "camvid processes cached", "camvid tf.data",
     ],
     "arrays": ["arrays", "arrays, flip", "tf.data arrays", "tf.data arrays, flip"],
-    "small": ["64x64 cached, flip", "tf.data 64x64 cached, flip"],
-    "mlp": ["MLP", "MLP model alone", "MLP loader alone", "MLP fit(x, y)", "MLP tf.data"],
-    "large": ["12 megapixels", "12 megapixels, reduced", "cv2 12 megapixels"],
     "loop": ["threads", "processes", "cv2 loop"],
-    "epoch": ["epoch(), device", "epoch(), host"],
     "crops": [
         "crops: threads", "crops: processes", "crops: threads encoded", "crops: tf.data", "crops: DALI",
         "crops: Grain threads", "crops: Grain processes", "crops: SPDL", "crops: SPDL, FFmpeg",
@@ -107,15 +103,8 @@ TARGETS: list[tuple[str, list[str], list[str], float]] = [
     ("camvid cached over tf.data", ["camvid threads cached", "camvid processes cached"], ["camvid tf.data"], 80.0),
     ("arrays over tf.data batch-first", ["arrays"], ["tf.data arrays"], 3.0),
     ("arrays with a flip over tf.data batch-first", ["arrays, flip"], ["tf.data arrays, flip"], 3.0),
-    ("cached 64x64 over tf.data's cache", ["64x64 cached, flip"], ["tf.data 64x64 cached, flip"], 3.0),
-    ("MLP: fit over the model alone", ["MLP"], ["MLP model alone"], 0.95),
-    ("MLP: fit over fit(x, y)", ["MLP"], ["MLP fit(x, y)"], 3.0),
-    ("MLP: fit over tf.data in fit", ["MLP"], ["MLP tf.data"], 1.8),
-    ("12 megapixels reduced over OpenCV's whole decode", ["12 megapixels, reduced"], ["cv2 12 megapixels"], 3.0),
-    ("the same over our own, of which 1.8 is the limit", ["12 megapixels, reduced"], ["12 megapixels"], 1.7),
     ("Threads over a loop of cv2 calls on all cores", ["threads"], ["cv2 loop"], 1.1),
     ("Processes over a loop of cv2 calls on all cores", ["processes"], ["cv2 loop"], 1.1),
-    ("epoch() finished for the device over on the host", ["epoch(), device"], ["epoch(), host"], 1.0),
     ("crops over tf.data, which decodes the crop", _CROPS, ["crops: tf.data"], 1.35),
     ("crops over DALI, which decodes the crop", _CROPS, ["crops: DALI"], 1.0),
     ("crops over Grain", _CROPS, ["crops: Grain threads", "crops: Grain processes"], 1.35),
