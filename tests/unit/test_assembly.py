@@ -280,13 +280,6 @@ def test_no_more_workers_than_batches_serve_what_is_evaluated(photos: Path, kind
         assert (len(loader), loader.buffered_batches) == (2, 2 + 2)
 
 
-def test_an_impossible_shard_and_samples_of_several_sizes_are_refused(photos: Path) -> None:
-    with pytest.raises(ConfigError, match="shard"):
-        ap.build_loader(workload(photos), PLAIN, shard=(2, 2))
-    with pytest.raises(WorkloadError, match="one size"):
-        ap.build_loader(workload(photos, ops=[ap.Decode()]), PLAIN)
-
-
 def test_several_processes_cannot_share_an_op_that_mixes_a_batch() -> None:
     from autopipe.pipeline import wrap
     from autopipe.workload.ops.mix import MixUp

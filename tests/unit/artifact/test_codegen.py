@@ -84,8 +84,6 @@ def test_the_module_passes_the_linter_and_the_formatter(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------- ejecting
 
-PLAIN = config(loader=ap.TfData(num_parallel_calls=2))
-
 
 @pytest.fixture
 def workload(tmp_path: Path) -> ap.Workload:
@@ -99,13 +97,6 @@ def workload(tmp_path: Path) -> ap.Workload:
 def stored(workload: ap.Workload, tuned: object, *trials: Trial) -> Stored:
     known = profile(hardware=fingerprint.detect(), config=tuned, trials=trials)
     return Stored(path=Path("autopipe.json"), artifact=artifact(known), workload=workload)
-
-
-def test_a_plain_loader_becomes_a_file_without_autopipe(workload: ap.Workload) -> None:
-    ejected = eject(stored(workload, PLAIN))
-    assert "import tensorflow as tf" in ejected
-    assert "import autopipe" not in ejected
-    compile(ejected, "plain.py", "exec")
 
 
 def test_what_has_no_plain_form_is_said_with_the_forms_that_there_are(workload: ap.Workload) -> None:

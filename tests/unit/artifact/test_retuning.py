@@ -250,14 +250,15 @@ def test_a_folder_that_cannot_be_written_to_stops_a_retune_only_where_it_would_s
     fleet.at(imaginary(cores=cores), Surface())
     monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
     stored = files.stored(path, workload=workload)
+    not_writable = f"The artifact's folder must be writable, but {str(path.parent)!r} is not."
 
     def retuned(**when: bool) -> retuning.Retuned:
         return retuning.run(stored, Settings(trials=4), Watcher(), when=When(**when), given=["trials"])
 
     assert retuned(stale=True, dry_run=True).would is (cores == 4)
-    with pytest.raises(ArtifactError, match="must be writable") if cores == 4 else contextlib.nullcontext():
+    with pytest.raises(ArtifactError, match=not_writable) if cores == 4 else contextlib.nullcontext():
         assert retuned(stale=True).profile is None
-    with pytest.raises(ArtifactError, match="must be writable"):
+    with pytest.raises(ArtifactError, match=not_writable):
         retuned()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import threading
 from pathlib import Path
 
@@ -100,14 +99,6 @@ def test_a_command_takes_an_artifact_or_its_folder_or_finds_it(
     line = command.format(named) if "{}" in command else f"{command} {named}"
     said = autopipe(*line.split()).refused().replace(f"{tmp_path}/", "")
     assert said.startswith(f"error: `{read}` has schema_version=0")
-
-
-def test_retune_refuses_a_read_only_folder(autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = files.write(artifact(), tmp_path / "a.json")
-    monkeypatch.setattr("os.access", lambda path, mode: not mode & os.W_OK)  # as root one may write anywhere
-    error = autopipe("retune", path, "--workload", "train.py:workload").refused()
-    assert error.startswith(f"error: The artifact's folder must be writable, but {str(tmp_path)!r} is not.")
-    assert "--out" not in error
 
 
 def test_merge_unites_profiles_and_leads_to_the_workload_from_a_new_folder(autopipe: Autopipe, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import pytest
 import autopipe as ap
 from autopipe.api import tuning
 from autopipe.api.tuning import tune
-from autopipe.artifact import codegen, pick
+from autopipe.artifact import pick
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
@@ -40,7 +40,6 @@ from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
-from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.measurements import measurement
@@ -292,6 +291,14 @@ def test_whole_epochs_are_timed_last_of_the_winner_and_the_fastest_two_baselines
 
 
 OF_A_BATCH = {"simulate": ap.SimulatedAccelerator(0.015, 400)}
+FILES = "files=3 names=a sizes=b times=c"
+OTHER_FILES = {
+    "files=4 names=b sizes=c times=d": "data: 3 files there, 4 here.",
+    "files=3 names=b sizes=b times=d": "data: files of other names.",
+    "files=3 names=a sizes=c times=d": "data: files of other sizes.",
+    "files=3 names=a sizes=b times=d": "data: files that have been written or copied since.",
+    "rows=3": "data: files '3' there, nothing here",
+}
 
 
 @pytest.mark.parametrize(
@@ -301,40 +308,21 @@ OF_A_BATCH = {"simulate": ap.SimulatedAccelerator(0.015, 400)}
         ({"simulate": ap.SimulatedAccelerator(0.005)}, "simulated step: '15ms' there, '5ms' here."),
         pytest.param(OF_A_BATCH, "simulated step: '15ms' there, '15ms/400' here", marks=pytest.mark.slow),
         pytest.param({"page_cache": "cold"}, "page cache: nothing there, 'cold' here.", marks=pytest.mark.slow),
-        ({"described": {"model": "n"}}, "workload: another model."),
+        ({"described": {"model": "n", "data_digest": FILES}}, "workload: another model."),
+        *(({"described": {"data_digest": now}}, said) for now, said in OTHER_FILES.items()),
         ({"seed": 1, "epochs": 3, "budget_seconds": 60.0}, None),
     ],
-    ids=["mode", "step", "step of a batch", "page cache", "model", "what measures nothing else"],
+    ids=["mode", "step", "step of a batch", "page cache", "model", *OTHER_FILES, "what measures nothing else"],
 )
 def test_a_study_whose_trials_measured_something_else_is_not_gone_on_with(
     url: str, search: Search, change: dict[str, Any], said: str | None
 ) -> None:
     first: dict[str, Any] = {"storage": url, "simulate": ap.SimulatedAccelerator(0.015)}
+    first |= {"described": {"data_digest": FILES}}
     search(Started(), **first)
-    with refusal(said):
-        search(Started(), **(first | change))
-
-
-def refusal(said: str | None) -> contextlib.AbstractContextManager[object]:
-    """Expect that a study was recorded for something else, of which this is said; None: that it was not."""
     words = f"recorded for something else: {re.escape(said or '')}"
-    return pytest.raises(TrialError, match=words) if said else contextlib.nullcontext()
-
-
-@pytest.mark.parametrize(
-    ("now", "said"),
-    [
-        ("files=4 names=b sizes=c times=d", "data: 3 files there, 4 here."),
-        ("files=3 names=b sizes=b times=d", "data: files of other names."),
-        ("files=3 names=a sizes=c times=d", "data: files of other sizes."),
-        ("files=3 names=a sizes=b times=d", "data: files that have been written or copied since."),
-        ("rows=3", "data: files '3' there, nothing here"),
-    ],
-)
-def test_a_study_of_other_files_is_refused_in_words(url: str, search: Search, now: str, said: str) -> None:
-    for digest, refused in (("files=3 names=a sizes=b times=c", None), (now, said)):
-        with refusal(refused):
-            search(Started(), storage=url, described={"data_digest": digest})
+    with pytest.raises(TrialError, match=words) if said else contextlib.nullcontext():
+        search(Started(), **(first | change))
 
 
 def test_tunes_that_run_at_once_over_one_storage_keep_their_studies_apart_and_each_goes_on_with_its_own(
@@ -470,15 +458,6 @@ def test_devices_are_those_that_keras_and_nvml_both_see(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     seen = DESCRIBED.model_copy(update={"backend": "jax", **backend})
     assert searching.devices_of(seen, len(gpu.detect())) == (devices, reason)
-
-
-def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
-    result = findings.result()
-    made = some(codegen.profile_of(result, DESCRIBED, profiles.hardware(), Settings()))
-    assert made.result == result
-    assert made.measured_at == result.ended_at
-    nothing = result.model_copy(update={"winner": None})
-    assert codegen.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

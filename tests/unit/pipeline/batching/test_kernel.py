@@ -103,18 +103,13 @@ def test_a_view_of_the_batchs_own_pixels_is_what_it_holds(function: Callable[[An
         np.testing.assert_array_equal(x[number], function(smaller(number)))
 
 
-@pytest.mark.parametrize("cached", [0.0, 1.0])
-def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float) -> None:
-    x, y = filled(ap.Arrays(PIXELS), cached, (SMALLER, ap.Map(lambda x, y: (255 - x, x), on="both")))
-    for number in range(2):
-        np.testing.assert_array_equal(x[number], 255 - smaller(number))
-        np.testing.assert_array_equal(y[number], smaller(number))
-
-
-def test_a_target_made_of_the_image_is_not_written_over_by_a_later_op() -> None:
-    _, y = filled(ap.Arrays(PIXELS), ops=(SMALLER, ap.Map(lambda x, y: (255 - x, x), on="both"), ap.RandomErasing(1.0)))
+@pytest.mark.parametrize(("cached", "later"), [(0.0, ()), (1.0, ()), (0.0, (ap.RandomErasing(1.0),))])
+def test_an_image_that_becomes_its_own_target_stays_what_it_was(cached: float, later: tuple[Op, ...]) -> None:
+    inverted = ap.Map(lambda x, y: (255 - x, x), on="both")
+    x, y = filled(ap.Arrays(PIXELS), cached, (SMALLER, inverted, *later))
     for number in range(2):
         np.testing.assert_array_equal(y[number], smaller(number))
+        assert later or (x[number] == 255 - smaller(number)).all()
 
 
 def test_an_op_that_takes_single_samples_alone_is_run_sample_by_sample() -> None:

@@ -14,8 +14,6 @@ from autopipe.pipeline.batching.cache import RowLayout, SlotPool
 from autopipe.pipeline.devices.callbacks import StepLogs
 from autopipe.pipeline.devices.feed import Fault, Placement, Stream
 from autopipe.pipeline.devices.strategy import SingleDevice, tensor
-from autopipe.pipeline.devices.train_steps import KERAS_OPS
-from autopipe.workload.op import NUMPY
 from autopipe.workload.sample import Batch, Field, FieldKind, SampleSpec
 from tests.fakes.loader import ArrayLoader
 
@@ -68,12 +66,6 @@ def test_what_is_no_number_is_passed_on() -> None:
     step = StepLogs({"words": "a", "nested": {"loss": OnDevice(2.0)}})
     assert step["words"] == "a"
     assert step["nested"]["loss"] == 2.0
-
-
-@pytest.mark.parametrize("ids", [np.array([0, 2, 1]), np.array([[0, 7], [1, 2]], np.uint8), np.array([-1, 2])])
-def test_one_hot_is_numpys(ids: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> None:
-    expected = NUMPY.one_hot(ids, 3, "float32")
-    assert np.array_equal(np.asarray(KERAS_OPS.one_hot(ids, 3, "float32")), expected)
 
 
 def aligned(shape: tuple[int, ...], dtype: str = "float32", offset: int = 0) -> np.ndarray[Any, Any]:
