@@ -200,8 +200,7 @@ def _is_alike(dtype: str, how: str, channels: int) -> bool:
 
 class _Scratch:
     def __init__(self, library: ctypes.CDLL) -> None:
-        address = library.autopipe_scratch_new(SIMD)
-        if not address:
+        if not (address := library.autopipe_scratch_new(SIMD)):
             raise MemoryError
         self.address = ctypes.c_void_p(address)
         # Not at the interpreter's exit, where threads of workers may still use theirs.

@@ -162,8 +162,7 @@ def size_bytes(given: object, name: str) -> int:
 
 def bytes_per_second(text: str) -> float | None:
     """Return a rate such as `12GB/s` or `25Gbit/s`; None if the text is none, or the rate is 0."""
-    match = _RATE.fullmatch(text.strip())
-    if match is None:
+    if (match := _RATE.fullmatch(text.strip())) is None:
         return None
     bits = 8 if match[3].lower().startswith("bit") else 1
     return float(match[1]) * _DECIMAL[match[2].upper()] / bits or None

@@ -361,14 +361,12 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             raise ConfigError(f"One configuration takes one value of each setting, but got {several}.", hint=hint)
     params = dict(from_config(config))
     for key, values in split:
-        if key == "loader":
-            kind = str(_value("loader", values[0]))
-            if kind != params["loader"]:
-                workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
-                params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
-                knobs = configs.LOADERS[kind].model_fields.items()
-                needed = [name for name, field in knobs if field.is_required() and field.annotation is int]
-                params |= {f"{kind}.{name}": workers for name in needed}  # it has to be given that number
+        if key == "loader" and (kind := str(_value("loader", values[0]))) != params["loader"]:
+            workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
+            params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
+            knobs = configs.LOADERS[kind].model_fields.items()
+            needed = [name for name, field in knobs if field.is_required() and field.annotation is int]
+            params |= {f"{kind}.{name}": workers for name in needed}  # it has to be given that number
     for key, values in split:
         if key != "loader":
             for name in _names(key, str(params["loader"])):

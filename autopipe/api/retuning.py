@@ -342,8 +342,7 @@ class Processes(contextlib.ExitStack):
         """Return the runner of a configuration, which has begun if it is of foreign code."""
         if not config.loader.is_foreign:
             return self.runner
-        code = str(config.loader.model_dump()["code"])
-        if code not in self._theirs:
+        if (code := str(config.loader.model_dump()["code"])) not in self._theirs:
             self._theirs[code] = self.enter_context(searching.foreign_runner(self.runner, code))
             self._theirs[code].begin()
         return self._theirs[code]

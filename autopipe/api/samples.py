@@ -95,8 +95,7 @@ def convert(  # noqa: PLR0913  the entry point: what is asked for most, by keywo
 def _part(text: str | None) -> tuple[int, int]:
     if text is None:
         return 0, 1
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if match is None or not int(match[1]) < int(match[2]):
+    if (match := re.fullmatch(r"(\d+)/(\d+)", text.strip())) is None or not int(match[1]) < int(match[2]):
         raise ConfigError(f"`shard` must be I/N with 0 <= I < N, such as 0/4, but got {text!r}.")
     return int(match[1]), int(match[2])
 

@@ -116,8 +116,7 @@ def run(
         site = searching.Site(machine=here, described=described, space=space, folder=folder)
         watcher.tell_of_bound(here, described)
         found, asked = searching.search(runner, site, settings, watcher.on_search)
-    profile = codegen.profile_of(found.result, described, site.hardware, asked)
-    if profile is None:
+    if (profile := codegen.profile_of(found.result, described, site.hardware, asked)) is None:
         return found.result, None
     source = workload if isinstance(workload, Workload) else functools.partial(workload_import.load_workload, workload)
     return found.result, factory.of_profile(profile, source, named=named, study=found.study, shown=profile_report.piece)

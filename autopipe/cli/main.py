@@ -72,8 +72,7 @@ class _Grouped(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above
-        command = self.commands.get(args[0])
-        if command is not None:
+        if (command := self.commands.get(args[0])) is not None:
             place, tables = options.settings_file(Path.cwd())
             if unknown := next((name for name in tables if name not in self.commands), None):
                 said = f"{place} has options of `{unknown}`, which is no command.{near(unknown, self.commands)}"

@@ -46,8 +46,8 @@ class Exit(enum.IntEnum):
     INTERRUPTED = 130
 
 
-count = functools.partial(Option, metavar="N", min=1)
-"""An option that is a whole number of 1 or more."""
+count = functools.partial(Option, metavar="N", min=1)  # a whole number of 1 or more
+rare = functools.partial(Option, hidden=True)  # left out by `--help`
 
 # --------------------------------------------------------------- every command
 
@@ -333,31 +333,23 @@ ARTIFACT = ArtifactOptions()
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 SimulateStep = Annotated[
     str | None,
-    Option(
+    rare(
         metavar="15ms",
-        hidden=True,
         help="Simulate an accelerator in place of the model, by its time a step: 15ms, or 224ms/400 for 400 images.",
     ),
 ]
 VirtualDevices = Annotated[
     int,
-    Option(
+    rare(
         min=0,
-        hidden=True,
         envvar="AUTOPIPE_VIRTUAL_DEVICES",
         help="Split the CPU into this many devices, to try a training on several devices.",
     ),
 ]
-PageCache = Annotated[
-    Literal["warm", "cold", "auto"], Option(hidden=True, help="Whether trials read files from memory or from disk.")
-]
+PageCache = Annotated[Literal["warm", "cold", "auto"], rare(help="Whether trials read files from memory or from disk.")]
 Trace = Annotated[
     Path | None,
-    Option(
-        metavar="FILE.json",
-        hidden=True,
-        help="Write a trace of the work over time, for ui.perfetto.dev or chrome://tracing.",
-    ),
+    rare(metavar="FILE.json", help="Write a trace of the work over time, for ui.perfetto.dev or chrome://tracing."),
 ]
 
 
@@ -390,9 +382,8 @@ class SearchOptions:
     max_workers: Annotated[int | None, count(help="The most workers that the loader may have.")] = None
     convert: Annotated[
         bool | None,
-        Option(
+        rare(
             "--convert/--no-convert",
-            hidden=True,
             help="Try other storage forms. By default they can win if --epochs is given, and else are only advised.",
         ),
     ] = None
@@ -401,16 +392,10 @@ class SearchOptions:
     page_cache: PageCache = "auto"
     storage: Annotated[
         str | None,
-        Option(
-            hidden=True,
-            envvar="AUTOPIPE_STORAGE",
-            help="An Optuna storage URL instead of study.db beside the artifact.",
-        ),
+        rare(envvar="AUTOPIPE_STORAGE", help="An Optuna storage URL instead of study.db beside the artifact."),
     ] = None
-    seed: Annotated[int, Option(hidden=True, help="The seed of everything random in the search.")] = 0
-    fresh: Annotated[
-        bool, Option("--fresh", hidden=True, help="Begin a new study instead of continuing an interrupted one.")
-    ] = False
+    seed: Annotated[int, rare(help="The seed of everything random in the search.")] = 0
+    fresh: Annotated[bool, rare("--fresh", help="Begin a new study instead of continuing an interrupted one.")] = False
 
     def settings(self, study: Path, context: typer.Context) -> Settings:
         """Return the settings, with the study in the file `study` unless the options name another storage. The budget

@@ -129,8 +129,7 @@ def layers(model: Any) -> list[Any]:
 
 def random_layer(function: Any) -> str | None:
     """Return the name of the Keras layer's class if `function` is one, or holds one, that draws random numbers."""
-    keras = sys.modules.get("keras")
-    if keras is None or not isinstance(function, keras.Layer):
+    if (keras := sys.modules.get("keras")) is None or not isinstance(function, keras.Layer):
         return None
     held = ((type(layer).__name__, value) for layer in layers(function) for value in vars(layer).values())
     return next((name for name, value in held if isinstance(value, keras.random.SeedGenerator)), None)
@@ -276,8 +275,7 @@ def require_running(name: str) -> None:
     """Raise ConfigError if TensorFlow traces the loop that `name` is to feed: it would get no batch, or the same ones
     whenever the function is called.
     """
-    tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and tensorflow.inside_function():
+    if (tensorflow := sys.modules.get("tensorflow")) is not None and tensorflow.inside_function():
         raise ConfigError(
             f"`{name}` feeds a loop of Python, but stands in a function that tf.function compiles.",
             hint="Take the loop out of it, and put @tf.function above a function that makes one step.",

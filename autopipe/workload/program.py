@@ -62,8 +62,7 @@ class Programs:
         """
         verdicts = np.zeros(len(drawn), np.uint8)
         for number, of_part in enumerate(spans):
-            program = self.parts[number]
-            if program is not None and of_part is not None:
+            if (program := self.parts[number]) is not None and of_part is not None:
                 verdicts |= program.fill(of_part, drawn, made[number])
         return verdicts
 
@@ -102,8 +101,7 @@ def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
     at = draw = 0
     while True:
         found = programs(before, steps[at:], draw=draw)
-        is_done = found.is_native or bool(found.finish)
-        if is_done or at == len(steps):
+        if (is_done := found.is_native or bool(found.finish)) or at == len(steps):
             if is_done or alone or not made:
                 made.append(Link(tuple(alone), found))
             alone.clear()

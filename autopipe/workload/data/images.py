@@ -171,8 +171,7 @@ def _chosen(names: str, *both: _ByStem) -> tuple[_ByStem, ...]:
         lines = Path(names).read_bytes().splitlines()
     except OSError as error:
         raise DataError(f"`names` must be a text file, but `{names}` cannot be read: {error.strerror}.") from error
-    keys = {line.strip().rpartition(b"/")[::2] for line in lines if line.strip()}
-    if not keys:
+    if not (keys := {line.strip().rpartition(b"/")[::2] for line in lines if line.strip()}):
         raise DataError(f"`names` must list pairs, but `{names}` is empty.")
     if lost := sorted(key for key in keys if not all(key in files for files in both)):
         shown = _few([b"/".join(filter(None, key)) for key in lost], 3)
@@ -251,25 +250,6 @@ def part_of(count: int, what: str, validation_split: float, subset: str, seed: i
         )
     found: list[int] = (places[:-held] if subset == "training" else places[-held:]).tolist()
     return found
-
-
-def _part_of(
-    classes: Sequence[Sequence[Found]], validation_split: float, subset: str, seed: int | None
-) -> list[list[int]]:
-    """Return the numbers of the files of each class that belong to the part. Keras lists the files by folder and name,
-    shuffles all by NumPy's `RandomState(seed)`, and validates on the last; without a seed (`shuffle=False`) these are
-    the last ones class by class.
-    """
-    order = [
-        (label, number)
-        for label, found in enumerate(classes)
-        for number in sorted(range(len(found)), key=lambda number: found[number][:2])
-    ]
-    kept: list[list[int]] = [[] for _ in classes]
-    for place in part_of(len(order), "images", validation_split, subset, seed):
-        label, number = order[place]
-        kept[label].append(number)
-    return [sorted(numbers) for numbers in kept]
 
 
 def _checked_labels(labels: Any, count: int) -> list[int]:
@@ -358,33 +338,33 @@ class ImageFolder:
         root = os.fsencode(located(path))
         self._mode = None if labels is None else label_mode
         if is_inferred and self._mode is not None:
-            entries = _by_class(root, class_names)
-            self.classes = tuple(map(os.fsdecode, entries))
-            found: list[Sequence[Found]] = list(entries.values())
+            by_class = _by_class(root, class_names)
+            self.classes = tuple(map(os.fsdecode, by_class))
+            found: list[Sequence[Found]] = list(by_class.values())
         else:
             if class_names is not None:
                 hint = "Leave them out."
                 raise DataError('`class_names` are folders, so they go with labels="inferred" alone.', hint=hint)
             found, self.classes = [_all(root)], ()
-        kept = [list(range(len(each))) for each in found]
+        entries = [entry for each in found for entry in each]
+        numbers = array("q", (label for label, each in enumerate(found) for _ in each))
+        kept: Sequence[int] = range(len(entries))
         if validation_split is not None and subset is not None:
-            kept = _part_of(found, validation_split, subset, seed)
-        self._paths = remote.listed(
-            root, [each[number] for each, numbers in zip(found, kept, strict=True) for number in numbers]
-        )
+            # Keras lists the files by folder and name, shuffles all by `RandomState(seed)`, and validates on the last;
+            # without a seed (`shuffle=False`) these are the last ones class by class.
+            order = sorted(kept, key=lambda at: (numbers[at], entries[at][:2]))
+            kept = sorted(order[place] for place in part_of(len(order), "images", validation_split, subset, seed))
+        self._paths = remote.listed(root, [entries[at] for at in kept])
         self.remote = self._paths.remote
         self._is_plain = is_inferred and label_mode == "int" and validation_split is None
-        self._labels = array("q", (label for label, numbers in enumerate(kept) for _ in numbers))
         if self._mode is not None and not is_inferred:
-            given = _checked_labels(labels, len(found[0]))
-            self.classes = tuple(map(str, sorted(set(given))))
-            if self._mode != "int" and set(given) != set(range(len(self.classes))):
-                raise DataError(
-                    f'`labels` must be 0 to {len(self.classes) - 1} with `label_mode="{self._mode}"`, '
-                    f"but they are {shortened(sorted(set(given)))}.",
-                    hint="Number the classes from 0.",
-                )
-            self._labels = array("q", (given[number] for number in kept[0]))
+            numbers = array("q", _checked_labels(labels, len(entries)))
+            named = sorted(set(numbers))
+            self.classes = tuple(map(str, named))
+            if self._mode != "int" and named != list(range(len(named))):
+                said = f'`labels` must be 0 to {len(named) - 1} with `label_mode="{self._mode}"`'
+                raise DataError(f"{said}, but they are {shortened(named)}.", hint="Number the classes from 0.")
+        self._labels = array("q", (numbers[at] for at in kept))
         if self._mode == "binary" and len(self.classes) != 2:
             raise DataError(f'`label_mode="binary"` needs two classes, but there are {len(self.classes)}.')
         kinds = {None: None, "int": FieldKind.LABEL}
@@ -502,8 +482,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
 
 
 def _all(root: bytes) -> list[Found]:
-    found = sorted(remote.walk(root, [b""])[0], key=lambda entry: entry[:2])
-    if not found:
+    if not (found := sorted(remote.walk(root, [b""])[0], key=lambda entry: entry[:2])):
         raise _no_images(root)
     return found
 
@@ -516,15 +495,13 @@ def _check_counts(root: bytes, counts: dict[bytes, int], *, is_named: bool) -> N
     shown = os.fsdecode(root)
     if not any(counts.values()):
         raise _no_images(root, folders=f", in {count_text(len(counts), 'folder')}")
-    empty = [folder for folder, count in counts.items() if count == 0]
-    if empty and not is_named:
+    if (empty := [folder for folder, count in counts.items() if count == 0]) and not is_named:
         warn_of_data(
             f"No image is in {_names(empty)} of `{shown}`, which counts as a class nevertheless, as in Keras. "
             "`class_names=[...]` leaves folders out.",
             level=4,
         )
-    single = [folder for folder, count in counts.items() if count == 1]
-    if single:
+    if single := [folder for folder, count in counts.items() if count == 1]:
         warn_of_data(
             f"Only one image is in {_names(single)} of `{shown}`: a class of one cannot be split for validation.",
             level=4,

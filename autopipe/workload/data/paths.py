@@ -90,8 +90,7 @@ def require_text(place: Place) -> None:
 
 def require_no_password(url: str) -> None:
     """Raise DataError, which does not repeat the secret, for a password in a URL, or a user in one of a web server."""
-    user = _USER.match(url)
-    if user is not None and (":" in user[2] or user[1].lower().startswith("http")):
+    if (user := _USER.match(url)) is not None and (":" in user[2] or user[1].lower().startswith("http")):
         raise DataError(
             f"A URL must not hold a user name or password, but the one of `{shown(url)}` does.",
             hint="Put credentials in environment variables or in the configuration file of the service that stores the "

@@ -84,8 +84,7 @@ def record_offsets(path: bytes, size: int | None = None, version: str = "") -> N
         size, version = status.st_size, str(status.st_mtime_ns)
     key = f"1\0{os.fsdecode(path)}\0{size}\0{version}"
     kept = cache_folder() / f"{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[:32]}.npy"
-    offsets = _load_offsets(kept, size)
-    if offsets is None:
+    if (offsets := _load_offsets(kept, size)) is None:
         offsets = scan_records(path, size)
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -153,8 +152,7 @@ def _scan(path: bytes, read: Callable[[int, int], bytes], size: int, at_once: in
                 f"`{paths.shown(path)}` is compressed as a whole, so that single records cannot be read.",
                 hint="Write it again without compression; JPEG and PNG are compressed already.",
             )
-        end = start + FRAMING_BYTES + _LENGTH.unpack_from(header)[0]
-        if end > size:
+        if (end := start + FRAMING_BYTES + _LENGTH.unpack_from(header)[0]) > size:
             raise DataError(f"{_place(path, start)} is cut short: it should end at {end}, but the file ends at {size}.")
         offsets.append(end)
         start = end
@@ -189,8 +187,7 @@ def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArra
     """
     if not isinstance(pattern, Iterable):
         paths.require_text(pattern)
-    urls = _urls(pattern)
-    if urls:
+    if urls := _urls(pattern):
         top, objects = remote.named(urls)
         files: PathList = ObjectList(top, objects)
         found = [(files.path(number), each) for number, each in enumerate(objects)]
@@ -209,8 +206,7 @@ def _urls(pattern: Place | Sequence[Place]) -> dict[str, Info]:
     place = paths.located(pattern)
     if not paths.is_url(place):
         return {}
-    found = remote.matching(place)
-    if not found:
+    if not (found := remote.matching(place)):
         raise DataError(f"No object matches `{paths.shown(place)}`.", hint="Check the address.")
     _warn_of_missing_files(sorted(found))
     return found
@@ -233,12 +229,10 @@ def _warn_of_missing_files(names: list[str]) -> None:
     """Warn of a set named NAME-00003-of-00010 if some of its files are missing."""
     sets: dict[tuple[str, int], set[int]] = {}
     for name in names:
-        match = _NUMBERED.fullmatch(name)
-        if match:
+        if match := _NUMBERED.fullmatch(name):
             sets.setdefault((match[1], int(match[3])), set()).add(int(match[2]))
     for (name, total), found in sets.items():
-        missing = sorted(set(range(min(total, _MOST_FILES))) - found)
-        if missing:
+        if missing := sorted(set(range(min(total, _MOST_FILES))) - found):
             warn_of_data(
                 f"`{name}-*` should be {total} files by their names, but {len(missing)} are missing, "
                 f"the first is number {missing[0]}.",

@@ -123,8 +123,7 @@ class ObjectList(PathList):
         """Return the content of an object; raise BadSampleError also if it has changed since it was listed."""
         url = self.path(index)
         content = reader(url).read(url, start=0)
-        expected = self._sizes[index]
-        if expected not in (-1, len(content)):
+        if (expected := self._sizes[index]) not in (-1, len(content)):
             raise BadSampleError(
                 f"`{self.text(index)}` has changed since it was listed: {len(content)} bytes came, not {expected}."
             )
@@ -163,8 +162,7 @@ def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
     _require_listing(root)
     images, folders = list[bytes](), set[bytes]()
     for info in _listed(root, lambda system: fresh(system).ls(os.fsdecode(root), detail=True)):
-        name = os.fsencode(str(info["name"]).rstrip("/").rpartition("/")[2])
-        if not name or name.startswith(b"."):
+        if not (name := os.fsencode(str(info["name"]).rstrip("/").rpartition("/")[2])) or name.startswith(b"."):
             continue
         if info.get("type") == "directory":
             folders.add(name)

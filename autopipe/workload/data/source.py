@@ -78,8 +78,7 @@ class Subset(Around):
 
     @property
     def block_starts(self) -> list[int] | None:
-        whole = block_starts(self.source)
-        if whole is None:
+        if (whole := block_starts(self.source)) is None:
             return None
         return sorted({at for at in (-(-start // self._stride) for start in whole) if at < self._count})
 

@@ -303,8 +303,7 @@ class Table:
         if labels.dtype.kind != "i" or self._columns[2] or len(set(paths)) == len(paths):
             return
         values = labels.tolist()
-        twins = [at for at, path in enumerate(paths) if values[first.setdefault(path, at)] != values[at]]
-        if twins:
+        if twins := [at for at, path in enumerate(paths) if values[first.setdefault(path, at)] != values[at]]:
             rows = (self._rows[at] for at in (first[paths[twins[0]]], twins[0]))
             warn_of_data(
                 f"{len({paths[at] for at in twins})} images are named by several rows with other labels, such as "

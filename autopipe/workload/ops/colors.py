@@ -50,8 +50,7 @@ class RandomBrightness(ImageOp):
         if self.factor is not None or not images or (dtype := images[0].dtype) == np.uint8:
             return
         top = max(float(np.max(each, where=np.isfinite(each), initial=0)) for each in images)
-        most = self.delta * pixels.largest(dtype)
-        if most > top > 0 or most < top / 100:
+        if (most := self.delta * pixels.largest(dtype)) > top > 0 or most < top / 100:
             effect = "can make them all black" if most > top else "hardly changes them"
             warn_of_data(
                 f"`RandomBrightness({self.delta})` changes {dtype} by up to {most:,g}, and images have values up to "

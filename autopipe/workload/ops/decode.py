@@ -245,8 +245,7 @@ def decode(
     is a mask, which keeps those of its file: (height, width) if it is grey. A JPEG is reduced to the smallest size that
     is not below `least`. For this and BadSampleError, see `Decode`.
     """
-    jpeg = jpeg_header(data, max_pixels, strict=strict)
-    if jpeg is None:
+    if (jpeg := jpeg_header(data, max_pixels, strict=strict)) is None:
         _require_readable(data, max_pixels)
         pixels = _imdecode(data, _FLAGS[channels], max_pixels)
         if channels is None and pixels.ndim == 3:

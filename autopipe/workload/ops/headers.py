@@ -70,8 +70,7 @@ def _sides(layout: str, data: bytes, place: int) -> Size:
 
 
 def _webp(data: bytes) -> Size | None:
-    kind = data[12:16]
-    if kind == b"VP8X":
+    if (kind := data[12:16]) == b"VP8X":
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
     elif kind == b"VP8L":
         (bits,) = struct.unpack_from("<I", data, 21)
@@ -117,24 +116,22 @@ def _tag_or(otherwise: int, data: bytes, wanted: int, page: int = 0) -> int:
 def _tag_of(data: bytes, wanted: int, page: int = 0) -> int:
     """Return the first value of a tag of a TIFF file; raise KeyError or struct.error if it is missing or damaged."""
     order = "<" if data[:2] == b"II" else ">"
-    is_big = struct.unpack_from(order + "H", data, 2)[0] == 43
-    (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, 8 if is_big else 4)
-    for number in range(page + 1):
-        (count,) = struct.unpack_from(order + ("Q" if is_big else "H"), data, start)
-        first, length = start + (8 if is_big else 2), 20 if is_big else 12
-        if number < page:
-            (start,) = struct.unpack_from(order + ("Q" if is_big else "I"), data, first + count * length)
-            if not start:
-                raise KeyError(wanted)
-    for entry in range(first, first + min(count, 4096) * length, length):
-        tag, kind = struct.unpack_from(order + "HH", data, entry)
-        if tag == wanted:
-            at, place = entry + (12 if is_big else 8), "Q" if is_big else "I"
-            (values,) = struct.unpack_from(order + place, data, entry + 4)
-            if wanted == _TIFF_BITS and values * struct.calcsize(_TIFF_TYPES[kind]) > struct.calcsize(place):
-                (at,) = struct.unpack_from(order + place, data, at)  # one for each channel, elsewhere in the file
-            value: int = struct.unpack_from(order + _TIFF_TYPES[kind], data, at)[0]
-            return value
+
+    def at(kind: str, place: int) -> int:
+        return int(struct.unpack_from(order + kind, data, place)[0])
+
+    word, tally, length = ("Q", "Q", 20) if at("H", 2) == 43 else ("I", "H", 12)  # of BigTIFF, and of an entry
+    start = at(word, struct.calcsize(word))
+    for _ in range(page):
+        if not (start := at(word, start + struct.calcsize(tally) + at(tally, start) * length)):
+            raise KeyError(wanted)
+    first = start + struct.calcsize(tally)
+    for entry in range(first, first + min(at(tally, start), 4096) * length, length):
+        if at("H", entry) == wanted:
+            kind, place = _TIFF_TYPES[at("H", entry + 2)], entry + 4 + struct.calcsize(word)
+            if wanted == _TIFF_BITS and at(word, entry + 4) * struct.calcsize(kind) > struct.calcsize(word):
+                place = at(word, place)  # one for each channel, elsewhere in the file
+            return at(kind, place)
     raise KeyError(wanted)
 
 
