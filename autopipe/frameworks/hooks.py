@@ -73,11 +73,9 @@ def watch_loops(
     def reading(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def taken(data: Any, *arguments: Any) -> Any:
-            frame = sys._getframe(1)
-            while any(each in frame.f_code.co_filename for each in _BETWEEN) and frame.f_back is not None:
-                frame = frame.f_back
-            is_own = any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)
-            return (own if is_own else read)(function, data, *arguments)
+            if _is_tracing():
+                return function(data, *arguments)
+            return (own if _is_frameworks(sys._getframe(1)) else read)(function, data, *arguments)
 
         return taken
 
@@ -98,6 +96,18 @@ def watch_loops(
     wrap(_READS, lambda package: reading)
     wrap(_STEPS, lambda package: functools.partial(telling, functools.partial(stepped, package)))
     wrap(_TRAINS, lambda package: functools.partial(telling, trains, derives=True))
+
+
+def _is_frameworks(frame: types.FrameType) -> bool:
+    """Return True if the loop that reads in a frame is a framework's own."""
+    while any(each in frame.f_code.co_filename for each in _BETWEEN) and frame.f_back is not None:
+        frame = frame.f_back
+    return any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)
+
+
+def _is_tracing() -> bool:
+    """True while a @tf.function is traced, in which nothing is read yet."""
+    return not getattr(sys.modules.get("tensorflow"), "executing_eagerly", lambda: True)()
 
 
 def _put_in(module: types.ModuleType, *, kind: str, name: str, wrapper: Callable[..., Any]) -> None:

@@ -296,8 +296,15 @@ _ONE_FILE: Final = {
 }
 
 
-def one_by_one(iterator: Any) -> str | None:
-    """Say that a costly `map`, `interleave` or read of TFRecords of a running iterator of tf.data makes one element
+_OF_MAP: Final = "`map` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE makes several at once"
+_OF_DATASETS: Final = (
+    "`to_tf_dataset` makes one batch after the other: its num_workers= gives it worker processes, which import the "
+    "script, so that what trains has to stand under `if __name__ == '__main__':`"
+)
+
+
+def one_by_one(iterator: Any, dataset: Any) -> str | None:
+    """Say that a costly `map`, `interleave` or read of TFRecords of a dataset's running iterator makes one element
     after the other; None if none does.
     """
     nodes = nodes_of(iterator)
@@ -321,8 +328,10 @@ def one_by_one(iterator: Any) -> str | None:
         if node.name == "Map"
         or any(each.name == "parallelism" and not each.tunable and each.value <= 1 for each in node.parameters)
     )
-    said = "`map` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE makes several at once"
-    return said if any(is_costly(node, float(node.processing_time)) for node in alone) else None
+    if not any(is_costly(node, float(node.processing_time)) for node in alone):
+        return None
+    makers = {getattr(each._func, "__module__", "") for each in functions(dataset)}
+    return _OF_DATASETS if "datasets.utils.tf_utils" in makers else _OF_MAP
 
 
 def one_for_each(iterator: Any, batch_size: int) -> str | None:

@@ -508,7 +508,7 @@ def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], Non
             function = _plain(map_func)
             with _drawing(function) as draws:
                 made = original(dataset, map_func, *arguments, **named)
-            if function is not None and draws():
+            if function is not None and draws() and "tf_keras" not in sys.modules:  # whose layers draw seeds there, too
                 code = function.__code__
                 place = f"{os.path.relpath(code.co_filename)}:{code.co_firstlineno}"
                 told(_ONCE.format(f"`{function.__name__}` ({place})"))

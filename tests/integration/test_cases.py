@@ -240,6 +240,31 @@ for images, labels in tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(
         end="",
         backend="tensorflow",
     ),
+    "an iterator that a compiled function reads": Case(
+        "diagnose",
+        TF
+        + """
+model = build_model()
+batches = iter(tf.data.Dataset.from_tensor_slices((x, y)).batch(7).repeat())
+
+
+@tf.function(autograph=False)
+def train(batches):
+    images, labels = next(batches)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(model.loss(labels, model(images, training=True)))
+    model.optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights))
+
+
+while True:
+    train(batches)
+""",
+        ["no loop over a dataset that is watched", "train(batches)"],
+        ["TypeError"],
+        status=3,
+        end="",
+        backend="tensorflow",
+    ),
     "one model for all folds": Case(
         "diagnose",
         """

@@ -13,7 +13,6 @@ import gc
 import inspect
 import json
 import math
-import multiprocessing
 import os
 import re
 import runpy
@@ -73,9 +72,12 @@ _IN_LOOP = (
 
 def _spawned() -> set[int]:
     """Return the processes that this one's multiprocessing has started, and that import the script anew."""
-    usual = multiprocessing.get_start_method(allow_none=True)
-    each = [(child.pid, getattr(child, "_start_method", None) or usual) for child in multiprocessing.active_children()]
-    return {pid for pid, method in each if pid is not None and method in ("spawn", "forkserver")}
+    found = set[int]()
+    for name in {"multiprocessing", "multiprocess"} & sys.modules.keys():  # the second one is that of `datasets`
+        usual = sys.modules[name].get_start_method(allow_none=True)
+        each = sys.modules[name].active_children()
+        found |= {one.pid for one in each if (getattr(one, "_start_method", None) or usual) in ("spawn", "forkserver")}
+    return found
 
 
 def _is_idle() -> bool:
@@ -138,7 +140,7 @@ class _Watch:
                 guard = "Put what trains under `if __name__ == '__main__':`, which a worker does not run. "
                 guarded = re.search(r"^if\b.*__name__", self._text(), re.MULTILINE)
                 self._end(
-                    f"{_NO_BATCH}: worker processes end before they have made one, and begin anew. By their start "
+                    f"{_NO_BATCH}: worker processes end before they have made one. By their start "
                     "method, each imports the script first, and so runs all that stands at its top level",
                     f"{'' if guarded else guard}What they raised stands above.",
                 )
@@ -265,6 +267,13 @@ class _Watch:
             whole = sum(line.seconds for line in slow)
             slow.sort(key=lambda line: -line.seconds)
             shown = [f"{each.seconds / whole:.0%} {each.file}:{each.line} `{each.code}`" for each in slow[:_SHOWN]]
+            if "tf_keras" in sys.modules and any(".fit" in line.code for line in slow):
+                self._failed(
+                    "`fit` is that of tf_keras, the legacy Keras 2, which reads data and trains in one graph: how long it "
+                    "waits cannot be seen.",
+                    "Without TF_USE_LEGACY_KERAS, tf.keras is Keras 3, whose `fit` is watched.",
+                )
+                return
             self._failed(
                 "The script trains, but no `fit` and no loop over a dataset that is watched feeds it. Its thread spent "
                 f"the time at: {'; '.join(shown)}.",

@@ -464,7 +464,7 @@ def _warnings(seen: Sequence[TimedStep], model: Any, source: Any, reader: Any, *
     found = [epochs.few_weights(source), epochs.orders_nothing(source)]
     if reader is not None:
         calls = tfdata.one_for_each(reader, max(step.images for step in seen)) if waits else None
-        found += [tfdata.thrown_away(reader), tfdata.one_by_one(reader), calls]
+        found += [tfdata.thrown_away(reader), tfdata.one_by_one(reader, source), calls]
     said += [f"{capital(each)}." for each in found if each is not None]
     if tfdata.splits_anew(source):
         said.append(

@@ -16,6 +16,7 @@ from PIL import Image
 import autopipe as ap
 from autopipe.extensions.diagnose import data as of_data
 from autopipe.extensions.diagnose import fit_call, loop, steps
+from autopipe.frameworks import tfdata
 
 
 @pytest.fixture
@@ -143,6 +144,18 @@ def test_columns_of_lists_of_lists_are_named(depth: int, count: int) -> None:
     assert ["set_transform" in each for each in said + changed] == [False] * count + [True] * count
     assert len(said) == count
     assert all('"image" holds lists of lists' in each and f"Array{depth}D" in each for each in said)
+
+
+@pytest.mark.parametrize(("is_datasets", "said"), [(True, "num_workers="), (False, "num_parallel_calls=")])
+def test_a_dataset_that_hugging_face_makes_is_advised_for_what_it_takes(
+    is_datasets: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets, tf = pytest.importorskip("datasets"), pytest.importorskip("tensorflow")
+    made = datasets.Dataset.from_dict({"x": list(range(8))}).to_tf_dataset(columns="x", batch_size=4)
+    data = made if is_datasets else tf.data.Dataset.range(8).map(lambda x: x + 1)
+    node = types.SimpleNamespace(name="Map", num_elements=100, processing_time=10**9, inputs=[], parameters=[])
+    monkeypatch.setattr(tfdata, "nodes_of", lambda _: {1: node})
+    assert said in str(tfdata.one_by_one(None, data))
 
 
 @pytest.mark.parametrize(

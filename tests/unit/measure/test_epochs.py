@@ -639,10 +639,10 @@ ONE_BY_ONE: dict[str, tuple[Any, bool]] = {
 @pytest.mark.parametrize(("dataset", "said"), cases(ONE_BY_ONE, "one by number", "several files", "cheap files"))
 def test_a_costly_map_that_makes_one_element_after_the_other_is_told(dataset: Callable[[], Any], said: bool) -> None:
     def is_told() -> bool:
-        iterator = iter(dataset())
+        iterator = iter(made := dataset())
         for _ in range(100):
             next(iterator)
-        return tfdata.one_by_one(iterator) is not None
+        return tfdata.one_by_one(iterator, made) is not None
 
     assert is_told() if said else False in (is_told() for _ in range(5))  # a machine may stand still
 
@@ -665,7 +665,7 @@ def test_records_that_one_thread_reads_are_told(
         for name, (count, time, inputs) in times.items()
     ]
     monkeypatch.setattr(tfdata, "nodes_of", lambda _: dict(enumerate(nodes)))
-    assert ("one thread reads TFRecords" in str(tfdata.one_by_one(None))) == said
+    assert ("one thread reads TFRecords" in str(tfdata.one_by_one(None, None))) == said
 
 
 @pytest.mark.parametrize(
