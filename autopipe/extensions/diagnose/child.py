@@ -269,8 +269,8 @@ class _Watch:
             shown = [f"{each.seconds / whole:.0%} {each.file}:{each.line} `{each.code}`" for each in slow[:_SHOWN]]
             if "tf_keras" in sys.modules and any(".fit" in line.code for line in slow):
                 self._failed(
-                    "`fit` is that of tf_keras, the legacy Keras 2, which reads data and trains in one graph: how long it "
-                    "waits cannot be seen.",
+                    "`fit` is that of tf_keras, the legacy Keras 2, which reads data and trains in one graph: how long "
+                    "it waits cannot be seen.",
                     "Without TF_USE_LEGACY_KERAS, tf.keras is Keras 3, whose `fit` is watched.",
                 )
                 return
