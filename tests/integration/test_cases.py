@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autopipe.hardware import machine
 from tests.fakes.commands import autopipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -64,6 +65,16 @@ class Case:
     backend: str = "jax"
 
 
+FILES = """
+for kind in ("a", "b"):
+    os.makedirs(f"photos/{kind}", exist_ok=True)
+    for number in range(24):
+        MAKE
+
+moved = ap.Workload(
+    data=ap.ImageFolder("photos"), ops=[ap.Decode(), ap.Resize(8, 8)], batch_size=8, model=build_model
+)
+"""
 TF = """
 import tensorflow as tf
 """
@@ -102,6 +113,16 @@ if __name__ == "__main__":
         ["worker processes wait at case.py", "`with lock:  # hangs`", "nobody gives it back in the forked process"],
         status=3,
     ),
+    "an import that binds the process to one core": Case(
+        "measure --time 1s",
+        """
+import os
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+dataset = Data()
+""",
+        ["`os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})` bound this process to 1 of its", "gives them back"],
+    ),
     "library threads in each worker": Case(
         "diagnose",
         """
@@ -126,6 +147,28 @@ dataset = Short(workers=2, use_multiprocessing=True)
 """,
         ["Keras's worker processes begin anew in each epoch"],
     ),
+    "a slow validation behind a fast training": Case(
+        "diagnose",
+        SLOW.replace("0.05", "0.2"),
+        ["of an epoch is validation, which waits for its data", "threading.Event().wait(0.2)  # a disk"],
+        ["% of the time waits for data"],
+        end="build_model().fit(x, y, batch_size=8, epochs=200, validation_data=Slow(), verbose=0)",
+    ),
+    "a dataset that keeps what it has read": Case(
+        "verify",
+        """
+class Remembering(Data):
+    def __init__(self, **knobs):
+        super().__init__(**knobs)
+        self.seen = {}
+
+    def changed(self, images):
+        return self.seen.setdefault(images.tobytes(), images)
+
+dataset = Remembering(workers=2, use_multiprocessing=True)
+""",
+        ["`Remembering.seen` grows with the batches"],
+    ),
     "a seed for all that makes every epoch alike": Case(
         "verify",
         TF
@@ -141,6 +184,84 @@ dataset = make
         ["made with the same random numbers", "`keras.utils.set_random_seed`"],
         status=1,
         backend="tensorflow",
+    ),
+    "a y that is drawn anew, of classes that the model has not": Case(
+        "verify",
+        """
+class Drawn(Data):
+    def __getitem__(self, index):
+        images, numbers = super().__getitem__(index)
+        return images, np.random.default_rng().integers(0, 9, len(numbers))
+
+dataset = Drawn()
+""",
+        ["had another y than before", "the model's 2 outputs are classes 0 to 1"],
+        status=1,
+    ),
+    "a split behind a shuffle": Case(
+        "verify",
+        TF
+        + """
+def make(prefetch=2):
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(96).take(72).batch(8).prefetch(prefetch)
+
+dataset = make
+""",
+        ["reshuffle_each_iteration=False", "samples that the first had not"],
+        status=1,
+        backend="tensorflow",
+    ),
+    "an endless dataset without steps": Case(
+        "verify",
+        """
+class Endless(keras.utils.PyDataset):
+    @property
+    def num_batches(self):
+        return None
+
+    def __getitem__(self, index):
+        return x[:8], y[:8]
+
+dataset = Endless()
+""",
+        ["steps="],
+        status=2,
+    ),
+    "files of sixteen bits": Case(
+        "verify --files",
+        "import os\n"
+        + FILES.replace("MAKE", 'cv2.imwrite(f"photos/{kind}/{number}.png", np.full((9, 9), 4000, "uint16"))'),
+        ["48 of 48 images have more than 8 bits"],
+        end="",
+        name="moved",
+    ),
+    "photos that lie on their side, but for the first ones": Case(
+        "verify --files",
+        "import os\nfrom PIL import Image\n"
+        + FILES.replace(
+            "MAKE",
+            """exif = Image.Exif()
+        if number >= 20:
+            exif[0x0112] = 6
+        Image.new("RGB", (12, 9)).save(f"photos/{kind}/{number:02}.jpg", exif=exif)""",
+        ),
+        ["8 of 48 images are to be rotated, by their EXIF tags"],
+        end="",
+        name="moved",
+    ),
+    "a folder with files that are no images": Case(
+        "verify --files",
+        "import os\n"
+        + FILES.replace(
+            "MAKE",
+            """cv2.imwrite(f"photos/{kind}/{number}.png", np.zeros((9, 9, 3), "uint8"))
+    with open(f"photos/{kind}/page.jpg", "w") as file:
+        file.write("<!DOCTYPE html><title>404 Not Found</title>" * (kind == "b"))""",
+        ),
+        ["2 cannot be used", "photos/a/page.jpg` is empty", "photos/b/page.jpg"],
+        status=1,
+        end="",
+        name="moved",
     ),
     "a loop of one's own over a dataset with workers": Case(
         "diagnose",
@@ -317,6 +438,21 @@ build_model().fit(data, epochs=200, verbose=0)
         end="",
         backend="tensorflow",
     ),
+    "an iterator for each batch": Case(
+        "diagnose",
+        TF
+        + """
+def slow(x, y):
+    return tf.image.resize(tf.image.resize(x, (300, 300)), (8, 8)), y
+
+model, data = build_model(), tf.data.Dataset.from_tensor_slices((x, y)).map(slow).shuffle(96).batch(8)
+for _ in range(1000):
+    model.train_on_batch(*next(iter(data)))
+""",
+        ["passes before its first batch", "`next(iter(dataset))`"],
+        end="",
+        backend="tensorflow",
+    ),
     "large files, of which only the paths are cached": Case(
         "diagnose",
         TF
@@ -334,6 +470,17 @@ build_model().fit(data, epochs=200, verbose=0)
         ["800 x 600 pixels", "8 x 8", "`cache()` stands before anything is read"],
         end="",
         backend="tensorflow",
+    ),
+    "large batches between processes": Case(
+        "diagnose",
+        """
+class Large(Data):
+    def changed(self, images):
+        return np.ones((8, 1000, 1000, 3), "float32")
+
+dataset = Large(workers=2, use_multiprocessing=True, max_queue_size=2)
+""",
+        ["through a pipe", "use_multiprocessing=False"],
     ),
     "what fit gets at the top of a file": Case(
         "verify",
@@ -451,6 +598,44 @@ dataset = Noisy(workers=2, use_multiprocessing=True)
         status=1,
         wrapped='parameters={"workers": [2]}',
     ),
+    "a batch that sets the size of the next": Case(
+        "verify",
+        """
+class Shrinking(Data):
+    size = 8
+
+    def __len__(self):
+        return 13
+
+    def __getitem__(self, index):
+        if index == 12:
+            self.size = 4
+        rows = slice(7 * index, 7 * index + self.size)
+        return x[rows], y[rows]
+
+dataset = Shrinking()
+""",
+        ["`Shrinking[0]`", "`Shrinking[12]`", "`size`"],
+        status=1,
+    ),
+    "an endless dataset with steps": Case(
+        "verify",
+        """
+class Endless(keras.utils.PyDataset):
+    @property
+    def num_batches(self):
+        return None
+
+    def __getitem__(self, index):
+        rows = np.random.default_rng(index).integers(0, 96, 8)
+        return x[rows], y[rows]
+
+dataset = Endless()
+""",
+        ["34 of its 48 samples are distinct"],
+        ["fault"],
+        wrapped="steps=6",
+    ),
     "workers that wait, in short epochs": Case(
         "diagnose",
         """
@@ -489,12 +674,23 @@ dataset = Files()
         ["autopipe/extensions/"],
         status=3,
     ),
+    "everything at the top of a file": Case(
+        "verify",
+        """
+dataset = Data()
+build_model().fit(dataset, epochs=100)
+""",
+        ["if __name__ == '__main__':", "fit"],
+        status=2,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_important_thing_is_said(name: str, tmp_path: Path) -> None:
     case = CASES[name]
+    if "sched_setaffinity" in case.code and len(machine.allowed()) < 2:
+        pytest.skip("there is one core only")
     (tmp_path / "case.py").write_text(HEAD + case.code + case.end.replace("WRAPPED", case.wrapped))
     command, *options = case.command.split()
     place = ["--time", "3s", "case.py"] if command == "diagnose" else [f"case.py:{case.name}"]

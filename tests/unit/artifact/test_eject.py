@@ -311,6 +311,19 @@ def test_weights_alone_are_the_third_and_need_no_function() -> None:
     assert "model.fit(x, y, sample_weight=weight, batch_size" in eject(work(ap.Arrays(IMAGES, KIND, WEIGHT)), "fit")
 
 
+def test_images_and_their_masks_get_the_same_random_numbers() -> None:
+    data = ap.Arrays({"left": IMAGES, "right": IMAGES}, {"mask": IMAGES[..., 0], "kind": KIND})
+    augment = functions(data, ap.RandomCrop(3, 5), ap.RandomFlip(vertical=True))["augment"]
+    seen = set()
+    for seed in range(8):
+        left, right, mask, kind = augment(IMAGES[1], IMAGES[1], IMAGES[1][..., 0], 1, np.random.default_rng(seed))
+        np.testing.assert_array_equal(left, right)
+        np.testing.assert_array_equal(left[..., 0], mask)
+        assert (left.shape, kind) == ((3, 5, 3), 1)
+        seen.add(left.tobytes())
+    assert len(seen) > 4
+
+
 def test_what_is_not_random_acts_on_each_image_by_its_own_size() -> None:
     load = functions(ap.Arrays({"left": IMAGES, "right": SMALL}, KIND), ap.CenterCrop(2, 2))["load"]
     left, right, _ = load(IMAGES[0], SMALL[0], 0)
@@ -416,3 +429,11 @@ def test_one_image_with_two_masks_is_decoded_once() -> None:
     np.testing.assert_array_equal(x, IMAGES[0][..., ::-1])
     np.testing.assert_array_equal(one, IMAGES[0, ..., 0])
     np.testing.assert_array_equal(other, IMAGES[1, ..., 0])
+
+
+def test_a_one_hot_target_is_the_one_that_is_named() -> None:
+    finish = functions(
+        ap.Arrays(IMAGES, {"kind": KIND, "depth": WEIGHT}), ap.On("kind", ap.OneHot(2)), ap.Rescale(2.0)
+    )["finish"]
+    _, y = finish(IMAGES[:2], KIND[:2], WEIGHT[:2])
+    assert (y["kind"].tolist(), y["depth"].tolist()) == ([[1, 0], [0, 1]], WEIGHT[:2].tolist())

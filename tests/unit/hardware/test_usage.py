@@ -201,21 +201,24 @@ def test_what_threads_wait_for_a_core_is_summed_where_the_kernel_tells_it(proc: 
     assert tree(proc).queued_seconds() == 3.0
 
 
-@pytest.mark.parametrize(
-    ("looks", "ticks", "seconds"),
-    [(2, (3 * TICK, 0), 13.0), (1, (0, 10 * TICK), 10.0)],
-    ids=["never waited for", "waited for later"],
-)
-def test_time_of_a_child_that_has_ended_is_counted_once(
-    proc: Proc, looks: int, ticks: tuple[int, int], seconds: float
-) -> None:
+def test_time_of_a_child_that_its_parent_never_waits_for_is_not_lost(proc: Proc) -> None:
     proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
     reader = tree(proc)
     assert reader.read().cpu_seconds == 10.0
+    proc.remove(WORKER)  # its parent ignores SIGCHLD
+    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
+    proc.put(ROOT, 1, ticks=(3 * TICK, 0))
+    assert reader.read().cpu_seconds == 13.0
+
+
+def test_time_that_is_between_a_child_and_its_parent_is_counted_once(proc: Proc) -> None:
+    proc.put(WORKER, ROOT, ticks=(10 * TICK, 0))
+    reader = tree(proc)
+    reader.read()
     proc.remove(WORKER)
-    assert [reader.read().cpu_seconds for _ in range(looks)] == [10.0] * looks
-    proc.put(ROOT, 1, ticks=ticks)
-    assert [reader.read().cpu_seconds for _ in range(2)] == [seconds, seconds]
+    assert reader.read().cpu_seconds == 10.0
+    proc.put(ROOT, 1, ticks=(0, 10 * TICK))  # it has waited for it by now
+    assert [reader.read().cpu_seconds for _ in range(2)] == [10.0, 10.0]
 
 
 def test_shared_memory_counts_once(proc: Proc) -> None:
@@ -366,6 +369,23 @@ def test_others_on_cores_beyond_a_quota_take_none(others: float, taken: float, m
     neighbours = machine.watched()
     machine.now += 10.0
     assert neighbours.cores() == pytest.approx(taken)
+
+
+STAT = """cpu  900 0 0 100 0 0 0 0 0 0
+cpu0 100 10 20 5000 3 4 5 6 50 7
+cpu2 700 0 0 100 0 0 0 0 0 0
+intr 123 0 0
+"""
+
+
+@pytest.mark.parametrize(("cores", "seconds"), [({0}, 1.45), ({2}, 7.0), ({0, 2}, 8.45)])
+def test_only_the_cores_that_may_be_used_are_looked_at(
+    cores: set[int], seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stat").write_text(STAT)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr("autopipe.hardware.processes._TICKS_PER_SECOND", 100)
+    assert busy_seconds(tmp_path) == pytest.approx(seconds)
 
 
 def test_neighbours_are_looked_at_on_this_machine() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+import pydantic
 import pytest
 import tensorflow as tf
 
@@ -73,6 +74,23 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_folder_goes_with_all_that_is_in_it(temporary: Path) -> None:
+    own = Scratch()
+    (own.path / "converted").mkdir()
+    assert own.path.parent == temporary
+    own.close()
+    own.close()
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_nobody_owns_is_removed_and_what_somebody_owns_stays(temporary: Path) -> None:
+    (temporary / f"{child.PREFIX}dead" / "converted").mkdir(parents=True)
+    (temporary / "somebody's").mkdir()
+    first = Scratch()
+    second = Scratch()
+    assert sorted(temporary.iterdir()) == sorted([temporary / "somebody's", first.path, second.path])
+
+
 def test_a_folder_may_be_elsewhere_also_on_a_disk_without_locks(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,18 +105,12 @@ def test_a_folder_may_be_elsewhere_also_on_a_disk_without_locks(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_workload_that_cannot_be_sent_is_refused_with_the_form_that_can_be_and_leaves_nothing(
-    temporary: Path,
-) -> None:
-    dataset = tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4)
-    model: Any = functools.partial(print, threading.Lock())
-    locked = ap.Workload(data=ap.Arrays(np.zeros((4, 2), np.uint8)), ops=[], batch_size=2, model=model)
-    for workload, form in ((ap.wrap(dataset), "ap.wrap(make_dataset"), (locked, "train.py:workload")):
-        with pytest.raises(WorkloadError, match="cannot be sent to another process") as raised:
-            Child(Launch(workload=workload))
-        assert form in str(raised.value)
-    assert list(temporary.glob(f"{child.PREFIX}*")) == []
-    child._pickled(ap.wrap(lambda: tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4))).close()
+def test_a_workload_that_cannot_be_sent_leaves_nothing(temporary: Path) -> None:
+    data = ap.Arrays(np.zeros((4, 2)))
+    object.__setattr__(data, "file", (lock := threading.Lock()))
+    with pytest.raises(WorkloadError, match="cannot be sent to another process"):
+        Child(Launch(workload=ap.Workload(data=data, ops=[ap.Map(lambda x: (x, lock)[0])], batch_size=2)))
+    assert list(temporary.iterdir()) == []
 
 
 def test_a_link_or_a_file_of_that_name_is_left_alone(temporary: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -186,6 +198,17 @@ def test_in_another_thread_nothing_is_to_be_held_back() -> None:
     assert ran == [signal.default_int_handler]
 
 
+def test_a_workload_that_no_process_can_be_given_is_refused_with_the_form_that_can_be() -> None:
+    dataset = tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4)
+    model: Any = functools.partial(print, threading.Lock())
+    locked = ap.Workload(data=ap.Arrays(np.zeros((4, 2), np.uint8)), ops=[], batch_size=2, model=model)
+    for workload, form in ((ap.wrap(dataset), "ap.wrap(make_dataset"), (locked, "train.py:workload")):
+        with pytest.raises(WorkloadError, match="cannot be sent to another process") as raised:
+            child._pickled(workload)
+        assert form in str(raised.value)
+    child._pickled(ap.wrap(lambda: tf.data.Dataset.range(8).map(lambda x: (x, x)).batch(4))).close()
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_children_share_bytecode_where_none_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kept: bool
@@ -235,6 +258,12 @@ def test_a_message_is_one_line_in_which_half_a_character_is_a_question_mark(
     line = other.recv(1000)
     assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
     assert EVENT.validate_json(line) == Log(text=arrives)
+
+
+@pytest.mark.parametrize("line", [b"", b"hello", b"{}", b'{"event": "done"}', b'{"event": "phase", "phase": "lunch"}'])
+def test_another_language_is_refused(line: bytes) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        EVENT.validate_json(line)
 
 
 FORKS = """

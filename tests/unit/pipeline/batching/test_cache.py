@@ -68,6 +68,17 @@ def test_samples_of_any_shape_come_out_as_they_went_in(shapes: list[tuple[tuple[
         assert not isinstance(kept_x, np.ndarray) or not kept_x.flags.writeable
 
 
+def test_samples_for_which_no_room_is_left_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "_SPARE_BYTES", 0)
+    kept = MemoryCache(VARIED, 9, sample_bytes=1000)
+    for index in range(9):
+        kept.put(index, np.full((1000 + 300 * index,), index, np.uint8), b"")
+    found = {index: int(known(kept.get(index))[0][0]) for index in range(9) if kept.holds(index)}
+    assert found == {index: index for index in found}
+    assert 3 < len(found) < 9
+    assert len(found) == kept.filled
+
+
 @pytest.mark.parametrize(
     ("spec", "sample"),
     [
@@ -172,6 +183,19 @@ def test_a_block_that_outlives_its_module_at_exit_is_closed_in_silence(monkeypat
     del block
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_slot_comes_back_with_the_last_reference_to_its_arrays() -> None:
+    pool = SlotPool(RowLayout(SPEC, 4), keep=3)
+    slot = pool.acquire()
+    x, y = pool.lend(slot, 4)
+    view = x[1:, 0]
+    del x
+    assert pool.acquire() is not slot
+    del y
+    assert pool.acquire() is not slot
+    del view
+    assert pool.acquire() is slot
 
 
 class _Tripped(weakref.ref[SharedBlock]):

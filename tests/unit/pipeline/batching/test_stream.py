@@ -1,4 +1,4 @@
-"""Who waits for whom in a stream of batches, with workers that the test plays; the batches are `tests/contract`'s."""
+"""The order of batches, with workers that are played by the test: nothing here waits for a clock."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def deliver(stream: BatchStream[str], *tasks: Task) -> None:
         stream.deliver(task, f"{task.epoch}.{task.batch}")
 
 
+def of_another_run(stream: BatchStream[str], before: Task) -> Task:
+    """Return the next task of another run than a task's; what is left of that is made, too."""
+    while (task := given(stream)).run == before.run:
+        stream.deliver(task, "old")
+    return task
+
+
 WHOLE = [f"0.{batch}" for batch in range(5)]
 
 
@@ -79,6 +86,27 @@ def test_an_epoch_can_be_begun_anew_after_ctrl_c_at_any_line_of_taking_a_batch(
             stream.close()
 
 
+def test_batches_come_in_order_whatever_order_they_are_made_in(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for epoch in (0, 1, 7):
+            taken = pool.submit(list, started(stream, epoch, last=True))
+            for group in (3, 2):
+                deliver(stream, *reversed([given(stream) for _ in range(group)]))
+            assert taken.result() == [f"{epoch}.{batch}" for batch in range(5)]
+
+
+def test_no_more_is_given_out_than_there_is_room_for(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(next, started(stream, 0))
+        tasks = [given(stream) for _ in range(3)]
+        fourth = pool.submit(given, stream)
+        assert not fourth.done()
+        deliver(stream, tasks[0])
+        assert first.result() == "0.0"
+        task = fourth.result()
+        assert (task.epoch, task.batch, task.indices.tolist()) == (0, 3, [6, 7])
+
+
 def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(2) as pool:
         taken = pool.submit(list, started(stream, 0, last=True))
@@ -91,6 +119,39 @@ def test_an_epoch_that_is_the_last_is_not_read_beyond(stream: BatchStream[str]) 
         assert beyond.result() is None
 
 
+def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(next, started(stream, 0))
+        old = given(stream)
+        other = stream.take_epoch(4, 2, last=False)
+        again = threading.Event()
+
+        def take() -> str:
+            again.set()
+            return next(other)
+
+        stream.deliver(old, "old")
+        wanted = pool.submit(take)
+        again.wait()
+        task = of_another_run(stream, old)
+        assert (task.epoch, task.batch) == (4, 2)
+        deliver(stream, task)
+        assert wanted.result() == "4.2"
+
+
+def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        for epoch in (0, 1):
+            taken = pool.submit(list, started(stream, epoch, last=True))
+            for most, first, expected in ((3, 0, [0, 1, 2, 3, 4, 5]), (1, 3, [6, 7]), (3, 4, [8, 9])):  # an epoch ends
+                task = given(stream, most=most)
+                assert (task.epoch, task.batch, task.count) == (epoch, first, len(expected) // 2)
+                assert task.indices.tolist() == expected
+                stream.deliver(task, f"{first} and so on")
+            assert taken.result() == ["0 and so on", "3 and so on", "4 and so on"]
+            assert stream.waiting() == 0
+
+
 def test_what_several_batches_take_of_the_room_they_take_as_often(stream: BatchStream[str]) -> None:
     stream._seek(0, 0, last=False)
     first = given(stream, most=2)
@@ -101,6 +162,21 @@ def test_what_several_batches_take_of_the_room_they_take_as_often(stream: BatchS
     assert next(stream.take_epoch(0, 0, last=False)) == "two"
     assert stream.next_task(wait=False) is not None
     assert stream.next_task(wait=False, most=2) is None  # two are out, so another two are one too many
+
+
+def test_an_error_comes_in_its_batchs_place_and_the_next_epoch_starts_afresh(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(list, started(stream, 0))
+        first, second = given(stream), given(stream)
+        stream.deliver(second, ValueError("broken"))
+        deliver(stream, first)
+        with pytest.raises(ValueError, match="broken"):
+            taken.result()
+        again = pool.submit(next, started(stream, 0))
+        task = of_another_run(stream, first)
+        assert (task.epoch, task.batch) == (0, 0)
+        stream.deliver(task, "again")
+        assert again.result() == "again"
 
 
 @pytest.mark.parametrize("second", [(0, 1), (4, 2)], ids=["the same place", "elsewhere"])
@@ -123,6 +199,78 @@ def test_a_second_reader_ends_the_first_and_loses_nothing(stream: BatchStream[st
         assert newer.result(timeout=60) == [f"{epoch}.{batch}" for batch in range(start, 5)]
         if epoch == 0:
             assert [task.batch for task in tasks] == [0, 1, 2, 3, 4]
+
+
+def test_a_worker_that_ends_by_itself_ends_the_stream_with_its_error(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(next, started(stream, 0))
+        assert stream.next_task() is not None
+        stream.close(LoaderError("A worker failed"))
+        with pytest.raises(LoaderError, match="A worker failed"):
+            waits.result(timeout=60)
+    with pytest.raises(LoaderError, match="A worker failed"):
+        next(started(stream, 0))
+
+
+# ---------------------------------------------------------------- given out ahead
+
+
+@pytest.fixture
+def ahead() -> Iterator[BatchStream[str]]:
+    made: BatchStream[str] = BatchStream(ORDER, queue_size=0, ahead=2)
+    yield made
+    made.close()
+
+
+def test_batches_are_given_out_ahead_but_made_only_when_there_is_room(ahead: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(ahead, 0, last=True))
+        tasks = [given(ahead) for _ in range(3)]
+        assert [task.batch for task in tasks] == [0, 1, 2]
+        assert ahead.next_task(wait=False) is None  # one may be made, and two are ahead of it
+        for task in tasks:
+            assert ahead.room_for(task)  # once the consumer has taken the one before
+            deliver(ahead, task)
+        for _ in range(2):
+            deliver(ahead, given(ahead))
+        assert taken.result() == WHOLE
+
+
+def test_nobody_wants_a_batch_that_was_given_out_before_a_jump(ahead: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, started(ahead, 0, last=True))
+        tasks = [given(ahead) for _ in range(2)]
+        deliver(ahead, tasks[0])
+        assert first.result() == "0.0"
+        second = pool.submit(next, ahead.take_epoch(4, 1, last=True))
+        task = of_another_run(ahead, tasks[0])
+        assert (ahead.room_for(tasks[1]), ahead.room_for(task)) == (False, True)
+        deliver(ahead, task)
+        assert second.result() == "4.1"
+
+
+def test_closing_ends_the_waiting_for_room(ahead: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(next, started(ahead, 0, last=True))
+        tasks = [given(ahead) for _ in range(3)]
+        waiting = pool.submit(ahead.room_for, tasks[2])
+        ahead.close()
+        assert waiting.result() is False
+        with pytest.raises(LoaderError, match="closed"):
+            taken.result()
+
+
+def test_a_stream_that_stops_ahead_ends_what_it_has_begun_and_goes_on_if_told(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        taken = pool.submit(list, started(stream, 0, last=True))
+        tasks = [given(stream), given(stream)]
+        assert stream.stop_ahead() == (0, 2)
+        assert stream.next_task(wait=False) is None
+        stream.go_on()
+        deliver(stream, *tasks, given(stream))
+        for _ in range(2):
+            deliver(stream, given(stream))
+        assert taken.result() == WHOLE
 
 
 def test_the_consumer_is_woken_for_the_batch_that_it_waits_for_only(

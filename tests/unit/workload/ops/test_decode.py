@@ -171,8 +171,6 @@ def test_a_file_of_another_depth_is_refused(found: str) -> None:
 def test_what_is_no_whole_image_is_refused_in_every_depth(file: bytes, dtype: Any) -> None:
     with pytest.raises(BadSampleError):
         pixels_of(file, ap.Decode(dtype=dtype))
-    with pytest.raises(BadSampleError, match="at most 100 pixels"):
-        pixels_of(encoded(DEEP, ".png"), ap.Decode(dtype=dtype, max_pixels=100))
 
 
 @given(data=strategies.data())
@@ -192,6 +190,11 @@ def test_a_changed_tiff_file_gives_an_image_of_the_dtype_or_is_refused(data: str
     with contextlib.suppress(BadSampleError):
         found = pixels_of(whole, ap.Decode(3, dtype=dtype, max_pixels=1 << 12))  # type: ignore[arg-type]  # one of both
         assert (found.dtype, found.shape[2]) == (dtype, 3)
+
+
+def test_a_deep_image_that_is_too_large_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(BadSampleError, match="at most 100 pixels"):
+        pixels_of(encoded(DEEP, ".png"), ap.Decode(dtype="uint16", max_pixels=100))
 
 
 @pytest.mark.parametrize(
@@ -279,6 +282,14 @@ def test_the_header_tells_the_size_in_other_formats_too(data: bytes) -> None:
     assert image_size(data) == (29, 41)
     for end in range(len(data)):
         assert image_size(data[:end]) in (None, (29, 41))
+
+
+def test_a_small_file_that_claims_to_be_huge_is_refused() -> None:
+    data = bytearray(FILES["jpeg"])
+    at = data.index(b"\xff\xc0") + 5
+    data[at : at + 4] = (20_000).to_bytes(2, "big") * 2
+    with pytest.raises(BadSampleError, match="20000 x 20000"):
+        decode(bytes(data), 3)
 
 
 @pytest.mark.parametrize("name", ["jpeg", "progressive jpeg", "png"])
