@@ -126,7 +126,6 @@ def untested(versions: Mapping[str, str]) -> str | None:
 
 
 def _checkout() -> Path | None:
-    """Return the folder of the checkout that this package is a part of; None if it was installed."""
     folder = Path(__file__).parents[1]
     return folder if (folder / "pyproject.toml").is_file() else None
 

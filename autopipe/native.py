@@ -84,7 +84,6 @@ SPAN: Final = np.dtype([
 
 @functools.cache
 def _loaded() -> ctypes.CDLL | str:
-    """Return the library, or why there is none."""
     if os.environ.get("AUTOPIPE_NATIVE") == "0":
         return "AUTOPIPE_NATIVE=0 is set"
     if not _FILE.exists():

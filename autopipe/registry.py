@@ -36,7 +36,6 @@ class Registry(Generic[T]):
         self._discovered = False
 
     def register(self, name: str, plugin: T) -> None:
-        """Make `plugin` known as `name`."""
         self._plugins[name] = plugin
 
     def __getitem__(self, name: str) -> T:

@@ -341,14 +341,7 @@ def allowed(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
                 f"A setting is fixed once, but got {key}={','.join(known)} and {key}={','.join(values)}.",
                 hint=f"To try all of these values: {key}={both}",
             )
-
-    def value_of_any(names: list[str], text: str) -> SettingValue:
-        for name in names[:-1]:
-            with contextlib.suppress(ConfigError):
-                return _value(name, text)
-        return _value(names[-1], text)
-
-    return {key: tuple(value_of_any(_names(key), each) for each in values) for key, values in said.items()}
+    return {key: tuple(_value(_names(key), each) for each in values) for key, values in said.items()}
 
 
 def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
@@ -361,7 +354,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
             raise ConfigError(f"One configuration takes one value of each setting, but got {several}.", hint=hint)
     params = dict(from_config(config))
     for key, values in split:
-        if key == "loader" and (kind := str(_value("loader", values[0]))) != params["loader"]:
+        if key == "loader" and (kind := str(_value(["loader"], values[0]))) != params["loader"]:
             workers = next((value for name, value in params.items() if name.endswith(".workers")), 1)
             params = {name: value for name, value in params.items() if "." not in name} | {"loader": kind}
             knobs = configs.LOADERS[kind].model_fields.items()
@@ -370,7 +363,7 @@ def changed(config: PipelineConfig, pairs: Iterable[str]) -> PipelineConfig:
     for key, values in split:
         if key != "loader":
             for name in _names(key, str(params["loader"])):
-                params[name] = _value(name, values[0])
+                params[name] = _value([name], values[0])
     return to_config(params)
 
 
@@ -429,17 +422,17 @@ def _names(key: str, loader: str | None = None) -> list[str]:
     raise ConfigError(f"There is no setting `{key}`{whose}.{near_parameter(key, known)}", hint=hint)
 
 
-def _value(name: str, text: str) -> SettingValue:
-    adapter = parameter_types()[name]
-    try:
-        value: SettingValue = adapter.validate_strings(text, strict=True)
-    except ValueError:
-        schema = adapter.json_schema()
-        names = list(map(str, schema.get("enum", ())))
-        kinds = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
-        hint = f"It takes {', '.join(names) if names else ', or '.join(kinds)}."
-        raise ConfigError(f"`{name}` cannot be {text!r}.{near(text, names)}", hint=hint) from None
-    return value
+def _value(names: Sequence[str], text: str) -> SettingValue:
+    """Return a text as a value of the first of these settings that takes it."""
+    for name in names:
+        with contextlib.suppress(ValueError):
+            value: SettingValue = parameter_types()[name].validate_strings(text, strict=True)
+            return value
+    schema = parameter_types()[names[-1]].json_schema()
+    choices = list(map(str, schema.get("enum", ())))
+    kinds = [_said(each) for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    hint = f"It takes {', '.join(choices) if choices else ', or '.join(kinds)}."
+    raise ConfigError(f"`{names[-1]}` cannot be {text!r}.{near(text, choices)}", hint=hint)
 
 
 _KINDS = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a text"}

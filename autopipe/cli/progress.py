@@ -60,7 +60,6 @@ class Progress:
         )
 
     def __rich__(self) -> Text:
-        """Return the live line, which is drawn several times a second so that its clock runs."""
         now = self._clock()
         left = "" if self._ends is None else f", {max(0.0, self._ends - now):.0f} s left"
         best = "" if self._best is None else f"best {wording.rate(self._best)} images/s"

@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 
 from autopipe import again
 from autopipe.errors import ConfigError, FrameworkError, FrameworkWarning
+from autopipe.frameworks.hooks import standing_in
 
 _Epoch: TypeAlias = Callable[[], Iterator[Any]]
 _READERS: dict[str, set[str]] = {"get_jax_iterator": {"super_batch"}}
@@ -28,16 +29,14 @@ _READERS |= {f"get_{kind}": set() for kind in ("tf_dataset", "torch_dataloader",
 
 
 def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None = None) -> Any:
-    """Return an object that Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over directly.
+    """Return an object that Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over directly. Raise
+    FrameworkError if the installed Keras reads its data in another way.
 
     Args:
         open_epoch: returns, whenever an epoch begins, the iterator over its batches. Keras may call it once more than
             it needs, so nothing must be taken before that is advanced.
         steps: the batches of an epoch.
         dataset: makes the `tf.data.Dataset` for TensorFlow from a function like `open_epoch`.
-
-    Raises:
-        FrameworkError: the installed Keras reads its data in another way.
     """
     return _adapter_class()(open_epoch, steps, dataset)
 
@@ -178,13 +177,8 @@ def built(model: Any, batch: Any) -> Iterator[None]:
         yield  # is traced from the first batch, which is trained, too; or is built by a `fit` in which a callback asks
         return
     attribute("keras", model, names[1 if keras.backend.backend() == "tensorflow" else 0])(data_batch=batch)
-    for name in names:
-        setattr(model, name, _nothing)
-    try:
+    with standing_in(model, names[0], _nothing), standing_in(model, names[1], _nothing):
         yield
-    finally:
-        for name in names:
-            delattr(model, name)
 
 
 def _nothing(*_: Any, **__: Any) -> None:

@@ -89,7 +89,6 @@ class Variable(str):
 
     @property
     def size(self) -> str:
-        """The shape of the part, as code of TensorFlow."""
         return f"tf.io.extract_jpeg_shape({self})" if self.field.held == "jpeg" else f"tf.shape({self})"
 
     def cut(self, height: object, width: object) -> str:

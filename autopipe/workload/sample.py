@@ -55,8 +55,7 @@ class Structure:
     def flat(self, value: Any) -> tuple[Any, ...]:
         """Return the flat parts of a value of `read` or of a batch; raise DataError if its structure is another."""
         slots = slots_of(value)
-        for number, name in enumerate(SLOTS):
-            slot = slots[number] if number < len(slots) else None
+        for name, slot in zip(SLOTS, triple(slots), strict=True):
             keys = [key for each, key in self.paths if each == name]
             wanted = [] if self.paths[1] == (name, None) and slot is None else keys
             if (set(keyed(slot)) if slot is not None else set()) != set(wanted):
@@ -114,8 +113,7 @@ def slots_of(value: Any) -> tuple[Any, ...]:
 def part_at(slots: Sequence[Any], path: Path) -> Any:
     """Return one part of (x, y, sample_weight); None if the slot does not exist."""
     name, key = path
-    number = SLOTS.index(name)
-    slot: Any = slots[number] if number < len(slots) else None
+    slot = triple(slots)[SLOTS.index(name)]
     return slot if key is None else slot[key]
 
 
@@ -197,7 +195,6 @@ class Field:
 
     @property
     def bytes(self) -> int:
-        """Bytes of one sample's part; 0 if the shape varies."""
         if self.shape is None or self.dtype is None:
             return 0
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
@@ -261,7 +258,6 @@ class SampleSpec:
 
     @property
     def is_fixed(self) -> bool:
-        """True if all samples have the same shapes, so that a batch can be one array."""
         return all(field.shape is not None for field in self.fields)
 
 

@@ -228,7 +228,6 @@ class _Rows:
         return row if row.dtype.isnative else row.astype(row.dtype.newbyteorder("="))
 
     def at(self, indices: NDArray[np.int64]) -> Any:
-        """Return some rows as they lie in memory, or as spans of the open file."""
         if self.array is not None:
             return Rows(self.array, indices)
         spans, starts = self._span.repeat(len(indices)), indices * self._row_bytes  # all begin as that of row 0

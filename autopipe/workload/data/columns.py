@@ -117,7 +117,6 @@ class Columns(abc.ABC):
         return self._selection.packed(self._values(index))
 
     def mean_bytes(self) -> float:
-        """Return the mean size of the readable ones of 64 rows."""
         sizes = list[int]()
         for row in spread(len(self), _PROBES):
             with contextlib.suppress(Exception):  # a bad row raises its error at its use

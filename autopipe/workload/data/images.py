@@ -406,7 +406,6 @@ class ImageFolder:
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file, plus that of a label that is a vector."""
         numbers = {"binary": 1, "categorical": len(self.classes)}.get(self._mode or "", 0)
         return self._paths.mean_bytes() + 4 * numbers
 

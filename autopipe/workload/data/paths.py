@@ -242,7 +242,6 @@ class PathList:
         return [os.fsdecode(self.path(index)) for index in (range(len(self)) if indices is None else indices)]
 
     def mean_bytes(self) -> float:
-        """Return the mean size of a file, estimated from 256 files."""
         sizes = [status.st_size for status in self._stats(256) if status is not None]
         return sum(sizes) / max(len(sizes), 1)
 

@@ -26,7 +26,7 @@ from autopipe.errors import BadSampleError, DataError, warn_of_data
 from autopipe.hardware import disk
 from autopipe.workload.data import paths, remote
 from autopipe.workload.data.paths import PathList, Place
-from autopipe.workload.data.remote import Info, ObjectList
+from autopipe.workload.data.remote import ObjectList
 
 HEADER_BYTES = 12
 FRAMING_BYTES = 16
@@ -187,8 +187,14 @@ def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArra
     """
     if not isinstance(pattern, Iterable):
         paths.require_text(pattern)
-    if urls := _urls(pattern):
-        top, objects = remote.named(urls)
+    named = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
+    places, several = [paths.located(place) for place in named], named is pattern
+    if any(map(paths.is_url, places)):
+        if not (infos := remote.asked(places) if several else remote.matching(places[0])):
+            raise DataError(f"No object matches `{paths.shown(places[0])}`.", hint="Check the address.")
+        if not several:
+            _warn_of_missing_files(sorted(infos))
+        top, objects = remote.named(infos)
         files: PathList = ObjectList(top, objects)
         found = [(files.path(number), each) for number, each in enumerate(objects)]
         return files, remote.at_once(lambda one: record_offsets(one[0], one[1].size, one[1].tag.hex()), found)
@@ -197,19 +203,6 @@ def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArra
     relative = (os.fsencode(os.path.relpath(path, root)) for path in local)
     files = PathList(root, (path.rpartition(b"/")[::2] for path in relative))
     return files, (record_offsets(files.path(number)) for number in range(len(files)))
-
-
-def _urls(pattern: Place | Sequence[Place]) -> dict[str, Info]:
-    if not isinstance(pattern, str | os.PathLike):
-        places = [paths.located(place) for place in pattern]
-        return remote.asked(places) if any(map(paths.is_url, places)) else {}
-    place = paths.located(pattern)
-    if not paths.is_url(place):
-        return {}
-    if not (found := remote.matching(place)):
-        raise DataError(f"No object matches `{paths.shown(place)}`.", hint="Check the address.")
-    _warn_of_missing_files(sorted(found))
-    return found
 
 
 def _matching(pattern: Place | Sequence[Place]) -> list[str]:

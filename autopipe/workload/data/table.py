@@ -245,7 +245,6 @@ class Table:
         return self._paths.files(indices)
 
     def mean_bytes(self) -> float:
-        """Return the mean size of an image's file, its features, and its labels if there are several columns."""
         labels = self._labels[0].nbytes if isinstance(self._labels, np.ndarray) and self._labels.ndim == 2 else 0
         return self._paths.mean_bytes() + float(labels + (0 if self._features is None else self._features[0].nbytes))
 
@@ -313,7 +312,6 @@ class Table:
             )
 
     def _require_files(self) -> None:
-        """Check that the images exist, as far as that is quick, and name the rows whose image is missing."""
         looked, missing = self._paths.missing()
         if missing:
             shown = "; ".join(f"row {self._rows[index]}: {self._paths.text(index)}" for index in missing[:3])

@@ -76,10 +76,12 @@ class TFRecords:
                 raise DataError(f"`{name}` must be the key of a feature, as text, but got {shortened(key)}.")
         self._files, found = scanned(pattern)
         self.remote = self._files.remote
-        self._image_key = image_key
-        self._target: _Feature | None = None if label_key is None else (label_key, "int64")
-        self._target = self._target if mask_key is None else (mask_key, "bytes")
-        self.y_kind = None if self._target is None else _KINDS[self._target[1]]
+        self._features: list[_Feature] = [(image_key, "bytes")]
+        if mask_key is not None:
+            self._features.append((mask_key, "bytes"))
+        elif label_key is not None:
+            self._features.append((label_key, "int64"))
+        self.y_kind = _KINDS[self._features[1][1]] if len(self._features) > 1 else None
         self._offsets, self._count = array("Q"), 0
         self._firsts = array("q")  # the number of each file's first record
         for offsets in found:
@@ -165,10 +167,6 @@ class TFRecords:
             ],
         )
 
-    @property
-    def _features(self) -> list[_Feature]:
-        return [(self._image_key, "bytes"), *([] if self._target is None else [self._target])]
-
     def _find(self, index: int) -> tuple[int, int, int]:
         if not 0 <= index < self._count:
             raise IndexError(index)
@@ -177,8 +175,8 @@ class TFRecords:
         return file, self._offsets[position], self._offsets[position + 1]
 
     def _parts(self, parsed: Any) -> object:
-        image = records.single(parsed, self._image_key, "bytes")
-        return image if self._target is None else (image, records.single(parsed, *self._target))
+        found = tuple([records.single(parsed, *each) for each in self._features])
+        return found if len(found) > 1 else found[0]
 
     def _require_keys(self) -> None:
         file, start, end = self._find(0)

@@ -223,7 +223,6 @@ def orientation_of(data: bytes) -> int:
 
 
 def _exif(data: bytes) -> bytes | None:
-    """Return the EXIF block, which is a little TIFF file."""
     if data[:2] == JPEG:
         for marker, at in itertools.takewhile(lambda each: each[0] != _SCAN, jpeg_segments(data)):
             if marker == _APP1 and data[at + 2 : at + 8] == b"Exif\0\0":

@@ -63,7 +63,6 @@ class _Mixing(Op):
         return sample
 
     def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:
-        """Mix samples where they lie: by one call of the native library, or by NumPy, which is its reference."""
         x, y = batch
         parts = [(part, self._cuts(part, x)) for part in batch if part is not None]
         if native.mix(parts, random, self.alpha, self.probability):

@@ -52,7 +52,6 @@ class _ValueOp(Op):
         raise NotImplementedError
 
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
-        """Return the array after the op; the channel axis is the last."""
         less, factor, more = self.terms(xp)
         made = xp.cast(array, self.dtype)
         made = made if less is None else made - less
