@@ -538,8 +538,12 @@ def _show(error: Exception) -> None:
     sys.stderr.write("".join(every[0].format()))
 
 
-def _run(script: Path) -> None:
-    """Run a script as `python SCRIPT` does; as `python -m` does if it imports relative to its package."""
+def _run(script: Path, module: str | None) -> None:
+    """Run a script as `python SCRIPT` does; as `python -m` if it is named so, or imports relative to its package."""
+    if module is not None:
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109  as a text
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return
     path = script.resolve()
     try:
         body = ast.parse(path.read_bytes()).body
@@ -564,7 +568,7 @@ def main() -> None:
     hooks.watch_loops(watch.read, watch.read_by_framework, watch.stepped, watch.trains)
     sys.argv = [script, *arguments]
     try:
-        _run(Path(script))
+        _run(Path(script), watch.asked.module)
     except Exception as error:  # noqa: BLE001  the script may raise anything
         _show(error)
         watch.explain(error)

@@ -36,7 +36,7 @@ def diagnose(
     Once enough was seen the script is ended, before it could save anything.
 
     Args:
-        script: the training script, as it is.
+        script: the training script, as it is; or a module's name, as after `python -m`.
         arguments: what the script takes.
         time: how much training to look at: seconds, or a text such as "10s".
         steps: how many steps to look at instead.
@@ -83,6 +83,9 @@ def run(  # noqa: PLR0913  as `diagnose`
             hint="In the notebook: import autopipe as ap, then model.fit(..., callbacks=[ap.Diagnose()]), or, in a "
             "loop of your own, for batch in ap.watch(batches).",
         )
+    module = None if script.is_file() else str(script)
+    forms = [] if module is None else [f"{module.replace('.', '/')}.py", f"{module.replace('.', '/')}/__main__.py"]
+    script = next((path for each in forms if (path := Path(each)).is_file()), script)
     if not script.is_file():
         raise TrialError(
             f"`diagnose` runs a Python script, but `{script}` is {'a folder' if script.is_dir() else 'not there'}.",
@@ -91,7 +94,7 @@ def run(  # noqa: PLR0913  as `diagnose`
     child, stdout = "autopipe.extensions.diagnose.child", sys.stderr.fileno() if quiet else None
     with tempfile.TemporaryFile() as told:
         asked = {"seconds": long, "steps": steps, "callbacks": callbacks or keep_running, "keep_running": keep_running}
-        asked_of_child = json.dumps({**asked, "fd": told.fileno()})
+        asked_of_child = json.dumps({**asked, "module": module, "fd": told.fileno()})
         command = [*processes.started(child), asked_of_child, str(script), *arguments]
         sys.stdout.flush()
         status = _run(lambda: subprocess.Popen(command, pass_fds=[told.fileno()], stdout=stdout))

@@ -43,6 +43,20 @@ def test_an_option_behind_a_script_is_the_scripts_though_ours_has_its_name(autop
     assert autopipe("diagnose", script, "--steps").status == Exit.NOTHING_MEASURED  # the script ran
 
 
+@pytest.mark.parametrize("named", [["-m", "package.train"], ["package.train"], ["-m", "package"]])
+def test_a_module_runs_as_after_python(
+    named: list[str], autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "package").mkdir()  # without __init__.py, as a namespace
+    for name in ("train", "__main__"):
+        code = "import sys, package; open('ran', 'w').write(' '.join([__spec__.name, *sys.argv[1:]]))"
+        (tmp_path / f"package/{name}.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    assert autopipe("diagnose", *named, "--epochs", "3").status == Exit.NOTHING_MEASURED  # it trains nothing
+    name = "package.train" if "package.train" in named else "package.__main__"
+    assert Path("ran").read_text() == f"{name} --epochs 3"
+
+
 class Ended(Exception):
     """What SIGTERM does outside a diagnosis."""
 
