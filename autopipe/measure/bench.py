@@ -24,8 +24,7 @@ from autopipe.pipeline import assembly
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.devices.strategy import DeviceStrategy
-from autopipe.pipeline.devices.train_steps import FinishedSteps
-from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.pipeline.devices.trainer import FinishedSteps, Trainer
 from autopipe.pipeline.loader import Finish, Loader
 from autopipe.workload.mode import Mode
 from autopipe.workload.op import Plan

@@ -13,8 +13,8 @@ import shlex
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from autopipe.hardware import machine, processes
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
-from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, PipelineConfig
+from autopipe.pipeline.config import CACHE_SHARE, DEEPEST, STORAGES, Channels, Cut, PipelineConfig
 from autopipe.pipeline.loader import Device, Finish, Loader, LoadJob, Recipe, Shared
 from autopipe.pipeline.storage import layout
 from autopipe.pipeline.storage.form import Conversion, Folder, Storage
@@ -116,29 +116,20 @@ def opener(
             setup=config.model_setup,
             shared=shared,
         )
-        with _pieces_in_memory(job, config) as seconds:
-            loader = config.loader.open(job)
+        began, pieces, cache, seconds = time.monotonic(), job.recipe.pieces, None, 0.0
+        free = machine.detect_memory().available_bytes
+        if pieces is not None and not config.loader.works_elsewhere and MemoryCache.bytes_to_come(job) < free:
+            # Samples are cut at random: they would come upon all the pieces only after many epochs.
+            cache = MemoryCache.shared(job)  # held until the loader holds it
+            with processes.library_threads():
+                pieces.fill(cache, machine.usable_cores())
+            seconds = time.monotonic() - began
+        loader = config.loader.open(job)
         loader.fill_seconds += seconds
+        del cache
         return loader
 
     return open_loader
-
-
-@contextlib.contextmanager
-def _pieces_in_memory(job: LoadJob, config: PipelineConfig) -> Iterator[float]:
-    """Unpack the pieces of which samples are cut, if memory is to keep them and has room, and hold them until a loader
-    does; yield the seconds that it took. Samples at random positions would come upon all of them only after many
-    epochs.
-    """
-    began, pieces, cache = time.monotonic(), job.recipe.pieces, None
-    free = machine.detect_memory().available_bytes
-    if pieces is not None and not config.loader.works_elsewhere and MemoryCache.bytes_to_come(job) < free:
-        cache = MemoryCache.shared(job)
-        assert cache is not None  # of a recipe with pieces
-        with processes.library_threads():
-            pieces.fill(cache, machine.usable_cores())
-    yield 0.0 if cache is None else time.monotonic() - began
-    del cache
 
 
 # Of pieces by their source: a plan reads some of them, each of which may be a whole scene.
@@ -208,9 +199,7 @@ def for_short_steps(workload: Workload, config: PipelineConfig) -> tuple[Workloa
     return dataclasses.replace(workload, model=model), config.model_copy(update={"steps_per_execution": together})
 
 
-def build_model(
-    workload: Workload, *, devices: int, channels: Literal["last", "first"]
-) -> tuple[DeviceStrategy, keras.Model]:
+def build_model(workload: Workload, *, devices: int, channels: Channels) -> tuple[DeviceStrategy, keras.Model]:
     """Return the device strategy and the workload's model, built in its scope. Raise ModelError if there are fewer
     devices, or there is no compiled model.
     """
@@ -391,14 +380,12 @@ def _stored(workload: Workload, config: PipelineConfig, plan: Plan, shared: Shar
         raise StorageError(error.message, hint=hint) from error
 
 
-def set_name(storage: str, cut: int | Literal["deepest"] = "deepest") -> str:
+def set_name(storage: str, cut: Cut = DEEPEST) -> str:
     """Return the default name of the folder of a set."""
-    return storage if cut == "deepest" else f"{storage}-{cut}"
+    return storage if cut == DEEPEST else f"{storage}-{cut}"
 
 
-def conversion_of(
-    workload: Workload, plan: Plan, storage: Storage, cut: int | Literal["deepest"] = "deepest"
-) -> Conversion:
+def conversion_of(workload: Workload, plan: Plan, storage: Storage, cut: Cut = DEEPEST) -> Conversion:
     """Return the conversion of a workload to a storage form, which holds samples after `cut` of the deterministic first
     ops, "deepest": after as many as the form can hold. Raise ConfigError if the form cannot hold these samples, or not
     after so many ops; or if the data are a wrapped dataset.

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from autopipe.workload.sample import Source
 
 
-CACHE_SHARE = 0.9
-"""Of the free memory, what a cache may take: a training that fills it whole needs room for its batches as well."""
-
+CACHE_SHARE = 0.9  # of the free memory, what a cache may take: a training that fills it needs room for batches as well
 LOADERS: Registry[type[LoaderConfig]] = Registry("loader", "autopipe.pipeline.loaders")
 STORAGES: Registry[Any] = Registry("storage", "autopipe.pipeline.storage")
 
@@ -172,6 +170,11 @@ class LoaderConfig(Strict):
         raise NotImplementedError
 
 
+Channels: TypeAlias = Literal["last", "first"]
+FinishPlace: TypeAlias = Literal["host", "device"]
+Cut: TypeAlias = int | Literal["deepest"]
+
+
 class ModelSetup(NamedTuple):
     """The settings of a configuration on which the model's own speed depends; the attributes are `PipelineConfig`'s. It
     is passed as a whole, from the configuration to the trainer, the loader, the ceilings and the search. A new setting
@@ -179,8 +182,8 @@ class ModelSetup(NamedTuple):
     """
 
     devices: int = 1
-    channels: Literal["last", "first"] = "last"
-    finish: Literal["host", "device"] = "device"
+    channels: Channels = "last"
+    finish: FinishPlace = "device"
     steps_per_execution: int = 1
 
     @classmethod
@@ -196,8 +199,8 @@ class OfSetup(pydantic.BaseModel):
     """The same settings as fields of a measurement or request in one setup."""
 
     devices: int = pydantic.Field(default=1, ge=1)
-    channels: Literal["last", "first"] = "last"
-    finish: Literal["host", "device"] = "device"
+    channels: Channels = "last"
+    finish: FinishPlace = "device"
     steps_per_execution: int = pydantic.Field(default=1, ge=1)
 
     @property
@@ -208,31 +211,20 @@ class OfSetup(pydantic.BaseModel):
 SettingValue: TypeAlias = str | int | float | bool  # of a setting
 ARGUMENTS: Final = "arguments"  # the field for those of a wrapped dataset's function
 
-FILES = "files"
-"""The storage form of samples that are read as they are."""
-
+FILES = "files"  # the storage form of samples that are read as they are
 DEEPEST: Final = "deepest"
-
 _PLACE = re.compile(r"(?P<place>[^:+]+?)(?::(?P<cut>\d+))?(?::(?P<percent>\d+(?:\.\d+)?)%)?")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What `PipelineConfig.keep` says: which samples are kept, after how many of the first ops, and where.
+    """What `PipelineConfig.keep` says: which samples are kept, after how many of the first ops, and where."""
 
-    Attributes:
-        form: the storage form on disk that samples are read from, written once beforehand; "files" as they are.
-        cut: the number of first ops done before a sample is kept in that form; "deepest": as many as it can hold.
-        in_memory: whether each sample is kept in memory once it has been read.
-        encoded: whether it is kept there as it is read, and not after the deterministic first ops.
-        part: the share of the samples kept in memory, more than 0 to 1, always the same ones.
-    """
-
-    form: str = FILES
-    cut: int | Literal["deepest"] = DEEPEST
-    in_memory: bool = False
-    encoded: bool = False
-    part: float = 1.0
+    form: str = FILES  # the storage form on disk that samples are read from, written once beforehand
+    cut: Cut = DEEPEST  # first ops done before a sample is kept in that form, or as many as it can
+    in_memory: bool = False  # whether each sample is kept in memory once it has been read
+    encoded: bool = False  # whether it is kept there as it is read, and not after the deterministic first ops
+    part: float = 1.0  # the share of the samples kept in memory, more than 0 to 1, always the same ones
 
     @staticmethod
     @functools.lru_cache(maxsize=4096)
@@ -319,8 +311,8 @@ class PipelineConfig(Strict):
 
     loader: pydantic.SerializeAsAny[LoaderConfig]
     keep: Annotated[str, pydantic.AfterValidator(lambda text: str(Kept.of(text)))] = "none"
-    finish: Literal["host", "device"] = "device"
-    channels: Literal["last", "first"] = "last"
+    finish: FinishPlace = "device"
+    channels: Channels = "last"
     device_prefetch: int = pydantic.Field(default=2, ge=0, le=64)
     devices: int = pydantic.Field(default=1, ge=1)
     steps_per_execution: int = pydantic.Field(default=1, ge=1, le=1024)

@@ -83,16 +83,8 @@ class Watch(Protocol):
 
 
 class SwitchingLoader(Loader):
-    """Hands on the batches of a loader, and of others that take its place.
-
-    All methods but `close` are called by the thread that takes the batches, between two of them.
-
-    Attributes:
-        loader: the one that hands over batches now.
-        spare: the one that did before, still open; None if there is none.
-        watch: follows the batches; None if nothing does.
-        changes: how often another loader has taken over for good.
-        is_last: whether no epoch follows the one that is read.
+    """Hands on the batches of a loader, and of others that take its place. All methods but `close` are called by the
+    thread that takes the batches, between two of them.
     """
 
     def __init__(
@@ -101,17 +93,18 @@ class SwitchingLoader(Loader):
         """Own `loader`, and those to which it switches. A new one may take `patience` seconds for its first batch, in
         which the loader before goes on.
         """
-        self.loader = loader
-        self.spare: Loader | None = None
-        self.watch: Watch | None = None
-        self.changes, self._settled = 0, loader
+        self.loader = loader  # that hands over batches now
+        self.spare: Loader | None = None  # the one that did before, still open
+        self.watch: Watch | None = None  # follows the batches
+        self.changes, self._settled = 0, loader  # how often another loader has taken over for good
         self.spec, self.finish, self.batch_size = loader.spec, loader.finish, loader.batch_size
         self.last_batch_samples, self.buffered_batches = loader.last_batch_samples, loader.buffered_batches
         self._resume, self._position = loader.loaded_state(), loader._position
         self._clock, self._patience = clock, patience
         self._upcoming: _Upcoming | None = None
         self._at: Place = (0, 0)  # the next batch
-        self.is_last = self._is_closed = False
+        self.is_last = False  # whether no epoch follows the one that is read
+        self._is_closed = False
         self._reader = 0  # the last one that began to take batches
         self._closing: list[threading.Thread] = []
         self._lost = 0  # workers of loaders that are closed

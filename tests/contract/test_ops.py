@@ -291,7 +291,7 @@ def test_its_plain_code_gives_what_the_op_gives(case: Case, dialect: Library) ->
 
 @each_case
 def test_on_a_batch_it_gives_what_it_gives_sample_by_sample(case: Case) -> None:
-    from autopipe.pipeline.devices.train_steps import KERAS_OPS
+    from autopipe.pipeline.devices.trainer import KERAS_OPS
 
     for x, y in samples_of(case) if case.op.batchable else ():
         batch = np.stack([x, 255 - x]), None if y is None else np.stack([y, y])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import fcntl
 import itertools
 import logging
@@ -101,9 +102,7 @@ class Slot:
     """Memory for one batch. `number` names it to worker processes."""
 
     def __init__(self, number: int, layout: RowLayout) -> None:
-        self.number = number
-        self.layout = layout
-        self.block = SharedBlock(layout.size)
+        self.number, self.layout, self.block = number, layout, SharedBlock(layout.size)
 
 
 class _Lent(weakref.ref[NDArray[Any]]):
@@ -195,14 +194,9 @@ def write_rows(batch: Batch, rows: int | slice, made: Sample | Batch) -> bool:
 
 
 class Heap:
-    """Room for samples of any shapes, encoded ones among them: one behind the other, in the order of their coming.
-
-    A table holds the place, the rank and the shape of each part. If the estimated room is used up, further samples are
+    """Room for samples of any shapes, encoded ones among them: one behind the other, in the order of their coming. A
+    table holds the place, the rank and the shape of each part. If the estimated room is used up, further samples are
     not kept.
-
-    Attributes:
-        room: the bytes of the samples.
-        first_free: where those begin that no sample has yet.
     """
 
     def __init__(self, spec: SampleSpec, rows: int, sample_bytes: float) -> None:
@@ -216,8 +210,8 @@ class Heap:
 
     def open(self, block: SharedBlock) -> None:
         self._block = block
-        self.first_free = block.array((1,), np.dtype(np.int64))
-        self.room = block.array((self.size - self._begin,), np.dtype(np.uint8), self._begin)
+        self.room = block.array((self.size - self._begin,), np.dtype(np.uint8), self._begin)  # the samples' bytes
+        self.first_free = block.array((1,), np.dtype(np.int64))  # where those begin that no sample has yet
         self._table = block.array(self._shape, np.dtype(np.int64), self._table_at)
         self._bytes = block.view()
 
@@ -238,14 +232,15 @@ class Heap:
     def write(self, row: int, sample: Sample) -> bool:
         arrays: list[NDArray[Any] | None] = []
         for field, part in zip(self._spec.columns, sample, strict=True):
+            array: NDArray[Any] | None = None
             if field is not None and field.kind is FieldKind.ENCODED:
                 if not isinstance(part, bytes | memoryview):
                     return False
-                arrays.append(np.frombuffer(part, np.uint8))
-                continue
-            array = None if field is None or isinstance(part, Placed) else np.asarray(part)
-            if field is not None and array is not None and (array.dtype != field.dtype or array.ndim > _MOST_AXES):
-                return False
+                array = np.frombuffer(part, np.uint8)
+            elif field is not None and not isinstance(part, Placed):
+                array = np.asarray(part)
+                if array.dtype != field.dtype or array.ndim > _MOST_AXES:
+                    return False
             arrays.append(array)
         at = self._take(sum(0 if array is None else _aligned(array.nbytes) for array in arrays))
         if at is None:
@@ -409,17 +404,13 @@ _LOG = logging.getLogger(__name__)
 _SAID_EVERY_SECONDS = 5.0  # how far the filling is, before which no batch comes
 
 
+@dataclasses.dataclass(eq=False)
 class PiecesInMemory:
-    """The pieces of which samples are cut (see `workload.data.source`), from a cache, which keeps them as it can.
+    """The pieces of which samples are cut (see `workload.data.source`), from a cache, which keeps them as it can."""
 
-    Attributes:
-        source: has the pieces.
-        cache: of this process; None: all are read from the source.
-    """
-
-    def __init__(self, source: Any, spec: SampleSpec) -> None:
-        self.source, self._spec = source, spec
-        self.cache: MemoryCache | None = None
+    source: Any  # has the pieces
+    spec: SampleSpec  # of them
+    cache: MemoryCache | None = None  # of this process; None: all are read from the source
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"cache": None}
@@ -430,11 +421,11 @@ class PiecesInMemory:
             found = self.source.box(index, part, rows, columns)
         else:
             kept = self.cache.get(index) or self._put(self.cache, index)
-            found = kept[self._spec.labels.index(part)][rows, columns]
+            found = kept[self.spec.labels.index(part)][rows, columns]
         return found
 
     def _put(self, cache: MemoryCache, index: int) -> Sample:
-        sample = normalise(self.source.read(index), self._spec.structure)
+        sample = normalise(self.source.read(index), self.spec.structure)
         cache.put(index, *sample)
         return sample
 

@@ -105,14 +105,10 @@ class Kernel:
         self.undo.close()
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:
-        """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced.
-
-        The number of the epoch fixes the random numbers; `batch` holds arrays (x, y, *others) of the recipe's `spec`.
-
-        Raises:
-            BadSampleError: a sample cannot be read or decoded, and the recipe does not skip.
-            OpError: an op raised.
-            WorkloadError: a sample's shape is not that of the others.
+        """Write the samples of one batch, in the order of `indices`, and return those that had to be replaced. The
+        number of the epoch fixes the random numbers; `batch` holds arrays (x, y, *others) of the recipe's `spec`. Raise
+        BadSampleError if a sample cannot be read or decoded, and the recipe does not skip; OpError if an op raised; and
+        WorkloadError if a sample's shape is not that of the others.
         """
         # Ops that mix may write to the samples where they lie.
         alike = not self._tail or self._single.columns == self.spec.columns

@@ -100,11 +100,10 @@ def _by_value(things: Iterable[Any], pickle_them: Callable[[], Made]) -> Made:
     """Pickle classes and functions by value, if they are of modules that are in no installed package. If that fails,
     as a user's module may in any way, pickle references: they may still work.
     """
-    names = {getattr(thing, "__module__", None) for thing in things}
-    own = [name for name in names if name and name.split(".")[0] not in ("autopipe", "builtins", "__main__")]
-    modules = [sys.modules[name] for name in own if name in sys.modules]
+    names = {getattr(thing, "__module__", None) or "builtins" for thing in things}
+    own = [name for name in names if name.split(".")[0] not in ("autopipe", "builtins", "__main__")]
     with contextlib.suppress(Exception), contextlib.ExitStack() as undo:
-        for module in modules:
+        for module in (sys.modules[name] for name in own if name in sys.modules):
             file = getattr(module, "__file__", None) or "site-packages"
             if not any(packages in file for packages in ("site-packages", "dist-packages")):  # Debian, Colab
                 cloudpickle.register_pickle_by_value(module)
@@ -344,7 +343,7 @@ class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, made: Any) -> Any:
         keras = sys.modules.get("keras")
         if keras is not None and made is keras.utils.PyDataset:
-            return _base, ()
+            return getattr, (sys.modules[__name__], PyDataset.__name__)
         if isinstance(made, _GENERATORS):
             return generator, (pickle.dumps(made),)
         if isinstance(made, types.CodeType):  # whose file cloudpickle leaves out, so that no traceback shows its lines
@@ -367,10 +366,6 @@ class PyDataset:
 
     def on_epoch_end(self) -> None:
         pass
-
-
-def _base() -> type[PyDataset]:
-    return PyDataset
 
 
 def generator(packed: bytes) -> Any:

@@ -280,8 +280,7 @@ class WorkerProcess:
     def __init__(self, nursery: Nursery, readers: int = 0) -> None:
         """Start the process without waiting for it. `readers` of its threads read ahead."""
         self.lost = 0  # processes that died so far, and were replaced
-        self._readers = readers
-        self._nursery = nursery
+        self._readers, self._nursery = readers, nursery
         self._lock = threading.Lock()  # between a restart and `stop`
         self._stopped = False
         self._start()
@@ -293,11 +292,8 @@ class WorkerProcess:
         self._tell("forget", indices)
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
-        """Have a batch filled. A worker that dies is replaced and the batch made anew.
-
-        Raises:
-            WorkerDiedError: it died three times on this batch.
-            AutopipeError: the error of the worker, with its traceback as the cause.
+        """Have a batch filled. A worker that dies is replaced and the batch made anew. Raise WorkerDiedError if it died
+        three times on this batch, or the AutopipeError of the worker, with its traceback as the cause.
         """
         endings = []
         for _ in range(_DEATHS_ALLOWED):

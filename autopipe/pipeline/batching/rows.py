@@ -44,12 +44,7 @@ class _Wanted:
 
 
 class RowsAtOnce:
-    """Makes rows of batches.
-
-    Attributes:
-        gathers: whether all samples lie in memory, in a cache, once it is full, or in arrays, and no step of theirs is
-            done sample by sample.
-    """
+    """Makes rows of batches."""
 
     def __init__(
         self,
@@ -66,6 +61,7 @@ class RowsAtOnce:
         self._source, self._spans = recipe.source, data_source.spans_half(recipe.source)
         self._is_native = _is_native(rest) or _is_native(whole)
         is_one = len(rest) == 1 and not rest[0].alone and rest[0].programs.before.is_fixed
+        # Whether all samples lie in memory, in a cache once it is full, or in arrays, and no step is Python's.
         self.gathers = is_one and (cache is not None or self._spans is not None)
         self._copies = is_one and not rest[0].programs.is_native and not rest[0].programs.finish
 
@@ -93,15 +89,9 @@ class RowsAtOnce:
     def make(
         self, indices: NDArray[np.int64], drawn: NDArray[np.float64], out: Batch, fixed: _Read, read: _Read, run: _Run
     ) -> NDArray[np.bool_]:
-        """Write rows, and return which are made.
-
-        Args:
-            indices: of the samples.
-            drawn: the random numbers of all steps behind the cache, side by side, a row for each sample.
-            out: arrays with a row for each sample.
-            fixed: returns a sample as the cache holds it, after putting it there.
-            read: returns a sample as the source has it.
-            run: does a step to one sample.
+        """Write rows to `out`, and return which are made. `drawn` has the random numbers of all steps behind the cache,
+        side by side; `fixed` returns a sample as the cache holds it, after putting it there, and `read` as the source
+        has it; `run` does a step to one sample.
         """
         done = np.zeros(len(indices), np.bool_)
         try:

@@ -170,11 +170,9 @@ class BatchStream(Generic[T]):
                     self._ready.notify_all()  # one that was overtaken may be waiting, too
 
     def take_epoch(self, epoch: int, start: int, *, last: bool) -> Iterator[T]:
-        """Yield the results of an epoch in order, from batch `start` on; `last`: no other epoch follows.
-
-        Raises:
-            LoaderError: the stream was closed, another epoch (or this one once more) was started in the meantime, or
-                this process is not the one that made the stream.
+        """Yield the results of an epoch in order, from batch `start` on; `last`: no other epoch follows. Raise
+        LoaderError if the stream was closed, another epoch (or this one once more) was started in the meantime, or this
+        process is not the one that made the stream.
         """
         reader = self._seek(epoch, start, last=last)
         batch = start

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import abc
 import collections
-import contextlib
 import dataclasses
 import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -115,7 +115,7 @@ class StreamingConfig(LoaderConfig):
         most = self._at_a_time(batch_bytes, job.setup)
         require_memory(job, self.held_batches(batch_bytes, job.setup) + most, self.samples_ahead(batch_size))
         ahead = batches_ahead(self.read_ahead, self.workers, batch_size)
-        with contextlib.ExitStack() as undo:
+        with ExitStack() as undo:
             kernel, fillers = self._fillers(job, MemoryCache.shared(job), undo)
             queue_size = job.setup.queue_size(self.queue_size)
             loader = StreamingLoader(job, fillers, queue_size, ahead, most if kernel.makes_several else 1, kernel)
@@ -123,9 +123,7 @@ class StreamingConfig(LoaderConfig):
             return loader
 
     @abc.abstractmethod
-    def _fillers(
-        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
-    ) -> tuple[Kernel, Sequence[Filler]]:
+    def _fillers(self, job: LoadJob, cache: MemoryCache | None, undo: ExitStack) -> tuple[Kernel, Sequence[Filler]]:
         """Return a filler for each worker, which `undo` stops, and a kernel that tells what they can do at once."""
 
 
@@ -144,23 +142,18 @@ class StreamingLoader(WorkloadLoader):
         """Start a thread for each filler; the other arguments are as in `Worker`."""
         self._left, self._owner, self._fillers = 0, Owner(), frozenset(fillers)
         self._lost = 0  # of fillers that were let go of
-        waiting = _groups(queue_size, at_a_time)
-        self._queue_size = waiting * at_a_time
-        super().__init__(job, self._queue_size + len(fillers) * at_a_time)
+        workers, waiting = len(fillers), _groups(queue_size, at_a_time)
+        queue_size = waiting * at_a_time
+        super().__init__(job, queue_size + workers * at_a_time)
         layout = RowLayout(job.recipe.spec, job.order.batch_size * at_a_time)
-        self._pool = SlotPool(layout, keep=waiting + len(fillers) + 2)
-        self._stream: BatchStream[Filled] = BatchStream(job.order, self._queue_size, len(fillers), ahead * len(fillers))
+        self._pool = SlotPool(layout, keep=waiting + workers + 2)
+        self._stream: BatchStream[Filled] = BatchStream(job.order, queue_size, workers, ahead * workers)
         self._ledger = job.shared.get("ledger", lambda: BadSampleLedger(job.bad_sample_log, job.order.samples))
-        threads = [
-            threading.Thread(
-                target=Worker(self._stream, self._pool, filler, ahead, at_a_time, kernel).work,
-                name=f"autopipe-{number}",
-                daemon=True,
-            )
-            for number, filler in enumerate(fillers)
-        ]
+        works = [Worker(self._stream, self._pool, each, ahead, at_a_time, kernel).work for each in fillers]
+        named = [(f"autopipe-{number}", work) for number, work in enumerate(works)]
+        threads = [threading.Thread(target=work, name=name, daemon=True) for name, work in named]
         self._shut_down = weakref.finalize(self, _shut_down, self._owner, self._stream, fillers, threads)
-        with starting(f"{len(threads)} workers need a thread each", "fewer workers", self._shut_down):
+        with starting(f"{workers} workers need a thread each", "fewer workers", self._shut_down):
             for thread in threads:
                 thread.start()
 
@@ -175,7 +168,7 @@ class StreamingLoader(WorkloadLoader):
         self._left, source = 0, self._job.recipe.source
         if start >= len(self):
             return
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             if isinstance(source, Indexed):
                 last = last or source.begins_anew
                 if stack.enter_context(source.epoch(epoch)):
@@ -196,12 +189,10 @@ class StreamingLoader(WorkloadLoader):
                     raise failure
 
     def _cut(self, made: Batch) -> Iterator[Batch]:
-        starts = range(0, len(made[0]), self.batch_size)
-        self._left = len(starts)
-        for start in starts:
+        for start in range(0, len(made[0]), self.batch_size):
             self._owner.require()
             rows = slice(start, start + self.batch_size)
-            self._left -= 1
+            self._left = -(-(len(made[0]) - rows.stop) // self.batch_size)
             yield tuple(None if part is None else part[rows] for part in made)
 
     def occupancy(self) -> tuple[int, int] | None:
@@ -319,7 +310,7 @@ def _shut_down(
         threading.Thread(target=_shut_down, args=(owner, stream, fillers, threads)).start()
         return
     stream.close()
-    with contextlib.ExitStack() as stack:  # all of them, also if Ctrl-C comes in one
+    with ExitStack() as stack:  # all of them, also if Ctrl-C comes in one
         for filler in fillers:
             stack.callback(filler.stop)
     patience = time.monotonic() + _PATIENCE_SECONDS

@@ -15,20 +15,22 @@ import functools
 import itertools
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
+from numpy.typing import NDArray
 
 from autopipe import frameworks
 from autopipe.errors import AutopipeError, ModelError
 from autopipe.hardware import processes
+from autopipe.pipeline.config import Channels
 from autopipe.pipeline.devices import model as models
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader, end
 from autopipe.pipeline.switching import SwitchingLoader
-from autopipe.workload.sample import Batch, SampleSpec, mapped, triple
+from autopipe.workload.sample import Batch, SampleSpec, leaves, mapped, triple
 
 DeviceBatch = tuple[Any, ...]  # (x,), (x, y) or (x, y, sample_weight)
 
@@ -84,6 +86,13 @@ class Placement:
             placed = (*placed, place(class_weights(y, self.class_weight)))
         return tuple(slot for slot in placed if slot is not None)
 
+    def for_several(self, loader: Loader) -> Placement:
+        """Return the placement of batches for several steps at once: left to the loop inside TensorFlow, which runs if
+        batches come from Python and stay on the host.
+        """
+        on_host = self.strategy.devices == 1 and not self.strategy.looks_ahead and not loader.has_dataset
+        return dataclasses.replace(self, on_host=on_host and keras.backend.backend() == "tensorflow")
+
 
 class Stream:
     """The placed batches of consecutive epochs; each is made only when it is asked for."""
@@ -91,7 +100,7 @@ class Stream:
     def __init__(
         self, loader: Loader, placement: Placement, fault: Fault, *, first: tuple[int, int], steps: int
     ) -> None:
-        self.placement = placement
+        self._loader, self._placement = loader, placement
         self._compact = _compact(loader, fault, first, steps)
         placed = map(functools.partial(placement, spec=loader.spec), self._compact)
         depth = placement.prefetch if placement.strategy.looks_ahead else 0
@@ -100,6 +109,14 @@ class Stream:
     def take(self, steps: int) -> Iterator[DeviceBatch]:
         """Return an iterator over the next `steps` batches, which takes them only when it is advanced."""
         return itertools.islice(self._batches, steps)
+
+    def data(self, steps: int, count: int | None) -> Any:
+        """Return Keras's data for an epoch of so many steps, `count` by one call."""
+        if count is None or not self._placement.on_host:
+            return frameworks.data_adapter(lambda: self.take(steps), steps)
+        weighted = self._placement.class_weight is not None
+        make = functools.partial(_dataset, loader=self._loader, weighted=weighted)
+        return frameworks.data_adapter(lambda: stacked(self.take(steps), count), steps, make)
 
     def close(self) -> None:
         self._compact.close()
@@ -205,6 +222,54 @@ def replayed(loader: Loader, placement: Placement, fault: Fault, steps: int, pas
         yield frameworks.data_adapter(restart, steps)
 
 
+# -------------------- several steps by one call of a compiled function
+# Keras's function for several steps loops over a `tf.data` iterator inside the graph. A dataset made here takes batches
+# from Python in stacks, one call for several of them, and cuts them apart again; it holds nothing back, so that all
+# batches taken from the loader have been trained when the call returns.
+
+
+def stacked(batches: Iterator[tuple[Any, ...]], count: int) -> Iterator[tuple[Any, ...]]:
+    """Yield batches of NumPy arrays in stacks of up to `count` of one shape, which have a new first axis."""
+    while group := list(itertools.islice(batches, count)):
+        for _, alike in itertools.groupby(group, key=lambda batch: leaves(batch[0])[0].shape):
+            yield keras.tree.map_structure(lambda *parts: stack(parts), *alike)
+
+
+def stack(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return arrays of one shape as one with a new first axis; without a copy if they are adjacent in memory."""
+    first = parts[0]
+    if first.base is None or not all(part.base is first.base and part.flags.c_contiguous for part in parts):
+        return np.stack(parts)
+    starts = [part.__array_interface__["data"][0] for part in parts]
+    if starts != [starts[0] + number * first.nbytes for number in range(len(parts))]:
+        return np.stack(parts)
+    shape, strides = (len(parts), *first.shape), (first.nbytes, *first.strides)
+    return np.lib.stride_tricks.as_strided(first, shape, strides)
+
+
+def _dataset(open_epoch: Callable[[], Iterator[tuple[Any, ...]]], loader: Loader, *, weighted: bool) -> Any:
+    """Return the stacks of an epoch as a `tf.data.Dataset` of batches, with the weights of samples if there are any."""
+    import tensorflow as tf
+
+    rows = loader.batch_size if loader.last_batch_samples == loader.batch_size else None
+    parts = loader.spec.packed([
+        None if field is None else tf.TensorSpec((None, rows, *(field.shape or ())), field.dtype)
+        for field in loader.spec.columns
+    ])  # fmt: skip
+    weights = (tf.TensorSpec((None, rows), tf.float32),) if weighted else ()
+    signature = (*(part for part in parts if part is not None), *weights)
+
+    def begun() -> Iterator[tuple[Any, ...]]:
+        processes.keep_again()  # which a dataset of a generator changes
+        return open_epoch()
+
+    made = tf.data.Dataset.from_generator(begun, output_signature=signature).unbatch()
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False  # a batch is taken when it is trained, not before
+    return made.with_options(options)
+
+
 # -------------------- timed: notes how long the training waited for each batch, with any loader
 # The training thread takes batches itself, so the time in here is exactly that in which the model had nothing to do.
 
@@ -286,7 +351,7 @@ def dataset(loader: Loader, first_epoch: int = 0) -> Any:
     return made
 
 
-def channels() -> Literal["last", "first"]:
+def channels() -> Channels:
     """Return the order of image axes that models built now expect."""
     return "first" if keras.config.image_data_format() == "channels_first" else "last"
 

@@ -30,7 +30,17 @@ class Mirrored(SharingStrategy):
             _split_cpu(devices)
         require_devices(devices, gpus or len(tf.config.list_logical_devices("CPU")), self._kind)
         self._names = [f"{self._kind}:{number}" for number in range(devices)]
-        self._strategy = _shared(tuple(self._names))
+        # One for the process: a second one would number its collectives as the first did, and TensorFlow would confuse
+        # the two.
+        if any(known != devices for known in _strategies):
+            raise ModelError(
+                "One process can train on one number of devices only with TensorFlow, "
+                f"but got devices={devices} after devices={next(iter(_strategies))}.",
+                hint="Build this trainer in a fresh process.",
+            )
+        if devices not in _strategies:
+            _strategies[devices] = tf.distribute.MirroredStrategy(self._names)
+        self._strategy = _strategies[devices]
 
     @classmethod
     def cluster(cls) -> tuple[int, int]:
@@ -85,10 +95,8 @@ class Mirrored(SharingStrategy):
         def part(context: Any) -> Any:
             number = context.replica_id_in_sync_group
             piece = tensor(array[rows * number // self.devices : rows * (number + 1) // self.devices])
-            if self._kind == "CPU":
-                return piece
             with tf.device(self._names[number]):
-                return tf.identity(piece)
+                return piece if self._kind == "CPU" else tf.identity(piece)
 
         return self._strategy.experimental_distribute_values_from_function(part)
 
@@ -104,22 +112,7 @@ class Mirrored(SharingStrategy):
         """TensorFlow shares out any number of them."""
 
 
-_strategies: dict[tuple[str, ...], Any] = {}
-
-
-def _shared(names: tuple[str, ...]) -> Any:
-    """Return the process's one strategy for these devices. A second one would number its collectives as the first did,
-    and TensorFlow would confuse the two.
-    """
-    if names not in _strategies:
-        if _strategies:
-            raise ModelError(
-                "One process can train on one number of devices only with TensorFlow, "
-                f"but got devices={len(names)} after devices={len(next(iter(_strategies)))}.",
-                hint="Build this trainer in a fresh process.",
-            )
-        _strategies[names] = tf.distribute.MirroredStrategy(names)
-    return _strategies[names]
+_strategies: dict[int, Any] = {}  # the process's one, by the number of its devices
 
 
 def _split_cpu(devices: int) -> None:

@@ -7,17 +7,19 @@ computation of the model is not touched.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import time
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
 
 from autopipe import frameworks
 from autopipe.errors import ModelError, near, shortened
-from autopipe.pipeline.devices.simulated_model import StepModel
+from autopipe.pipeline.config import Channels
+from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
 from autopipe.pipeline.devices.strategy import DeviceStrategy
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import OwnStep
@@ -27,9 +29,7 @@ from autopipe.workload.sample import leaves, triple
 _Shape = tuple[int | None, ...]
 
 
-def build(
-    model: Any, *, channels: Literal["last", "first"] = "last", strategy: DeviceStrategy | None = None
-) -> keras.Model:
+def build(model: Any, *, channels: Channels = "last", strategy: DeviceStrategy | None = None) -> keras.Model:
     """Return the compiled model of a workload: `model`, or what it returns, made in the scope of `strategy`. Keras's
     image data format is set first and stays set, so that layers built without one follow `channels`. Raise ModelError
     if there is no compiled model, or a finished one is to be spread over several devices.
@@ -105,10 +105,9 @@ def check(model: keras.Model, loader: Loader) -> None:
         check_inputs(model, loader)
     x, y, _ = finished_batch(loader)
     _check_names(model, y)
-    if len(leaves(x)) > 1 or len(getattr(model, "inputs", None) or []) != 1:
-        return
     usual = frameworks.loss_is_new(model) and not steps_itself and not model.run_eagerly
-    if isinstance(y, keras.KerasTensor) and usual and len(model.outputs) == 1:
+    is_simple = len(leaves(x)) == len(getattr(model, "inputs", None) or []) == 1
+    if is_simple and isinstance(y, keras.KerasTensor) and usual and len(model.outputs) == 1:
         _check_loss(model, leaves(x)[0], y)
 
 
@@ -221,12 +220,8 @@ def _check_names(model: keras.Model, y: Any) -> None:
 
 def _check_loss(model: keras.Model, x: keras.KerasTensor, y: keras.KerasTensor) -> None:
     output = _symbol(model.outputs[0], x.shape[0])
-
-    def loss(y: Any, y_pred: Any) -> Any:
-        return model.compute_loss(x=None, y=y, y_pred=y_pred)
-
     try:
-        frameworks.output_spec(loss, y, output)
+        frameworks.output_spec(lambda y, y_pred: model.compute_loss(x=None, y=y, y_pred=y_pred), y, output)
     except (ValueError, TypeError) as error:
         raise ModelError(
             f"The loss of `model` cannot compare its output of shape {_batched(output.shape)} "
@@ -280,3 +275,123 @@ def build_application(name: str, size: int, classes: int) -> keras.Model:
         raise ModelError(f"`{name}` cannot be built for images of {size} x {size}: {error}", hint=hint) from error
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
+
+
+# -------------------- models in the place of a user's: Keras's own `fit` around steps that only take time, or around a
+# function of a batch
+
+
+@dataclasses.dataclass
+class _Loss:
+    """A zero that is known when the step which computes it is over."""
+
+    timeline: Timeline
+    known_at: float
+
+    def __float__(self) -> float:
+        self.timeline.wait_until(self.known_at)
+        return 0.0
+
+
+@dataclasses.dataclass
+class _Result:
+    """What a user's step returned, of which an array is known when the step is over."""
+
+    value: Any
+
+    def __array__(self, *arguments: Any, **named: Any) -> Any:
+        detach = getattr(self.value, "detach", None)  # of torch
+        return np.asarray(self.value if detach is None else detach().cpu())
+
+
+@keras.saving.register_keras_serializable(package="autopipe")
+class StepModel(keras.Model):
+    """Calls a function of the user's with each batch from its iterator."""
+
+    takes_arrays = True
+    """Batches stay NumPy arrays on the host: the step places them."""
+
+    def __init__(self, step: OwnStep) -> None:
+        """Compile at once."""
+        super().__init__()
+        self.stands_for = step
+        self.built = True
+        self.compile(optimizer="sgd", jit_compile=False)
+
+    def call(self, inputs: Any) -> Any:
+        return keras.ops.zeros((1, 1))
+
+    def make_train_function(self, force: bool = False) -> None:
+        step = self.stands_for
+
+        def stepped(batch: Any) -> Any:
+            return {"step": keras.tree.map_structure(_Result, step.function(step.shaped(batch)))}
+
+        self.train_function = _function(stepped)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        return {}
+
+
+@keras.saving.register_keras_serializable(package="autopipe")
+class SimulatedModel(keras.Model):
+    """Takes each batch from its iterator and lets `seconds` go by; learns nothing."""
+
+    def __init__(self, step_seconds: float, batch_size: int | None = None, **keras_arguments: Any) -> None:
+        """Compile at once. The arguments of Keras are for a saved model that is loaded."""
+        super().__init__(**keras_arguments)
+        self.stands_for, self.timeline = SimulatedAccelerator(step_seconds, batch_size), Timeline()
+        self.built = True
+        self.compile(optimizer="sgd", jit_compile=False)
+
+    def call(self, inputs: Any) -> Any:
+        return keras.ops.zeros((keras.ops.shape(inputs)[0], 1))
+
+    def get_config(self) -> dict[str, Any]:
+        config: dict[str, Any] = super().get_config()
+        return config | dataclasses.asdict(self.stands_for)
+
+    def get_compile_config(self) -> None:
+        """Return None: `__init__` compiles."""
+
+    def make_train_function(self, force: bool = False) -> None:
+        self.train_function = self._function(lambda x, loss: {"loss": loss})
+
+    def make_test_function(self, force: bool = False) -> None:
+        self.test_function = self._function(lambda x, loss: {"loss": loss})
+
+    def make_predict_function(self, force: bool = False) -> None:
+        self.predict_function = self._function(lambda x, loss: keras.ops.zeros((_rows(x), 1)))
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """Wait for the device, as reading a metric does."""
+        self.timeline.wait_until(self.timeline.free_at)
+        return {"loss": 0.0}
+
+    def _function(self, result: Callable[[Any, _Loss], Any]) -> Callable[..., Any]:
+        def step(batch: Any) -> Any:
+            x = batch[0] if isinstance(batch, tuple) else batch
+            first, *others = _parts(x)
+            devices = len(others) + len(getattr(getattr(first, "sharding", None), "device_set", (0,)))
+            ends = self.timeline.start(self.stands_for.seconds(_rows(x) // devices))
+            return result(x, _Loss(self.timeline, ends))
+
+        return _function(step)
+
+
+def _function(step: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a step as the compiled function that `fit` calls."""
+    if keras.backend.backend() == "jax":
+        return lambda state, batches: (step(next(batches)), state)
+    return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))
+
+
+def _parts(x: Any) -> tuple[Any, ...]:
+    """Return the first array of a batch, or its parts if tf.distribute has shared it."""
+    x = leaves(x)[0]
+    parts = getattr(x, "values", None)
+    return parts if isinstance(parts, tuple) else (x,)
+
+
+def _rows(x: Any) -> int:
+    return sum(int(part.shape[0]) for part in _parts(x))

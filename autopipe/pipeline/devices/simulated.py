@@ -50,7 +50,7 @@ class SimulatedAccelerator:
         return min(1.0, images_per_second * self.seconds(batch_size) / batch_size)
 
     def __call__(self) -> Any:
-        from autopipe.pipeline.devices.simulated_model import SimulatedModel
+        from autopipe.pipeline.devices.model import SimulatedModel
 
         return SimulatedModel(self.step_seconds, self.batch_size)
 
@@ -59,24 +59,21 @@ NO_MODEL: Final = SimulatedAccelerator(1e-6)
 """It takes no time: what is measured with it is the loader."""
 
 
+@dataclasses.dataclass
 class Timeline:
     """The busy times of the simulated device. Steps follow each other without a gap if the host is in time."""
 
-    def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._clock, self._sleep, self._free_at = clock, sleep, -math.inf
+    clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
+    free_at: float = -math.inf
 
     def start(self, seconds: float) -> float:
         """Start a step of `seconds` after the one before it. Wait for its start, and return when it will end."""
-        begins = max(self._clock(), self._free_at)
-        self.wait_until(self._free_at)
-        self._free_at = begins + seconds  # from the deadline, not from when the sleep returned: errors do not add up
-        return self._free_at
-
-    def wait(self) -> None:
-        self.wait_until(self._free_at)
+        begins = max(self.clock(), self.free_at)
+        self.wait_until(self.free_at)
+        self.free_at = begins + seconds  # from the deadline, not from when the sleep returned: errors do not add up
+        return self.free_at
 
     def wait_until(self, moment: float) -> None:
-        while (left := moment - self._clock()) > 0:
-            self._sleep(left)
+        while (left := moment - self.clock()) > 0:
+            self.sleep(left)

@@ -1,13 +1,15 @@
 """Trains the user's model from a loader, by Keras's own `fit`; a trial times the same code.
 
 The trainer owns the loader and closes it; the model stays the user's own object. How batches travel is in `feed`, the
-ops inside the step are in `train_steps`.
+ops inside the step are the last part of this file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import numbers
 import operator
 import os
@@ -17,18 +19,19 @@ from typing import Any, Final, Literal, Self
 
 import keras
 
+from autopipe import frameworks
 from autopipe.errors import ModelError, shortened
+from autopipe.frameworks.hooks import standing_in
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.devices import model as models
-from autopipe.pipeline.devices import train_steps
 from autopipe.pipeline.devices.callbacks import TrainingCallbacks, listed, of_rank, restored
 from autopipe.pipeline.devices.feed import Fault, Placement, Stream, replayed
 from autopipe.pipeline.devices.strategy import DeviceStrategy, SingleDevice
-from autopipe.pipeline.devices.train_steps import FinishedSteps
 from autopipe.pipeline.loader import Finish, Loader, LoaderState
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.workload.data.source import require_same_classes
 from autopipe.workload.mode import Mode
+from autopipe.workload.op import ArrayNamespace
 from autopipe.workload.sample import Source
 from autopipe.workload.workload import Workload
 
@@ -40,6 +43,10 @@ _ELSEWHERE: Final = {
     "validation_data": "Pass it as validation=...",
 }
 """Arguments of Keras's `fit` that a trainer has in another form, and which that is."""
+_log = logging.getLogger(__name__)
+_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_KNOW_BETTER = {"keras", "autopipe"}  # packages whose callbacks count several steps at once
+_NOTHING: Final = Finish()
 
 
 def _checked(data: tuple[Any, ...], epochs: int, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -92,6 +99,25 @@ def _whole_number(name: str, value: Any, least: int) -> int:
     raise ModelError(f"`{name}` must be a whole number of at least {least}, but got {shortened(value)}.")
 
 
+def steps_of_a_call(model: keras.Model, wanted: int, callbacks: Iterable[Any]) -> int | None:
+    """Return the number of batches that one call trains; None for the number that the model was compiled for. A model
+    that was compiled for several keeps its own number, and so does one with a user's callback after each batch. On
+    torch Keras trains one batch at a time, and so may a custom training function.
+    """
+    is_usual = type(model).make_train_function is keras.Model.make_train_function
+    fits = model.steps_per_execution == 1 and not model.run_eagerly and keras.backend.backend() != "torch"
+    if wanted == 1 or not fits or not is_usual:
+        return None
+    for callback in callbacks:
+        methods = (vars(callback).get(hook) or getattr(type(callback), hook, None) for hook in _HOOKS)
+        packages = {(getattr(each, "__module__", None) or "").partition(".")[0] for each in methods}
+        if not packages <= _KNOW_BETTER:
+            watching = type(callback).__name__
+            _log.warning("steps_per_execution=%d is left at 1: `%s` looks at each batch.", wanted, watching)
+            return None
+    return wanted
+
+
 # -------------------- trainer
 
 
@@ -142,14 +168,10 @@ class Trainer:
         evaluation_loader: Callable[[Source, int], Loader] | None = None,
     ) -> None:
         """Take over `loader`, which feeds `model`, compiled and built in the scope of `strategy`: the first device
-        unless told.
-
-        `device_prefetch` batches are placed on the device ahead of the one in use; `steps` come from an earlier trainer
-        of the same model; `evaluation_loader` makes a loader over samples, in order and without chance, that fits the
-        model, and is also told how often they are read.
-
-        Raises:
-            ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
+        unless told. `device_prefetch` batches are placed on the device ahead of the one in use; `steps` come from an
+        earlier trainer of the same model; `evaluation_loader` makes a loader over samples, in order and without chance,
+        that fits the model, and is also told how often they are read. Raise ModelError if the model cannot take the
+        loader's batches, or they cannot be shared out between the devices.
         """
         self.model, self.loader = model, loader
         self.steps = steps if steps is not None else FinishedSteps(model)
@@ -216,8 +238,8 @@ class Trainer:
             # Of several processes, Keras shares out one batch at a time.
             wanted = self.setup.steps_per_execution if self._strategy.rank == (0, 1) else 1
             # All samples are an argument of a step that gathers its batch: they cannot be stacked.
-            together = 1 if self.loader.on_device else train_steps.together(self.model, wanted, own)
-            self._enter(stack, fault, self.loader, Finish(), together)
+            together = 1 if self.loader.on_device else steps_of_a_call(self.model, wanted, own)
+            self._enter(stack, fault, self.loader, together, train=self.loader.finish)
             told = [*of_rank(self._strategy.rank, own), *pausing]
             verbose = arguments.get("verbose", "auto")
             session = TrainingCallbacks(told, self, model=self.model, epochs=epochs, steps=steps, verbose=verbose)
@@ -226,16 +248,16 @@ class Trainer:
             self._first, self._session = first, session
             total = max(0, (epochs - epoch) * steps - done)
             if together is not None:
-                placement = train_steps.placement(placement, self.loader)
+                placement = placement.for_several(self.loader)
             stream = Stream(self.loader, placement, fault, first=first, steps=total)
             stack.callback(stream.close)
             if done and epoch < epochs:
                 session.skipped = done
-                feed = train_steps.feed(stream, self.loader, steps - done, together)
+                feed = stream.data(steps - done, together)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epoch + 1, callbacks=session, **arguments)
                 epoch += 1
             if not (done and self.model.stop_training):
-                feed = train_steps.feed(stream, self.loader, steps, together)
+                feed = stream.data(steps, together)
                 self.model.fit(feed, initial_epoch=epoch, epochs=epochs, callbacks=session, **arguments)
             session.end()
         return self.model.history
@@ -292,14 +314,13 @@ class Trainer:
 
     def _tune_itself(self, tune: str | None) -> None:
         check_tune(tune, self._strategy.rank)
-        if tune is None or isinstance(self.loader, SwitchingLoader):
-            return
-        if self.live is None:
-            raise ModelError(
-                "This trainer cannot tune itself, because it was given its loader.",
-                hint="Make it by ap.build_trainer, or by make_trainer() of a tuned pipeline.",
-            )
-        self.loader = self.live(self)
+        if tune is not None and not isinstance(self.loader, SwitchingLoader):
+            if self.live is None:
+                raise ModelError(
+                    "This trainer cannot tune itself, because it was given its loader.",
+                    hint="Make it by ap.build_trainer, or by make_trainer() of a tuned pipeline.",
+                )
+            self.loader = self.live(self)
 
     def _stands(self) -> tuple[int, int]:
         trained = 0 if self._session is None else self._session.trained
@@ -320,15 +341,13 @@ class Trainer:
         return epoch, done, divmod(epoch * steps + done, len(self.loader))
 
     def _enter(
-        self, stack: contextlib.ExitStack, fault: Fault, train: Loader | None, test: Finish, together: int | None = None
+        self, stack: contextlib.ExitStack, fault: Fault, loader: Loader, together: int | None = None, **finish: Finish
     ) -> None:
         stack.enter_context(fault.raised_as_itself())
         stack.enter_context(self._strategy.together())
         stack.enter_context(self._strategy.scope())
-        finish = Finish() if train is None else train.finish
-        stack.enter_context(self.steps.applied(train=finish, test=test, together=together))
-        if train is not None:
-            stack.enter_context(models.built_from(self.model, train))
+        stack.enter_context(self.steps.applied(**finish, together=together))
+        stack.enter_context(models.built_from(self.model, loader))
 
     def _enter_validation(
         self, stack: contextlib.ExitStack, fault: Fault, data: Any, arguments: dict[str, Any], epochs: int
@@ -369,8 +388,7 @@ class Trainer:
                 return
             if mode is Mode.EVALUATE:
                 models.check_targets(self.model, self.loader, loader)
-            self._enter(stack, fault, None, loader.finish)
-            stack.enter_context(models.built_from(self.model, loader))
+            self._enter(stack, fault, loader, test=loader.finish)
             yield stack.enter_context(replayed(loader, self._placement, fault, len(loader)))
 
     def _loader_over(
@@ -382,22 +400,16 @@ class Trainer:
             models.check_inputs(self.model, data)
             return data
         if isinstance(data, Workload | str | bytes | os.PathLike | int | float):  # Keras says it after an epoch
-            is_whole = isinstance(data, Workload)
-            raise ModelError(
-                "A trainer takes samples, a loader or data that Keras takes, but got "
-                f"{'a whole Workload' if is_whole else shortened(data)}.",
-                hint="Pass its samples, `workload.data`: they go through the ops of the trainer's own workload."
-                if is_whole
-                else 'Pass samples, such as ap.ImageFolder("photos/validation").',
-            )
+            got, hint = shortened(data), 'Pass samples, such as ap.ImageFolder("photos/validation").'
+            if isinstance(data, Workload):
+                hint = "Pass its samples, `workload.data`: they go through the ops of the trainer's own workload."
+                got = "a whole Workload"
+            raise ModelError(f"A trainer takes samples, a loader or data that Keras takes, but got {got}.", hint=hint)
         if not isinstance(data, Source):
             return None
-        make = self.serving.get(mode, self._evaluation_loader)
-        if make is None:
-            raise ModelError(
-                "This trainer cannot load samples itself.",
-                hint="Pass a loader, or make the trainer by ap.build_trainer.",
-            )
+        if (make := self.serving.get(mode, self._evaluation_loader)) is None:
+            hint = "Pass a loader, or make the trainer by ap.build_trainer."
+            raise ModelError("This trainer cannot load samples itself.", hint=hint)
         if self.workload is not None and mode is not Mode.PREDICT:
             require_same_classes(self.workload.data, data)
         loader = stack.enter_context(make(data, passes))
@@ -414,3 +426,98 @@ class Trainer:
         shape = getattr(data[0] if isinstance(data, tuple) and data else data, "shape", ())
         if shape and (not steps or steps * size > shape[0]):
             self._strategy.check_array_rows(shape[0] % size or size)
+
+
+# -------------------- finished steps: the cheap last ops of a workload inside the compiled step
+# While `applied()` is entered, the model's steps finish the batch first; after it the model is unchanged, so that
+# saving, pickling and calling `fit` on other data are unaffected. Within a `fit`, callbacks may evaluate and predict on
+# data of their own, so there `validated()` finishes the data that `fit` itself evaluates. Compiled functions are kept
+# between calls, so that the next `fit`, or the next trial on the same model, compiles nothing.
+
+
+KERAS_OPS = ArrayNamespace(
+    keras.ops.cast,
+    keras.ops.convert_to_tensor,
+    lambda ids, classes, dtype: keras.ops.one_hot(ids, classes, dtype=dtype),
+    keras.ops.transpose,
+)
+"""For batchable ops: compiled or eager."""
+_KINDS = ("train", "test", "predict")
+
+
+class FinishedSteps:
+    """The steps of one model, with the finish of the batches before them."""
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model = model
+        # Of each compiled function its kind, finish and number of steps, and the object of the last `compile()`, of
+        # which each call makes another.
+        self._compiled: list[tuple[tuple[str, Finish, int], Any, Any]] = []
+
+    @contextlib.contextmanager
+    def applied(
+        self, *, train: Finish = _NOTHING, test: Finish = _NOTHING, together: int | None = None
+    ) -> Iterator[None]:
+        """Let the model's steps take compact batches; `test` is for evaluation and prediction. One call trains
+        `together` batches; None: the number that the model was compiled for.
+        """
+        model = self._model
+        owners = model.steps_per_execution
+        with contextlib.ExitStack() as stack:
+            if together is not None:
+                stack.callback(setattr, model, "steps_per_execution", owners)
+                model.steps_per_execution = together
+            for kind, finish in zip(_KINDS, (train, test, test), strict=True):
+                if not finish.is_identity or model.steps_per_execution != owners:
+                    stack.enter_context(self._finishing(kind, finish))
+            yield
+
+    @contextlib.contextmanager
+    def validated(self, feed: Any, finish: Finish) -> Iterator[None]:
+        """Let a `fit` finish the batches of `feed`, its validation data, when it evaluates the model on them."""
+        evaluate = self._model.evaluate
+
+        @functools.wraps(evaluate)
+        def finishing(*arguments: Any, **named: Any) -> Any:
+            if named.get("x") is not feed:  # a callback's own
+                return evaluate(*arguments, **named)
+            with contextlib.nullcontext() if finish.is_identity else self._finishing("test", finish):
+                return evaluate(*arguments, **named)
+
+        with standing_in(self._model, "evaluate", finishing):
+            yield
+
+    @contextlib.contextmanager
+    def _finishing(self, kind: str, finish: Finish) -> Iterator[None]:
+        model, step, function = self._model, f"{kind}_step", f"{kind}_function"
+        owners_function = getattr(model, function)
+        with standing_in(model, step, _finished(getattr(model, step), finish)):
+            setattr(model, function, self._find(kind, finish))
+            try:
+                yield
+            finally:
+                self._keep(kind, finish, getattr(model, function))
+                setattr(model, function, owners_function)
+
+    def _find(self, kind: str, finish: Finish) -> Any:
+        made_by = frameworks.compilation(self._model)
+        self._compiled = [entry for entry in self._compiled if entry[1] is made_by]
+        wanted = kind, finish, self._model.steps_per_execution
+        return next((function for key, _, function in self._compiled if key == wanted), None)  # else Keras makes it
+
+    def _keep(self, kind: str, finish: Finish, function: Any) -> None:
+        if isinstance(getattr(function, "__self__", None), keras.callbacks.Callback):
+            return  # it stands there in the function's place, because an error kept it from being told of the end
+        if function is not None and self._find(kind, finish) is None:
+            key = kind, finish, self._model.steps_per_execution
+            self._compiled.append((key, frameworks.compilation(self._model), function))
+
+
+def _finished(step: Callable[..., Any], finish: Finish) -> Callable[..., Any]:
+    def finished_step(*arguments: Any) -> Any:
+        *state, data = arguments  # the batch comes last on every backend; JAX puts the state before it
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        x, y, sample_weight = finish.step_data(x, y, sample_weight, KERAS_OPS)
+        return step(*state, keras.utils.pack_x_y_sample_weight(x, y, sample_weight))
+
+    return finished_step

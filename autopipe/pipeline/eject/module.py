@@ -85,8 +85,9 @@ def eject(workload: Workload, config: PipelineConfig | str) -> str:
         if hint is None:  # for a hint there is one form that would do
             plan, tried = make_plan(workload), ("tf.data", "keras", *_OF_EXTENSIONS)
             able = [f"`--to {form}`" for form in tried if reasons_against(workload, form, plan) is None]
-            hint = f"`autopipe eject` can write it with {' or '.join(able)}." if able else None
-            if not able and workload.on_bad_sample == "skip":
+            if able:
+                hint = f"`autopipe eject` can write it with {' or '.join(able)}."
+            elif workload.on_bad_sample == "skip":
                 hint = "Remove the samples that `autopipe verify --files` lists, and with them on_bad_sample."
         how = f"as {config}" if isinstance(config, str) else "without autopipe"
         raise PlainCodeError(f"This pipeline cannot be written {how}: {error.message}.", hint=hint) from None
@@ -121,7 +122,11 @@ def module(
         raise PlainCodeError(why)
     asked = named(config) if isinstance(config, str) else config
     assert asked is not None
-    form, reasons = _form_of(asked.loader), _reasons(workload, asked)
+    form: Any = _TFDATA if isinstance(asked.loader, TfData) else None
+    if isinstance(asked.loader, Foreign):
+        of_keras = _workers_of(asked.loader.code) is not None
+        form = _PY_DATASET if of_keras else _OF_EXTENSIONS.get(asked.loader.code)
+    reasons = _reasons(workload, asked, form)
     try:
         parts = written(workload, asked, plan, "tf" if isinstance(asked.loader, TfData) else "np", every=every)
     except PlainCodeError as error:
@@ -146,9 +151,9 @@ def _made(template: str, parts: Written, texts: dict[str, object], notes: list[s
     return PlainModule(code=code, given=parts.source.given, functions=parts.functions)
 
 
-def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
+def _reasons(workload: Workload, config: PipelineConfig, form: Any) -> list[str]:
     loader, found = config.loader, []
-    if _form_of(loader) is None:
+    if form is None:
         found.append(f"the `{loader.kind}` loader is autopipe's own; only `tfdata` has plain code")
     kept = config.kept
     if kept.converts:
@@ -160,12 +165,6 @@ def _reasons(workload: Workload, config: PipelineConfig) -> list[str]:
     if workload.on_bad_sample == "skip":
         found.append('bad samples are replaced (on_bad_sample="skip")')
     return found
-
-
-def _form_of(loader: LoaderConfig) -> Any:
-    if isinstance(loader, Foreign):
-        return _OF_EXTENSIONS.get(loader.code) if _workers_of(loader.code) is None else _PY_DATASET
-    return _TFDATA if isinstance(loader, TfData) else None
 
 
 def _notes(config: PipelineConfig | None, parts: Written) -> list[str]:

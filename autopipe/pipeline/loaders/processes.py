@@ -6,8 +6,8 @@ so a loader can be opened after a framework has run; they import NumPy and OpenC
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import ClassVar, Literal
 
 from autopipe.pipeline.batching.cache import MemoryCache
@@ -43,9 +43,7 @@ class Processes(StreamingConfig):
     def reads_at_once(self) -> int:
         return max(self.read_ahead, self.workers)  # a worker without threads that read ahead reads for itself
 
-    def _fillers(
-        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
-    ) -> tuple[Kernel, Sequence[Filler]]:
+    def _fillers(self, job: LoadJob, cache: MemoryCache | None, undo: ExitStack) -> tuple[Kernel, Sequence[Filler]]:
         kernel, nursery = kernel_of(job.recipe, cache), Nursery(job.recipe, cache, self.workers)
         undo.callback(nursery.close)
         fillers = list[Filler]()

@@ -6,8 +6,8 @@ The cheapest loader to start and to feed from; a user's own Python code in `ap.M
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import ClassVar, Literal
 
 from autopipe.hardware import processes
@@ -40,9 +40,7 @@ class Threads(StreamingConfig):
     def against(cls, data: Source) -> str | None:
         return super().against(data) or (data.like.against_threads if isinstance(data, WrappedData) else None)
 
-    def _fillers(
-        self, job: LoadJob, cache: MemoryCache | None, undo: contextlib.ExitStack
-    ) -> tuple[Kernel, Sequence[Filler]]:
+    def _fillers(self, job: LoadJob, cache: MemoryCache | None, undo: ExitStack) -> tuple[Kernel, Sequence[Filler]]:
         kernel = kernel_of(job.recipe, cache, self.read_ahead)
         undo.callback(kernel.close)
         kernel.undo.enter_context(processes.library_threads())

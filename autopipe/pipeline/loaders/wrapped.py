@@ -1,15 +1,10 @@
 """Wrapped: the user's own `tf.data.Dataset` or `keras.utils.PyDataset`, fed as it is; see `autopipe.pipeline.wrap`.
 
-The dataset decides the order, randomness and length of an epoch; the promise of other loaders (the same batches for any
-configuration) is not made for it. Its parameters are knobs like any other loader's, though only its function knows
-their names.
-
-A dataset that ends is begun anew for each epoch. One that does not is begun once, and each epoch goes on after the one
-before, as in Keras's `fit(dataset, steps_per_epoch=...)`; so is a `tf.data.Dataset` of unknown length, or whose epochs
-are a part of it, which is begun anew at its end. It cannot seek: for any epoch and batch, the next ones are handed
-over, and a resumed training begins the dataset anew. If Keras forks processes for a `PyDataset`
-(`use_multiprocessing=True`), it does so in a process of its own, because children forked after a framework has run
-hang.
+The dataset decides the order, randomness and length of an epoch: its batches may depend on the configuration. One that
+ends is begun anew for each epoch. For any other, and for a `tf.data.Dataset` of unknown length or of which an epoch is
+a part, each epoch goes on after the one before, as in Keras's `fit(dataset, steps_per_epoch=...)`. It cannot seek: for
+any epoch and batch the next ones are handed over, and a resumed training begins it anew. Keras forks processes for a
+`PyDataset` (`use_multiprocessing=True`) in a process of its own: children forked after a framework has run hang.
 """
 
 from __future__ import annotations

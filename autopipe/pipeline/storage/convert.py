@@ -129,7 +129,7 @@ def finish(folder: Where) -> SetRecord:
         return layout.whole_record(folder)  # raises what is wrong
     layout.require_complete(record, folder)
     record.save(folder)
-    for name in layout.part_records(folder):
+    for name in filter(layout.PART_RECORD.fullmatch, folder.sizes()):
         folder.remove(name)
     return record
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -151,50 +152,48 @@ def shard_file(name: str, shard: int) -> str:
     return f"{stem}-{shard:05d}.{ending}"
 
 
+@dataclasses.dataclass
 class Column:
     """A part of the samples of an open shard, in a file, read by many threads at once."""
 
-    def __init__(
-        self,
-        field: Field,
-        file: Ranges,
-        starts: Sequence[int],
-        sizes: Sequence[int] | None = None,
-        shapes: Sequence[tuple[int, ...]] | None = None,
-    ) -> None:
-        """Read the part of each sample from its start in the file. Its bytes end where those of the next one start,
-        unless `sizes` are given; its shape is that of the field, unless `shapes` are given.
-        """
-        self._field, self._file, self._starts, self._sizes, self._shapes = field, file, starts, sizes, shapes
-        self._pixels = (0, 0, 0) if field.dtype is None else native.sizes(field.shape or (), field.dtype.itemsize)
+    field: Field
+    file: Ranges
+    starts: Sequence[int]  # of the part of each sample in the file
+    sizes: Sequence[int] | None = None  # of their bytes; None: they end where those of the next one start
+    shapes: Sequence[tuple[int, ...]] | None = None  # of each; None: that of the field
 
     def __getitem__(self, row: int) -> Part:
         """Return the part of a sample; an array may be read-only. Raise BadSampleError if its bytes cannot be read."""
-        content, field = self._file.read(*self._range(row)), self._field
+        content, field = self.file.read(*self._range(row)), self.field
         if field.kind is FieldKind.ENCODED:
             return content
-        shape = field.shape if self._shapes is None else self._shapes[row]
+        shape = field.shape if self.shapes is None else self.shapes[row]
         array: NDArray[Any] = np.frombuffer(content, field.dtype).reshape(shape or ())
         return array.item() if field.kind is FieldKind.LABEL and array.ndim == 0 else array[()]
 
     def box(self, row: int, rows: slice, columns: slice) -> NDArray[Any]:
         """Read some rows and columns of a sample's array alone. Raise BadSampleError if they cannot be read."""
-        shape, dtype = self._field.shape, self._field.dtype
+        shape, dtype = self.field.shape, self.field.dtype
         assert shape is not None  # of a piece out of which samples are cut
         assert dtype is not None
-        return boxed(self._file, self._starts[row], shape, dtype, (rows, columns))
+        return boxed(self.file, self.starts[row], shape, dtype, (rows, columns))
 
     def place(self, row: int) -> tuple[int, ...]:
         """Return where the part of a sample lies on a disk, as the members of a `native.SPAN`."""
-        assert isinstance(self._file, OpenFile)
-        pixels = self._pixels
-        if self._shapes is not None and self._field.dtype is not None:
-            pixels = native.sizes(self._shapes[row], self._field.dtype.itemsize)
-        return (0, 0, self._file.descriptor, *self._range(row), *pixels)
+        assert isinstance(self.file, OpenFile)
+        pixels, dtype = self._pixels, self.field.dtype
+        if self.shapes is not None and dtype is not None:
+            pixels = native.sizes(self.shapes[row], dtype.itemsize)
+        return (0, 0, self.file.descriptor, *self._range(row), *pixels)
+
+    @functools.cached_property
+    def _pixels(self) -> tuple[int, int, int]:
+        field = self.field
+        return (0, 0, 0) if field.dtype is None else native.sizes(field.shape or (), field.dtype.itemsize)
 
     def _range(self, row: int) -> tuple[int, int]:
-        start = self._starts[row]
-        return start, self._starts[row + 1] - start if self._sizes is None else self._sizes[row]
+        start = self.starts[row]
+        return start, self.starts[row + 1] - start if self.sizes is None else self.sizes[row]
 
 
 Shard: TypeAlias = Sequence[Column | Sequence[Part] | NDArray[Any] | None]

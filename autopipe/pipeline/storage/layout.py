@@ -36,8 +36,8 @@ SCHEMA_VERSION = 3
 _MOST_SHARDS = 10_000
 _REMEDY = "Remove its folder and convert again."
 _SHARD_FILE = re.compile(r"[a-z]+-\d{5}\.[a-z.]+")
-_PART_RECORD = re.compile(r"part-\d+-of-\d+\.json")
-_OURS = re.compile(rf"{re.escape(RECORD_NAME)}|{_SHARD_FILE.pattern}|{_PART_RECORD.pattern}")
+PART_RECORD = re.compile(r"part-\d+-of-\d+\.json")
+_OURS = re.compile(rf"{re.escape(RECORD_NAME)}|{_SHARD_FILE.pattern}|{PART_RECORD.pattern}")
 
 
 class SetRecord(pydantic.BaseModel):
@@ -168,17 +168,12 @@ def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
     )
 
 
-def part_records(folder: Folder) -> list[str]:
-    """Return the names of the records of parts in a folder."""
-    return [name for name in folder.sizes() if _PART_RECORD.fullmatch(name)]
-
-
 def known_shards(folder: Folder) -> SetRecord | None:
     """Return the record of the shards that any run has finished, whose files have the right sizes; None if no run has
     begun. Raise StorageError if a record is unsound, or records are of different conversions.
     """
     records: list[SetRecord] = []
-    for name in (RECORD_NAME, *part_records(folder)):
+    for name in (RECORD_NAME, *filter(PART_RECORD.fullmatch, folder.sizes())):
         with contextlib.suppress(FileNotFoundError):  # also if another run has just joined the parts
             records.append(SetRecord.load(folder, name))
     if not records:
@@ -249,7 +244,7 @@ def whole_record(folder: Folder) -> SetRecord:
     """Return a complete set's record; raise StorageError if it is missing or edited, or a file's size differs."""
     sizes = folder.sizes()
     if RECORD_NAME not in sizes:
-        begun = any(map(_PART_RECORD.fullmatch, sizes))
+        begun = any(map(PART_RECORD.fullmatch, sizes))
         raise StorageError(
             f"There is no whole set in `{folder}`{': its conversion was begun and did not end' if begun else ''}.",
             hint="Run the same conversion again; it goes on where it stopped." if begun else "Convert the data first.",
@@ -289,7 +284,6 @@ class StoredSource:
         self._spec = spec
         kinds = spec.packed([None if field is None else field.kind for field in spec.columns])
         self.x_kind, self.y_kind = kinds[0], kinds[1] if len(kinds) > 1 else None
-        self._per_shard = record.samples_per_shard
         self._shards: dict[int, Shard] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -336,7 +330,7 @@ class StoredSource:
 
     def _found(self, indices: Sequence[int]) -> list[tuple[Any, int]]:
         """Return the open shard of each sample, and its row there."""
-        places = [divmod(index, self._per_shard) for index in indices]
+        places = [divmod(index, self.record.samples_per_shard) for index in indices]
         return [(self._shards.get(number) or self._shard(number), row) for number, row in places]
 
     def _shard(self, number: int) -> Shard:
@@ -353,8 +347,9 @@ class StoredSource:
         """Return the files that hold some samples, or all files; empty behind a URL."""
         if self.folder.path is None:
             return []
-        chosen = range(self.record.shard_count) if indices is None else {index // self._per_shard for index in indices}
-        return [os.fspath(self.folder.path / name) for name in self.record.files if shard_of(name) in chosen]
+        each, chosen = self.record.samples_per_shard, range(self.record.shard_count)
+        shards = chosen if indices is None else {index // each for index in indices}
+        return [os.fspath(self.folder.path / name) for name in self.record.files if shard_of(name) in shards]
 
     def mean_bytes(self) -> float:
         return self.record.bytes / len(self)
@@ -380,7 +375,7 @@ def find(where: Where, conversion: Conversion, storage: Storage) -> StoredSource
     root = storage.at(where)
     reasons = []
     for folder in with_subfolders(root):
-        if any(name == RECORD_NAME or _PART_RECORD.fullmatch(name) for name in folder.sizes()):
+        if any(name == RECORD_NAME or PART_RECORD.fullmatch(name) for name in folder.sizes()):
             try:
                 return open_set(folder, conversion, storage)
             except StorageError as error:
@@ -406,12 +401,10 @@ def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -
                 hint="Run the same conversion again; it keeps the files that are sound.",
             )
 
-    def kept(position: int) -> Sample:
-        return normalise(source.read(position), conversion.spec.structure)
-
-    positions = spread(len(source), at_most)
+    structure, positions = conversion.spec.structure, spread(len(source), at_most)
     for position in positions:
-        old, new = sample_or_none(kept, position), sample_or_none(conversion.sample, position)
+        old = sample_or_none(lambda at: normalise(source.read(at), structure), position)
+        new = sample_or_none(conversion.sample, position)
         if (old is None) != (new is None) or (old and new and not all(map(_same, old, new))):
             raise StorageError(
                 f"Sample {position} of the set in `{source.folder}` is not what the source gives now.",

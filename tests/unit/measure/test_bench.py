@@ -14,7 +14,7 @@ from autopipe.measure import bench
 from autopipe.measure.bench import EpochWatch, FirstSteps, Probe, ResidentLoader, any_batch
 from autopipe.measure.meter import Meter
 from autopipe.measure.outcome import StopRule
-from autopipe.pipeline.devices import train_steps
+from autopipe.pipeline.devices import feed
 from autopipe.pipeline.devices.strategy import SingleDevice
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.sample import Field, FieldKind, SampleSpec
@@ -29,7 +29,7 @@ def test_the_batches_of_a_call_need_not_be_stacked() -> None:
     taken = [x for x, _ in itertools.islice(loader.batches(0), 6)]
     for x in taken:
         np.testing.assert_array_equal(x, batch)
-    assert np.shares_memory(train_steps.stack(taken[:3]), taken[0])
+    assert np.shares_memory(feed.stack(taken[:3]), taken[0])
     assert all(y is None for _, y in itertools.islice(loader.batches(0), 4))
 
 

@@ -8,8 +8,8 @@ import pytest
 from autopipe.errors import ConfigError
 from autopipe.pipeline.config import ModelSetup
 from autopipe.pipeline.devices import model as models
+from autopipe.pipeline.devices.model import SimulatedModel
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator, Timeline
-from autopipe.pipeline.devices.simulated_model import SimulatedModel
 from autopipe.pipeline.devices.trainer import Trainer
 from tests.fakes.loader import ArrayLoader, blobs
 
@@ -38,7 +38,7 @@ def test_a_step_starts_when_the_one_before_it_is_over() -> None:
     assert time.now == 100.0  # the host goes on
     timeline.start(2.0)
     assert time.now == 102.0
-    timeline.wait()
+    timeline.wait_until(timeline.free_at)
     assert time.now == 104.0
 
 
@@ -49,7 +49,7 @@ def test_a_late_host_idles_the_device_and_oversleeping_counts_once(host: float, 
     for _ in range(10):
         time.now += host
         timeline.start(2.0)
-    timeline.wait()
+    timeline.wait_until(timeline.free_at)
     assert time.now - 100.0 == pytest.approx(over, abs=1e-6)
 
 

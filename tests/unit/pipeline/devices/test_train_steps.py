@@ -12,9 +12,8 @@ import pytest
 
 from autopipe.hardware import processes
 from autopipe.pipeline.config import ModelSetup
-from autopipe.pipeline.devices import train_steps
-from autopipe.pipeline.devices.train_steps import FinishedSteps
-from autopipe.pipeline.devices.trainer import Trainer
+from autopipe.pipeline.devices import feed
+from autopipe.pipeline.devices.trainer import FinishedSteps, Trainer, steps_of_a_call
 from autopipe.pipeline.loader import Finish
 from autopipe.workload.ops.values import Normalize, OneHot, Rescale
 from tests.fakes.loader import ArrayLoader, blobs
@@ -86,7 +85,7 @@ def test_a_callback_of_ones_own_that_looks_at_batches_sees_each(caplog: pytest.L
     assert "steps_per_execution=4 is left at 1: `_Looks` looks at each batch." in caplog.text
     patched = keras.callbacks.Callback()
     patched.on_train_batch_begin = lambda batch, logs=None: None
-    assert train_steps.together(classifier(), 4, [patched]) is None
+    assert steps_of_a_call(classifier(), 4, [patched]) is None
 
 
 def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
@@ -95,30 +94,30 @@ def test_kerass_own_callbacks_are_none_of_those(tmp_path: Any) -> None:
         keras.callbacks.TerminateOnNaN(),
         keras.callbacks.EarlyStopping("loss"),
     ]
-    assert train_steps.together(classifier(), 4, own) == 4
+    assert steps_of_a_call(classifier(), 4, own) == 4
 
 
 def test_a_model_that_was_compiled_for_several_steps_keeps_its_number() -> None:
-    assert train_steps.together(classifier(steps_per_execution=3), 8, []) is None
+    assert steps_of_a_call(classifier(steps_per_execution=3), 8, []) is None
     eager = classifier()
     eager.run_eagerly = True
-    assert train_steps.together(eager, 8, []) is None
+    assert steps_of_a_call(eager, 8, []) is None
 
 
 def test_batches_of_other_shapes_come_in_stacks_of_their_own() -> None:
     batches = [(np.full((rows, 2), rows), np.zeros(rows)) for rows in (4, 4, 4, 4, 3)]
-    shapes = [[part.shape for part in stack] for stack in train_steps.stacked(iter(batches), 3)]
+    shapes = [[part.shape for part in stack] for stack in feed.stacked(iter(batches), 3)]
     assert shapes == [[(3, 4, 2), (3, 4)], [(1, 4, 2), (1, 4)], [(1, 3, 2), (1, 3)]]
 
 
 def test_batches_that_lie_one_behind_the_other_are_stacked_without_a_copy() -> None:
     whole = np.arange(24).reshape(12, 2)
     parts = [whole[start : start + 3] for start in (3, 6, 9)]
-    stacked = train_steps.stack(parts)
+    stacked = feed.stack(parts)
     assert np.shares_memory(stacked, whole)
     np.testing.assert_array_equal(stacked, np.stack(parts))
     for others in ([whole[0:3], whole[6:9]], [whole[0:3], whole[3:6].copy()], [whole[3:6], whole[0:3]], [whole, whole]):
-        copied = train_steps.stack(others)
+        copied = feed.stack(others)
         np.testing.assert_array_equal(copied, np.stack(others))
         assert not np.shares_memory(copied, whole)
 
