@@ -79,9 +79,7 @@ def build_loader(
     plan: Plan | None = None,
     trace: str | None = None,
 ) -> Loader:
-    """Return an open loader, as `ap.build_loader`. `plan` is the workload's, if known; `trace` is the file of a
-    trace that is begun.
-    """
+    """Return an open loader, as `ap.build_loader`. `plan`: of the workload, if known; `trace`: the file of a trace."""
     check_part("rank", rank)
     wrap.require_feedable(workload, config, rank)
     return opener(workload, shard=shard, rank=rank, plan=plan, trace=trace)(config)
@@ -137,9 +135,7 @@ _PLANS: weakref.WeakKeyDictionary[Source, Plan] = weakref.WeakKeyDictionary()
 
 
 def in_pieces(workload: Workload, plan: Plan) -> tuple[Workload, Plan]:
-    """Return the workload, and its plan, of what is kept in place of its samples: itself, unless each epoch cuts them
-    out of larger pieces.
-    """
+    """Return workload and plan of what is kept in place of samples: itself, unless epochs cut them out of pieces."""
     if (pieces := data_source.pieces(workload.data)) is None:
         return workload, plan
     found = dataclasses.replace(workload, data=pieces, ops=(), batch_size=1, validation=None)
@@ -200,9 +196,7 @@ def for_short_steps(workload: Workload, config: PipelineConfig) -> tuple[Workloa
 
 
 def build_model(workload: Workload, *, devices: int, channels: Channels) -> tuple[DeviceStrategy, keras.Model]:
-    """Return the device strategy and the workload's model, built in its scope. Raise ModelError if there are fewer
-    devices, or there is no compiled model.
-    """
+    """Return device strategy and model, built in its scope. Raise ModelError if there is none, or too few devices."""
     from autopipe.pipeline.devices import model as models
     from autopipe.pipeline.devices import strategy as strategies
 
@@ -294,9 +288,7 @@ def _config_of_evaluation(
 
 
 def batch_order(workload: Workload, shard: tuple[int, int] = (0, 1), rank: tuple[int, int] = (0, 1)) -> BatchOrder:
-    """Return the samples of the batches of a workload, or of this rank's part of them. Raise ConfigError if the
-    processes cannot share a batch equally, or the shard holds none.
-    """
+    """Return which samples make this rank's batches. Raise ConfigError if processes cannot share a batch equally."""
     if workload.batch_size % rank[1]:
         raise ConfigError(
             f"Each batch must divide equally between {rank[1]} processes, but `batch_size` is {workload.batch_size}.",
@@ -345,9 +337,7 @@ _PROBES = 64
 
 
 def kept_bytes(recipe: Recipe) -> float:
-    """Estimate the mean bytes of a kept sample if samples differ in size; 0 if they have one size. A few samples are
-    read, spread over the data. Two standard errors are added to their mean.
-    """
+    """Estimate the mean bytes of a kept sample from some, plus two standard errors; 0 if all have one size."""
     if recipe.fixed_spec.is_fixed:
         return 0.0
 

@@ -141,9 +141,7 @@ class LoaderConfig(Strict):
         return None
 
     def held_batches(self, batch_bytes: int, setup: ModelSetup) -> int | None:
-        """Return the largest number of batches of this size: those ahead of the model, in the making and in use. None:
-        the loader runs other code, so the number is unknown.
-        """
+        """Return how many batches there are at most: ahead of the model, in the making and in use; None: unknown."""
         buffered = self.buffered_batches()
         return None if buffered is None else buffered + 1
 

@@ -228,9 +228,7 @@ class Loader(abc.ABC):
 
     @contextlib.contextmanager
     def trained(self, stands: Callable[[], tuple[int, int]]) -> Iterator[None]:
-        """Take the state from a training that does not use `epoch`: `stands` returns its epoch and next batch. At the
-        end, keep the training's last state.
-        """
+        """Take the state, (epoch, next batch), from a training without `epoch`, and keep its last one."""
         self._training = stands
         try:
             yield
@@ -297,9 +295,7 @@ def closed() -> LoaderError:
 
 
 def end(batches: Iterator[Any]) -> None:
-    """End an iterator over batches immediately. An error of user code at the end of an epoch is lost if the garbage
-    collector ends it.
-    """
+    """End an iterator over batches now: errors of user code are lost if the garbage collector ends it."""
     if isinstance(batches, Generator):
         batches.close()
 
@@ -311,9 +307,7 @@ Made = TypeVar("Made")
 
 
 class Shared:
-    """Objects that loaders of one workload in this process share, so that one can go on with the work of another: each
-    lives as long as a loader holds it.
-    """
+    """Objects that loaders of one workload in this process share; each lives as long as a loader holds it."""
 
     def __init__(self) -> None:
         self._made: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
@@ -389,9 +383,6 @@ class LoadJob:
 
 
 def at_a_time(batch_bytes: int, queue_size: int, setup: ModelSetup) -> int:
-    """Return the number of batches that a worker makes in one go. It is that of one call of the model's function, or a
-    few if the batches are small, because each hand-over to the model passes on the interpreter's lock, which takes
-    longer than a small batch. It is at most `queue_size`.
-    """
+    """Return how many batches a worker makes in one go, so that Python's lock, passed on with each go, costs little."""
     together, fits = setup.steps_per_execution, _MOST_BYTES_AT_A_TIME // max(1, batch_bytes)
     return max(1, min(together if together > 1 else _AT_A_TIME, queue_size, fits))

@@ -83,16 +83,12 @@ class Watch(Protocol):
 
 
 class SwitchingLoader(Loader):
-    """Hands on the batches of a loader, and of others that take its place. All methods but `close` are called by the
-    thread that takes the batches, between two of them.
-    """
+    """Hands on the batches of loaders that follow each other. The thread that takes them calls all but `close`."""
 
     def __init__(
         self, loader: Loader, *, clock: Callable[[], float] = time.monotonic, patience: float = _PATIENCE_SECONDS
     ) -> None:
-        """Own `loader`, and those to which it switches. A new one may take `patience` seconds for its first batch, in
-        which the loader before goes on.
-        """
+        """Own `loader` and those that follow. A new one may take `patience` seconds for its first batch."""
         self.loader = loader  # that hands over batches now
         self.spare: Loader | None = None  # the one that did before, still open
         self.watch: Watch | None = None  # follows the batches
@@ -167,9 +163,7 @@ class SwitchingLoader(Loader):
                 self._refuse(failed, error)
 
     def switch(self, loader: Loader) -> None:
-        """Let another loader of the same batches go on as soon as its first batch is there; `spare` may be it. It
-        begins at once, beside this one. It is owned from here on.
-        """
+        """Let a loader of the same batches, owned from here on, begin now, and take over with its first batch."""
         self.stay()
         if loader is self.loader:
             return
@@ -233,9 +227,7 @@ class SwitchingLoader(Loader):
         return place
 
     def _is_due(self) -> bool:
-        """Return True if another loader takes over with the next batch. One that is late does not: the loader before
-        goes on until it is there, and then hands over anew, once.
-        """
+        """Return True if another loader takes over now. A late one may, once, as soon as its first batch is there."""
         upcoming = self._upcoming
         if upcoming is None or (not upcoming.is_late and upcoming.place > self._at):
             return False

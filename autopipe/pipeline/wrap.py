@@ -155,9 +155,7 @@ class OwnStep:
         return f"Step({_name(self.function)})"
 
     def shaped(self, batch: Sequence[Any]) -> Any:
-        """Return a batch whose x, y and weights are arrays, or tuples or dictionaries of them, as the dataset gives it,
-        and the function takes it.
-        """
+        """Return a batch whose x, y and weights are arrays, tuples or dictionaries, as the dataset gives it."""
         parts = (part for slot in batch if slot is not None for part in leaves(slot))
         return likeness.rebuilt(self.outline, parts)
 
@@ -322,9 +320,7 @@ class WrappedData:
         return dataset
 
     def indexed(self, dataset: Any, *, whole: bool, by_keras: bool = False) -> Indexed:
-        """Return the batches of a dataset that was made by their index, for workers. If all must be `whole`, a last one
-        that is short is left out.
-        """
+        """Return a made dataset's batches by index, for workers; without a short last one if all must be `whole`."""
         return Indexed(
             torch_batches.of_batches(dataset),
             self.like,
@@ -398,9 +394,7 @@ class WrappedData:
 
 
 def _defaults(function: Callable[..., Any], choices: Mapping[str, Sequence[SettingValue]]) -> dict[str, SettingValue]:
-    """Return the parameters' present values: the function's own defaults, or else the first choice. A default that
-    cannot be written down (None, say) is left to the function.
-    """
+    """Return present values: the function's defaults if they can be written down, or else the first choice."""
     known = inspect.signature(function).parameters
     found: dict[str, SettingValue] = {}
     for name, values in choices.items():

@@ -110,9 +110,7 @@ class _Lent(weakref.ref[NDArray[Any]]):
 
 
 class SlotPool:
-    """Hands out slots and takes them back automatically. The death of an array runs no Python code: a Ctrl-C at that
-    moment would be raised there, and Python would ignore it.
-    """
+    """Hands out slots and takes them back. No Python code runs when an array dies: a Ctrl-C there would be lost."""
 
     def __init__(self, layout: RowLayout, keep: int) -> None:
         """Keep at most `keep` unused slots."""
@@ -182,9 +180,7 @@ class _Rows:
 
 
 def write_rows(batch: Batch, rows: int | slice, made: Sample | Batch) -> bool:
-    """Write a sample to a row of a batch, or arrays to several, and return True. Write nothing and return False if a
-    part has another shape or dtype: it would come out of the batch as something else than it went in.
-    """
+    """Write a sample or arrays, and return True; write nothing if a part has another shape or dtype."""
     rooms = [(to[rows, ...], np.asarray(part)) for part, to in zip(made, batch, strict=True) if to is not None]
     if any(part.shape != room.shape or part.dtype != room.dtype for room, part in rooms):
         return False
@@ -299,9 +295,7 @@ class MemoryCache:
         *,
         sample_bytes: float = 0.0,
     ) -> None:
-        """Keep a fraction of the samples, above 0 to 1; in another worker's block if one is given. Samples whose shapes
-        differ have `sample_bytes` on average.
-        """
+        """Keep a fraction, above 0 to 1; those of several shapes have `sample_bytes`. `block`: a worker's."""
         self._kept = rows = max(1, int(count * fraction))
         self._room = _room(spec, rows, sample_bytes)
         # What worker processes map; its descriptor is passed to them.
@@ -355,9 +349,7 @@ class MemoryCache:
         return self._room.size * (self._kept - self.filled) // self._kept
 
     def get(self, index: int, *, copies: bool = True) -> Sample | None:
-        """Return a sample as read-only views of the cache, or None if it is not there. Encoded images are `bytes`, or,
-        without `copies`, views, too.
-        """
+        """Return a sample as read-only views, or None. Without `copies`, encoded images are views, too."""
         return self._room.read(self._rows[index], copies=copies) if self.holds(index) else None
 
     def keeps(self, index: int) -> bool:

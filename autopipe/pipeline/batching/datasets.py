@@ -48,9 +48,7 @@ def has_index(dataset: Any) -> bool:
 
 
 def counts_on(dataset: Any) -> bool:
-    """Return True if `dataset[i]` is a batch for every number: a PyDataset of Keras without a length, or a dataset of
-    Grain that repeats for ever.
-    """
+    """Return True if `dataset[i]` is a batch for every number: of Keras without a length, of Grain without an end."""
     keras = sys.modules.get("keras")
     if has_index(dataset):
         return length_of(dataset) >= _ENDLESS
@@ -263,10 +261,7 @@ class _Iterable(Feeder):
 
 
 def feeder(dataset: Any, call: str, steps: int | None, again: Callable[[], Any], *, shuffle: bool = False) -> Feeder:
-    """Return the reader of a dataset that `call` returned, in which an epoch has `steps` batches, or all of them.
-    `again` makes the dataset once more, if it can be read only once. With `shuffle`, Keras draws the order of a
-    PyDataset's batches anew in each epoch. Raise WorkloadError if it is no dataset.
-    """
+    """Return the reader of what `call` returned; `again` makes it once more. Raise WorkloadError for no dataset."""
     # Imported already, if the dataset is one of theirs.
     if has_index(dataset):
         length_of(dataset)

@@ -146,9 +146,7 @@ class Indexed:
     # ------------------------------------------------------------ to worker processes
 
     def pack(self) -> bool:
-        """Pickle the dataset for worker processes; False if it is as it was. Raise LoaderError if it does not pickle,
-        or memory has no room for it.
-        """
+        """Pickle the dataset for workers; False if it is as it was. Raise LoaderError if it cannot be."""
         body, buffers = pickling.apart(self.dataset)
         parts = [np.frombuffer(part, np.uint8) if len(part) else _NOTHING for part in (memoryview(body), *buffers)]
         lengths = [len(part) for part in parts]
@@ -175,9 +173,7 @@ class Indexed:
         return {*found, "keras"} if self.by_keras else found
 
     def unpack(self, size: int, descriptor: int) -> None:
-        """Take the dataset from a block; if that fails, the next batch raises the error. A worker that writes to its
-        arrays changes its own copies.
-        """
+        """Take the dataset from a block, whose arrays are copies; if it fails, the next batch raises the error."""
         memory = memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY))
         os.close(descriptor)
         count = int(np.frombuffer(memory, np.int64, 1)[0])
@@ -254,9 +250,7 @@ class _ByIndex(Kernel):
 
 
 class _OfKeras(_ByIndex):
-    """Fills batches from Keras's adapter, whose own processes make them. Keras forks them from the process that calls
-    this, in which no framework may have run.
-    """
+    """Fills batches from Keras's adapter, whose processes are forked from this one: no framework may have run here."""
 
     def __init__(self, recipe: Recipe, source: Indexed) -> None:
         super().__init__(recipe, source)

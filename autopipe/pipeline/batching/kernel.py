@@ -54,9 +54,7 @@ class Kernel:
     """Makes samples by a recipe and writes them into batches."""
 
     def __init__(self, recipe: Recipe, cache: MemoryCache | None = None, readers: int = 0) -> None:
-        """Make samples; `readers` threads read the samples named to `begin`. Call `close` at the end.
-        Raise LoaderError if the system does not allow so many threads.
-        """
+        """Have `readers` threads read what `begin` names, until `close`. Raise LoaderError if they cannot start."""
         if recipe.pieces is not None and cache is not None:
             recipe.pieces.cache, cache = cache, None
         noted: Any = (lambda function, name: function) if recipe.trace is None else Trace(recipe.trace).noted

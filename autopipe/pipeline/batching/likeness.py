@@ -19,9 +19,7 @@ AXES_OF_IMAGES = 4  # of a batch of them
 
 
 def parts_of(element: Any) -> tuple[Any, ...]:
-    """Return a batch as (x,), (x, y) or (x, y, sample_weight), each one array, a tuple or a dictionary of them. Raise
-    WorkloadError if it has another form.
-    """
+    """Return a batch as (x,), (x, y) or (x, y, sample_weight). Raise WorkloadError if it has another form."""
     slots = tuple(element) if isinstance(element, tuple | list) else (element,)
     parts = [part for slot in slots if slot is not None for part in leaves(slot)]
     if not 1 <= len(slots) <= len(SLOTS) or not parts or not all(len(getattr(part, "shape", ())) > 0 for part in parts):
@@ -47,9 +45,7 @@ def _outline(element: Any) -> str:
 
 
 def flat(element: Any, structure: Structure | None) -> tuple[Any, ...]:
-    """Return the parts of a batch as (x, y, *others). Raise WorkloadError if it is no batch, or its structure is not
-    that of the first one.
-    """
+    """Return a batch as (x, y, *others). Raise WorkloadError if it is none, or built unlike the first one."""
     slots = parts_of(element)
     if structure is None and len(slots) < len(SLOTS):
         return slots if len(slots) > 1 else (*slots, None)
@@ -107,9 +103,7 @@ class Like:
     against_threads: str | None = None  # why `dataset[i]` must not run in several at once, if that was seen
 
     def unlike(self, batch: Batch) -> int | None:
-        """Return the number of a part of x whose shape is not that in the first batch; None if all have it. There may
-        be fewer samples, but not none, and axes in which the dataset's batches differ may be of any length.
-        """
+        """Return the number of a part of x of another shape; None if there is none. Fewer samples are not unlike."""
         for number, like in self.shapes.items():
             rows, *shape = batch[number].shape
             fits = len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))

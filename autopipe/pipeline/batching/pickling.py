@@ -34,9 +34,7 @@ _CHARACTERS_TOLD = 20_000  # of a message, and of a traceback
 
 
 def pickled(work: Any, loader: str) -> bytes:
-    """Return a recipe or a conversion pickled, with the search path of its modules, for the workers of `loader`. Raise
-    LoaderError if a part of it does not pickle.
-    """
+    """Return a recipe or conversion pickled, with the search path. Raise LoaderError if that fails."""
     try:
         body = _by_value(_parts_of(work), lambda: cloudpickle.dumps(work))
     except Exception as error:
@@ -48,9 +46,7 @@ def pickled(work: Any, loader: str) -> bytes:
 
 
 def unpickled(packed: bytes, *, elsewhere: bool = False) -> Any:
-    """Return the argument of `pickled`. Modules are found on the other process's path; with `elsewhere`, on another
-    machine, on the own path first.
-    """
+    """Return what `pickled` got; modules are found on its path first, but `elsewhere` on the own one first."""
     path, body = pickle.loads(packed)  # noqa: S301  # from the owner of this process
     first, then = (sys.path, path) if elsewhere else (path, sys.path)
     sys.path[:] = [*first, *(place for place in then if place not in first)]
@@ -180,9 +176,7 @@ def _first_of(value: Any) -> Any:
 
 
 def moved_files(dataset: Any) -> list[str]:
-    """Return those of them of which threads would move the position: not of libraries that let one thread read at a
-    time, wherever it reads, nor what is only written.
-    """
+    """Return those that threads would move the position of: no library that locks, nothing that is only written."""
 
     def is_moved(file: Any) -> bool:
         is_locked = type(file).__module__.partition(".")[0] in _LOCKED
@@ -193,9 +187,7 @@ def moved_files(dataset: Any) -> list[str]:
 
 
 def moved_by_threads(dataset: Any) -> list[str]:
-    """Return those of them that the code of a dataset reads, if no lock is seen to let one thread read at a time, as a
-    connection of SQLite does by itself.
-    """
+    """Return those of them that a dataset's code reads, if no lock lets one thread read at a time."""
     names, own = used(dataset), getattr(dataset, "__dict__", {})
     if any(hasattr(each, "acquire") for each in (*names.values(), *own.values())):
         return []
@@ -220,9 +212,7 @@ def against_threads(dataset: Any, held: dict[str, Any], *, refilled: bool) -> st
 
 
 def _only_counts(dataset: Any, name: str) -> bool:
-    """Return True if an attribute is a number, and all that the code of its dataset does with it, once it is made, is
-    to add to it: `self.name += 1`. No batch depends on it, and at worst a thread's count is lost.
-    """
+    """Return True for a number that the dataset's code only adds to: at worst a thread's count is lost."""
     own = itertools.chain(*(vars(kind).items() for kind in type(dataset).__mro__))
     functions = [*(each for key, each in own if key != "__init__"), *used(dataset).values()]
     ways = set[str]()

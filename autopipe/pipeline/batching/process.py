@@ -62,9 +62,7 @@ def send(channel: socket.socket, message: bytes, descriptors: Sequence[int] = ()
 
 
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """Return a message, and the descriptors that came with it. Raise EOFError if the other end is closed, and
-    TimeoutError if none began in the channel's time.
-    """
+    """Return a message and its descriptors. Raise EOFError at a closed end, TimeoutError if none began in time."""
     first, descriptors, _, _ = socket.recv_fds(channel, _COUNT.size + _PACKET_BYTES, _MOST_DESCRIPTORS)
     if not first:
         raise EOFError
@@ -96,9 +94,7 @@ def fork(channel: socket.socket, asked: object, descriptors: Sequence[int]) -> t
 
 
 def ended(channel: socket.socket, pid: int) -> int | None:
-    """Return the exit status of a process that was forked so, or the negative number of the signal that killed it.
-    None: it runs. Raises EOFError or OSError if what forked it has gone.
-    """
+    """Return a forked process's exit status, negative for a signal; None while it runs. Raise if its owner is gone."""
     return _answered(channel, ("ended", pid))  # type: ignore[no-any-return]
 
 
@@ -355,9 +351,7 @@ class WorkerProcess:
         return pickle.loads(self._received())  # noqa: S301  # from our own child over a private socket
 
     def _received(self) -> bytes:
-        """Return the next message; raise EOFError once the process is gone. The socket does not show that while a
-        process that the user's code has forked there holds its other end.
-        """
+        """Return the next message; raise EOFError once the process is gone, which forks of it hide from the socket."""
         self._socket.settimeout(_LOOK_SECONDS)
         try:
             gone = False

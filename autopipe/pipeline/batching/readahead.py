@@ -66,9 +66,7 @@ class ReadAhead(Around):
     """
 
     def __init__(self, source: Source, readers: int, there: Callable[[int], bool] = lambda index: False) -> None:
-        """Start `readers` threads that read from `source` whatever is not in `there` (the cache) already. Raise
-        LoaderError if the system does not allow so many.
-        """
+        """Start threads that read what is not `there`. Raise LoaderError if the system allows fewer."""
         super().__init__(source)
         self._there = there
         self._lock = threading.Lock()
@@ -100,9 +98,7 @@ class ReadAhead(Around):
 
     @contextlib.contextmanager
     def reading(self, indices: Sequence[int]) -> Iterator[None]:
-        """Have this thread take the reads of a batch. Those that are left at the end are dropped: samples were cached
-        meanwhile, or one failed.
-        """
+        """Have this thread take the reads of a batch; those left at the end were cached, or a sample failed."""
         key = tuple(indices)
         with self._lock:
             if self._closed:

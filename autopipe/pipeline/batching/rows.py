@@ -54,9 +54,7 @@ class RowsAtOnce:
         whole: _Chain,
         filler: Self | Programs | None = None,
     ) -> None:
-        """Do `rest` behind the cache, and the `whole` on samples that it does not keep. The `filler` makes those that
-        it keeps, `Programs` if their shapes differ; None: Python does.
-        """
+        """Do `rest` behind the cache, and the `whole` on what it does not keep; `filler`, or Python, fills it."""
         self._rest, self._whole, self._cache, self._filler = rest, whole, cache, filler
         self._source, self._spans = recipe.source, data_source.spans_half(recipe.source)
         self._is_native = _is_native(rest) or _is_native(whole)
@@ -69,9 +67,7 @@ class RowsAtOnce:
     def of(
         cls, recipe: Recipe, cache: MemoryCache | None, before: SampleSpec, steps: Sequence[Step], kept: int
     ) -> Self | None:
-        """Return the rows of `steps` on samples of `before`, of which the cache holds the first `kept`; None if Python
-        makes them.
-        """
+        """Return the rows of `steps`, the first `kept` of them before the cache; None if Python makes all."""
         if native.why_not() is not None:
             return None
         whole = links(before, steps)
@@ -216,9 +212,7 @@ class RowsAtOnce:
     def _run_one_by_one(
         self, link: Link, rows: Sequence[int], samples: Iterable[Sample], batch: _Wanted, out: Batch | None
     ) -> tuple[list[int], _Columns]:
-        """Do the steps of a link that Python does to each sample; write the samples, if there is an `out`, or return
-        their parts. The rows on which a step fails, or which do not fit, are left out.
-        """
+        """Do Python's steps to each sample; write it, if there is an `out`, or return it. Failing rows are left out."""
         made: dict[int, Sample] = {}
         for row, begun in zip(rows, samples, strict=True):
             sample, index = begun, int(batch.indices[row])
@@ -253,9 +247,7 @@ def _read_or_none(read: _Read, index: int) -> Sample | None:
 def _run_programs(
     found: Programs, columns: _Columns, rows: Sequence[int], drawn: NDArray[np.float64], out: Batch, left: _Left | None
 ) -> Sequence[int]:
-    """Make rows of all parts, and return which are made. `columns` has each part of them: spans and what they point
-    into, rows of an array, or a list of parts.
-    """
+    """Make rows of all parts, given as spans and what they point into, rows or lists, and return which are made."""
     count, made = len(drawn), found.room(out)
     is_all = len(rows) == count
     spans: list[NDArray[Any] | None] = [None] * len(made)
@@ -284,9 +276,7 @@ def _run_programs(
 
 
 def _write_parts(column: Any, rows: Sequence[int] | None, out: NDArray[Any], left: list[Part] | None) -> None:
-    """Write parts that no program makes to `rows`, or all; raise ValueError if an array of them would not hold them as
-    they are.
-    """
+    """Write parts that no program makes to `rows`, or all; raise ValueError if they would not come out as they are."""
     parts = column.gathered(out if rows is None else None) if isinstance(column, Rows) else column
     array = np.asarray(parts)
     if array.dtype != out.dtype or array.shape[1:] != out.shape[1:]:

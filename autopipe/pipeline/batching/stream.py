@@ -128,9 +128,7 @@ class BatchStream(Generic[T]):
         self._error: AutopipeError | None = None  # why it was closed
 
     def next_task(self, *, wait: bool = True, most: int = 1) -> Task | None:
-        """Return the next task: `most` batches, or fewer at an epoch's end. None once the stream is closed or, without
-        `wait`, if there is no room.
-        """
+        """Return a task of up to `most` batches; None once it is closed or, without `wait`, if there is no room."""
         with self._lock:
             while not self._closed and not self._has_task(most):
                 if not wait:

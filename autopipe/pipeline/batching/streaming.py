@@ -51,9 +51,7 @@ class Filler(Protocol):
         """Drop the preparation of a batch that is no longer wanted."""
 
     def fill(self, slot: Slot, epoch: int, indices: NDArray[np.int64]) -> list[BadSample] | Batch:
-        """Write the samples of `indices` into the slot and return those that were replaced; or return a batch of
-        another shape than the slot's.
-        """
+        """Write samples into the slot, and return those that were replaced; or return a batch of another shape."""
 
     def stop(self) -> None:
         """Give up at once, also in the middle of `fill`, which may then raise anything."""

@@ -41,9 +41,7 @@ def copied(loader: Any) -> Any:
 
 
 def set_epoch(dataset: Any, epoch: int) -> None:
-    """Tell a dataset, and the samplers and samples of a `DataLoader`, the number of the epoch that begins, as a loop
-    does before it: some shuffle by it alone, such as torch's DistributedSampler.
-    """
+    """Tell a dataset, and a `DataLoader`'s samplers and samples, the epoch: some shuffle by it alone."""
     loader = dataset._loader if isinstance(dataset, TorchBatches) else dataset
     held = [getattr(loader, name, None) for name in ("dataset", "sampler", "batch_sampler")]
     for each in (loader, *held, getattr(held[-1], "sampler", None)):
@@ -57,9 +55,7 @@ def samples_of(dataset: Any) -> Any:
 
 
 def whole(samples: Any) -> Any:
-    """Return the user's own dataset of which these samples are a part, as of torch's `random_split`; of several the
-    first.
-    """
+    """Return the user's own dataset behind torch's `random_split` and the like; of several the first."""
     while type(samples).__module__.startswith("torch.utils.data"):
         inner = getattr(samples, "dataset", next(iter(getattr(samples, "datasets", ())), None))
         if inner is None:
@@ -69,9 +65,7 @@ def whole(samples: Any) -> Any:
 
 
 def of_batches(dataset: Any) -> Any:
-    """Return the batches of such a `DataLoader` by their index, drawn once by random numbers that come again; any other
-    dataset as it is.
-    """
+    """Return such a `DataLoader`'s batches by index, by random numbers that come again; another dataset as it is."""
     if not fits_workers(dataset):
         return dataset
     import torch
@@ -103,9 +97,7 @@ class TorchBatches:
     """`batches[i]` is the i-th batch of the epoch that was drawn last. It pickles without the loader."""
 
     def __init__(self, loader: Any) -> None:
-        """Take the samples, the sampler and the collating of a loader. Draw nothing. Raises WorkloadError if its
-        samples have no index.
-        """
+        """Take a loader's samples, sampler and collating. Raise WorkloadError if samples have no index."""
         if (said := _refusal(loader)) is not None:
             raise WorkloadError(
                 f"`ap.live` asks a DataLoader for batches by their index, but of this one, with samples of "

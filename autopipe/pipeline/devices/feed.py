@@ -87,9 +87,7 @@ class Placement:
         return tuple(slot for slot in placed if slot is not None)
 
     def for_several(self, loader: Loader) -> Placement:
-        """Return the placement of batches for several steps at once: left to the loop inside TensorFlow, which runs if
-        batches come from Python and stay on the host.
-        """
+        """Return it for the loop inside TensorFlow, which runs if batches come from Python and stay on the host."""
         on_host = self.strategy.devices == 1 and not self.strategy.looks_ahead and not loader.has_dataset
         return dataclasses.replace(self, on_host=on_host and keras.backend.backend() == "tensorflow")
 

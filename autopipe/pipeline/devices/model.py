@@ -112,9 +112,7 @@ def check(model: keras.Model, loader: Loader) -> None:
 
 
 def check_inputs(model: keras.Model, loader: Loader) -> None:
-    """Raise ModelError if the model's inputs have other shapes than the parts of x in the batches of `loader`. Several
-    are compared by their names if x is a dictionary.
-    """
+    """Raise ModelError if the model's inputs are not of the shapes, or the names, of the parts of x."""
     x, *_ = finished_batch(loader)
     parts = leaves(x)
     if not (getattr(model, "inputs", None) or []):  # no functional model: its inputs are unknown

@@ -69,9 +69,7 @@ class DeviceStrategy(abc.ABC):
             )
 
     def exchange(self, numbers: int) -> Callable[[], object] | None:
-        """Return a function that sums up so many float32 of each device on all of them, and returns when that is done;
-        None on one device.
-        """
+        """Return a function that sums so many float32 of each device on all, and waits; None on one device."""
         return None
 
     @contextlib.contextmanager
@@ -141,9 +139,7 @@ def require_devices(devices: int, found: int, kind: str) -> None:
 
 
 def chosen(devices: int) -> DeviceStrategy:
-    """Return the strategy for `devices` devices: one device, or the backend's own way of sharing batches. Raise
-    ModelError if the backend has no such way, or there are fewer devices.
-    """
+    """Return one device, or the backend's way of sharing batches. Raise ModelError if it has none, or fewer devices."""
     several = sharing()
     alone = several is None or several.cluster() == (0, 1)
     if devices == 1 and alone:
@@ -184,9 +180,7 @@ def accelerators() -> int:
 
 
 def virtual_devices() -> int:
-    """Return the number of virtual CPU devices that may train here; 0 if none was asked for, or if the machine has
-    accelerators.
-    """
+    """Return how many virtual CPU devices may train here; 0 if none, or if there are accelerators."""
     several = sharing()
     if several is None or accelerators():
         return 0

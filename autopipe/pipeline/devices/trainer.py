@@ -77,9 +77,7 @@ def _checked(data: tuple[Any, ...], epochs: int, arguments: dict[str, Any]) -> t
 
 
 def _check_class_weight(weights: Any, workload: Workload | None) -> None:
-    """Raise ModelError if a weight is of no class, and a class has none, as if they were numbered from 1. An op on
-    any y, such as a user's function, may number them so.
-    """
+    """Raise ModelError if weights are of classes from 1 on. An op on y may number them so."""
     if weights is None or workload is None:
         return
     if any(op.acting.any_y and op.target != "image" for op in workload.ops):
@@ -458,9 +456,7 @@ class FinishedSteps:
     def applied(
         self, *, train: Finish = _NOTHING, test: Finish = _NOTHING, together: int | None = None
     ) -> Iterator[None]:
-        """Let the model's steps take compact batches; `test` is for evaluation and prediction. One call trains
-        `together` batches; None: the number that the model was compiled for.
-        """
+        """Let the model's steps take compact batches, `test` for evaluation, too; a call trains `together` of them."""
         model = self._model
         owners = model.steps_per_execution
         with contextlib.ExitStack() as stack:

@@ -306,10 +306,7 @@ $sample
 
 
 def _workers_of(form: str) -> int | None:
-    """Return the threads of Keras's queue in the form "keras", "keras-workers" or "keras-workers=32"; None for others.
-    One is Keras's default: each batch is then made when it is asked for. Raise ConfigError if a PyDataset cannot have
-    so many workers.
-    """
+    """Return Keras's threads in the form "keras", "keras-workers" or "keras-workers=32"; None for others."""
     name, _, workers = form.partition("=")
     if name == KERAS_WORKERS and workers.isdecimal():
         if not 1 <= int(workers) <= _MOST_WORKERS:
@@ -417,9 +414,7 @@ $map    return dataset.prefetch(tf.data.AUTOTUNE)
 
 
 def _directory(workload: Workload, plan: Plan, parts: Written) -> tuple[dict[str, object], Written]:
-    """Return the texts, and the parts without the listing of files; raise PlainCodeError for data without class
-    folders, or ops other than Keras's.
-    """
+    """Return the texts, and the parts without a listing of files; raise PlainCodeError for other data or ops."""
     if type(workload.data) is not ImageFolder or parts.source.given:
         raise PlainCodeError("`image_dataset_from_directory` reads a folder of classes, as ap.ImageFolder does")
     match [*(step.op for step in plan.prefix), *parts.body]:  # lines of other ops than flips
@@ -450,9 +445,7 @@ def tuned_dataset() -> Any:
 
 
 def _call(data: WrappedData, config: PipelineConfig | str) -> tuple[dict[str, object], Written, list[str]]:
-    """Return the texts, the import of the user's function, and notes for the caller; raise PlainCodeError for another
-    form: its code would know the first batch alone.
-    """
+    """Return the texts, the import and notes for the caller; raise PlainCodeError for code of the first batch alone."""
     own = own_name("make_dataset", data.function)
     if isinstance(config, str):
         raise PlainCodeError(

@@ -294,9 +294,7 @@ def stages(parts: Written) -> tuple[dict[str, str], str]:
 
 
 def filled(template: str, parts: Written, texts: Mapping[str, object], *, own: bool) -> str:
-    """Return the file: the filled template behind the imports that it needs and the constants, without gaps. With
-    `own`, it imports the user's own functions; raise PlainCodeError if one cannot be imported.
-    """
+    """Return the filled template behind its imports and constants. `own`: import the user's functions, or raise."""
     top = "\n".join(parts.constants)
     body = Template(_HEAD + template).substitute(texts, constants=top, functions=parts.source.functions)
     head, _, rest = body.partition("@imports\n")

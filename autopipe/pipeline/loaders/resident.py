@@ -290,9 +290,7 @@ def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> A
 
 @functools.cache
 def _gatherer(compiled: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[Any], Any]:
-    """Return what makes an array of (numbers, samples, *moves), and returns an array as it is; one for all loaders, so
-    that a step with it is compiled once.
-    """
+    """Return what makes an array of (numbers, samples, *moves): one for all loaders, so that it is compiled once."""
     import keras
 
     gathered = compiled(functools.partial(_gathered, library=keras.ops))

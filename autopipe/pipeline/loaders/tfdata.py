@@ -149,9 +149,7 @@ class _Work:
                 self._running -= 1
 
     def begin(self, number: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Begin to read a batch that is made later. A dataset that is left before its end never makes some of those
-        that it began: the oldest are dropped.
-        """
+        """Begin to read a batch. A dataset that is left before its end never makes some: the oldest are dropped."""
         with self._call() as (job, kernel, _):
             _, indices = self._batch(job, int(number))
             with self._lock:

@@ -114,9 +114,7 @@ class Wrapped(LoaderConfig):
         return _WrappedLoader(job, data, self, feeder)
 
     def begin(self, feeder: Feeder) -> None:
-        """Set what is set around a dataset that was made and not begun, but for the threads of libraries. Raise
-        ConfigError if a setting is for another kind of dataset.
-        """
+        """Set what is around a dataset before it begins. Raise ConfigError for settings of another kind of dataset."""
         if self.keeps_freed_memory:
             os.environ.update(processes.KEEPING)  # for worker processes of the dataset that are not forked
         if changed := [f"{name}={value!r}" for name, value in self.around().items() if name.startswith("tf_")]:

@@ -120,9 +120,7 @@ def convert(
 
 
 def finish(folder: Where) -> SetRecord:
-    """Join the parts in a folder, of any number of runs, to a complete set. Raise StorageError if a shard is missing,
-    or its files have changed since.
-    """
+    """Join all parts in a folder to a complete set. Raise StorageError if a shard is missing, or files have changed."""
     folder = Folder.of(folder)
     record = layout.known_shards(folder)
     if record is None:

@@ -214,9 +214,7 @@ class Storage(abc.ABC):
     holds_arrays: ClassVar[bool] = False
 
     def at(self, where: Where) -> Folder:
-        """Return the folder of a path or URL, to keep a set of this form in. Raise ConfigError for a URL if the form's
-        files must lie on a disk, and DataError for an invalid URL.
-        """
+        """Return a folder for a set. Raise ConfigError for a URL if files must lie on a disk, else DataError."""
         folder = Folder.of(where)
         if self.on_disk and folder.remote is not None:
             raise ConfigError(
@@ -287,9 +285,7 @@ class Conversion:
         return len(self.steps)
 
     def sample(self, index: int, lost: Counter[str] | None = None) -> Sample:
-        """Return a sample to keep, and count in `lost` what its ops lose of it. Raise BadSampleError if it cannot be
-        read or decoded, OpError if an op fails.
-        """
+        """Return a sample to keep, and count in `lost` what ops lose. Raise BadSampleError or OpError if it fails."""
         sample = planner.read_sample(self.source, index, self.spec.structure)
         for step in self.steps:
             if lost is not None:

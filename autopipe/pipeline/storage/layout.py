@@ -104,9 +104,7 @@ class SetRecord(pydantic.BaseModel):
 
     @classmethod
     def load(cls, folder: Folder, name: str = RECORD_NAME) -> Self:
-        """Read a record; raise FileNotFoundError if it is missing, and StorageError if it was edited or damaged, or is
-        of another version.
-        """
+        """Read a record. Raise FileNotFoundError if it is missing, StorageError if edited or of another version."""
         try:
             body: dict[str, Any] = json.loads(folder.read(name))
             seal, version = body.pop("seal", None), body.get("schema_version")
@@ -169,9 +167,7 @@ def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> 
 
 
 def known_shards(folder: Folder) -> SetRecord | None:
-    """Return the record of the shards that any run has finished, whose files have the right sizes; None if no run has
-    begun. Raise StorageError if a record is unsound, or records are of different conversions.
-    """
+    """Return the record of all runs' shards of the right size, if one has begun. Raise StorageError if unsound."""
     records: list[SetRecord] = []
     for name in (RECORD_NAME, *filter(PART_RECORD.fullmatch, folder.sizes())):
         with contextlib.suppress(FileNotFoundError):  # also if another run has just joined the parts
@@ -195,9 +191,7 @@ def _with_files(record: SetRecord, sizes: Mapping[str, int | None]) -> SetRecord
 def open_folder(
     folder: Folder, conversion: Conversion, storage: Storage, whole_bytes: Callable[[], float]
 ) -> SetRecord:
-    """Return the record of what a folder holds, of no shards if it is empty. Raise StorageError if it holds files of
-    another kind, or the set of another conversion.
-    """
+    """Return the record of what a folder holds, maybe no shards. Raise StorageError if it is of another set."""
     names = sorted(folder.sizes())
     known = known_shards(folder)  # after the list: parts that begin now write their records before their shards
     foreign = [name for name in names if name[0] != "." and (known is None or not _OURS.fullmatch(name))]
@@ -272,9 +266,7 @@ def _stale(folder: Folder, why: str) -> StorageError:
 
 
 class StoredSource:
-    """A kept set as a source: its samples, of `spec`, are stored after the first ops. A shard is opened when it is
-    first read. A pickled set holds no open files.
-    """
+    """A kept set as a source of samples after the first ops. It opens a shard that is read first, and pickles."""
 
     def __init__(self, folder: Folder, record: SetRecord, spec: SampleSpec) -> None:
         self._storage: Storage = STORAGES[record.storage]
@@ -296,9 +288,7 @@ class StoredSource:
         return f"StoredSource({str(self.folder)!r}: {len(self)} samples as {self.record.storage})"
 
     def read(self, index: int) -> tuple[Any, ...]:
-        """Return a sample as it was kept, in the structure of the data's own samples. Raise BadSampleError if it could
-        not be read when the set was made, or cannot be read now.
-        """
+        """Return a sample as it was kept. Raise BadSampleError if it could not be read then, or cannot be now."""
         shard, row = self._place(index)
         return self._spec.packed([None if column is None else column[row] for column in shard])
 
@@ -369,9 +359,7 @@ def open_set(where: Where, conversion: Conversion, storage: Storage) -> StoredSo
 
 
 def find(where: Where, conversion: Conversion, storage: Storage) -> StoredSource:
-    """Return the set of `conversion`, from a folder or URL or a folder in it. Raise StorageError if there is none; the
-    message names similar ones and their differences. Raise ConfigError as `open_set`.
-    """
+    """Return the set in a folder, a URL or a folder in it. Raise StorageError, or ConfigError as `open_set`."""
     root = storage.at(where)
     reasons = []
     for folder in with_subfolders(root):
@@ -390,9 +378,7 @@ def with_subfolders(folder: Folder) -> list[Folder]:
 
 
 def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -> int:
-    """Check all checksums, compare samples spread over the set with new ones of the source, and return their number.
-    Raise StorageError if one differs; the message names the file or the sample.
-    """
+    """Check all checksums and some samples, and return the number of these. Raise StorageError if one differs."""
     require_same(source.record, conversion, source.record.storage, source.folder)
     for name, recorded in source.record.files.items():
         if not is_intact(source.folder, name, recorded):
