@@ -14,7 +14,7 @@ CONTEXT = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 
 
 def diagnose(
-    script: Annotated[Path, Argument(metavar="train.py", help="Your training script, as it is, or its module.")],
+    script: Annotated[Path, Argument(metavar="train.py", help="Your training script, as it is.")],
     arguments: Annotated[list[str] | None, Argument(help="What the script takes.")] = None,
     time: Annotated[str, Option(metavar="10s", help="How much training to look at.")] = "10s",
     steps: Annotated[
@@ -26,7 +26,7 @@ def diagnose(
     keep_running: Annotated[
         bool, Option("--keep-running", help="Let the script go on to its end, and look at every fit.")
     ] = False,
-    module: Annotated[bool, Option("-m", hidden=True)] = False,  # as after `python`: a module is told by its name
+    module: Annotated[bool, Option("-m", help="The script is a module, as after python -m.")] = False,
     as_json: Annotated[
         bool, Option("--json", help="Print JSON, one object a fit; what the script prints goes to stderr.")
     ] = False,
@@ -38,7 +38,7 @@ def diagnose(
     Options come before the script; what comes after it is the script's own. Once enough was seen the script is ended,
     before it could save anything.
     """
-    del module
+    del module  # which is told by its name
     from autopipe.extensions.diagnose import script as scripts
     from autopipe.extensions.diagnose import watched
 
