@@ -43,9 +43,8 @@ class Probe(keras.callbacks.Callback):
         report: Report | None = None,
         when_filled: Callable[[], object] | None = None,
     ) -> None:
-        """Ask `loader` for the level of its queue and, if known, its waiting; report to `report`.
-
-        `when_filled` is called between the steps in which caches fill and the first window.
+        """Ask `loader` for its queue's level and, if known, its waiting; `when_filled` is called when its caches are
+        full.
         """
         super().__init__()
         self._when_filled = when_filled
@@ -151,9 +150,7 @@ class EpochWatch(keras.callbacks.Callback):
             self.model.stop_training = True
 
     def epoch_time(self, steps: Sequence[int], whole: Sequence[int]) -> EpochTime:
-        """Return the time of an epoch; `steps` and `whole` are the batches of training and validation: those that were
-        taken, and those of all samples.
-        """
+        """Return the time of an epoch; `steps` were taken of the `whole` batches of training and validation."""
         seconds, step, test = sorted(self._found)[len(self._found) // 2]
         return EpochTime(
             training_seconds=whole[0] * step,
@@ -191,9 +188,7 @@ class ResidentLoader(Loader):
     buffered_batches = 0
 
     def __init__(self, batch: Batch, spec: SampleSpec, finish: Finish, batch_size: int, together: int = 1) -> None:
-        """Repeat a batch of `batch_size` rows that look like `spec`; `finish` is left to the device. An array holds
-        `together` copies, for calls that take several batches: these need no stacking.
-        """
+        """Repeat a batch that looks like `spec`, in arrays that hold `together` copies for calls of several."""
         self._batches = [batch]
         if together > 1:
             stacks = [None if part is None else np.stack([np.asarray(part)] * together) for part in batch]
@@ -309,9 +304,7 @@ class Bench:
         steps: int | None = None,
         epochs: int = 1,
     ) -> None:
-        """Train on `loader` until the probe stops it, for at most `epochs` epochs of `steps` steps; in another mode,
-        evaluate or predict as many batches.
-        """
+        """Train, evaluate or predict until the probe stops it, for at most `epochs` epochs of `steps` steps."""
         trainer = self.trainer(loader, setup, device_prefetch)
         if self._mode is Mode.TRAIN:
             trainer.fit(epochs=epochs, steps_per_epoch=steps or ENDLESS, callbacks=[probe], verbose=0)
@@ -341,10 +334,8 @@ class Bench:
     def alone(
         self, setup: ModelSetup, report: Report | None = None, *, again: bool = False, samples: int | None = None
     ) -> Ceiling:
-        """Return the ceiling of the model, in a setup and with a number of samples; nothing of the loader is measured.
-
-        The first call measures, which includes compilation. Later calls return the fastest reading so far; with `again`
-        the model is measured anew and that reading is returned.
+        """Return the ceiling of the model alone, in a setup and with a number of samples. The first call measures,
+        which includes compilation; later ones return the fastest reading, or with `again` a new one.
         """
         rows = samples or self._workload.batch_size
         key = setup, rows
@@ -372,10 +363,7 @@ class Bench:
         return self._alone[key]
 
     def resident_loader(self, setup: ModelSetup, rows: int | None = None) -> ResidentLoader:
-        """Make a loader that repeats one batch of this setup, on all devices.
-
-        If one call makes several steps and batches stay on the host, the batch is copied there as many times.
-        """
+        """Make a loader that repeats one batch of this setup; for calls of several steps it is copied on the host."""
         spec, left = self.plan.sent(setup.finish), Finish.left(self.plan, setup)
         rows, together = rows or self._workload.batch_size, setup.steps_per_execution
         batch = any_batch(spec, rows)
@@ -401,9 +389,7 @@ def any_batch(spec: SampleSpec, rows: int) -> Batch:
 
 
 class FirstSteps:
-    """Forwards a report without its phases, and logs once if the first step takes 10 s, or two others 2 s each. Made
-    when the steps begin.
-    """
+    """Forwards a report without its phases, and logs once if the first step takes 10 s, or two others 2 s each."""
 
     def __init__(self, report: Report, together: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         """Forward to `report`; the first step compiles, and of those that run `together` the second may."""

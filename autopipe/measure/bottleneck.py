@@ -117,10 +117,7 @@ def _model(others: list[Limit], model: float) -> str:
 
 
 def _between(bounds: Bounds, reached: float, following: Limit) -> tuple[Limit, str]:
-    """Find the bottleneck if each limit alone allows the model's rate, and all of them together do not.
-
-    If model and loader keep the cores busy, it is the loader's work on them; else the gap between the two.
-    """
+    """Find the bottleneck if each limit alone allows the model's rate: the loader's work on busy cores, else a gap."""
     does, costs, allowed = bounds.work, bounds.costs, following.images_per_second
     together = f"together they reach {_text(reached)} images/s"
     if _core_share(bounds, reached) >= _BUSY:
@@ -153,10 +150,7 @@ def _name(limit: Limit) -> str:
 
 
 def _in_the_way(bounds: Bounds, others: list[Limit], reached: float) -> Limit | None:
-    """Return the lowest limit other than the model; a partial memory cache counts as a lack of memory.
-
-    A limit below the measured rate was read too low, and is skipped; None if no other is left.
-    """
+    """Return the lowest limit but the model that is not below the measured rate; a partial cache is lack of memory."""
     lowest = next((each for each in others if reached <= OVERTAKEN * each.images_per_second), None)
     config = bounds.config
     if lowest is not None and config.kept.in_memory and config.kept.part < 1 and bounds.work.from_source > 0:

@@ -129,9 +129,7 @@ def worker_read_seconds(config: PipelineConfig, does: Work) -> float:
 
 
 def reads_rate(config: PipelineConfig, does: Work, costs: Ceiling, *, bound: bool = False) -> float | None:
-    """Compute the images/s of the storage with this many reads at a time; None if it is no limit. A `bound` is not
-    lowered if as many were not measured.
-    """
+    """Compute the images/s of the storage; None if it is no limit. A `bound` is not lowered if fewer were measured."""
     limits = []
     if costs.reads is not None and does.from_source > 0 and costs.reads.wait_seconds > 0:
         rate = costs.reads.bound_images_per_second if bound else costs.reads.images_per_second
@@ -278,9 +276,7 @@ def one_time_seconds(config: PipelineConfig, costs: Ceiling, samples: int) -> tu
 
 
 def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
-    """Count the samples that a trial makes before it measures, for a cache or in another form: those of 1.5 s at this
-    rate, but at least four batches; whole batches, because an incomplete one is in no cache.
-    """
+    """Count the samples that a trial makes first: those of 1.5 s, in whole batches, of which it has at least four."""
     wanted = min(samples, max(int(rate * 1.5), 4 * batch_size))
     return wanted - wanted % batch_size
 
@@ -289,9 +285,7 @@ def samples_to_make(rate: float, batch_size: int, samples: int) -> int:
 
 
 def reads_at_once(ops: Sequence[OpCost], reads: ReadCosts | None, cores: float | None, model: float = math.inf) -> int:
-    """Compute how many reads at a time keep the cores or the storage busy, for a `model` that takes so many images/s; 1
-    if reads do not wait.
-    """
+    """Compute how many reads at a time feed the cores, or a `model` of so many images/s; 1 if reads do not wait."""
     if reads is None or not reads.waits:
         return 1
     busy = sum(op.seconds_per_image for op in ops if op.part != "finish")
@@ -304,9 +298,7 @@ def reads_at_once(ops: Sequence[OpCost], reads: ReadCosts | None, cores: float |
 def workers_at_once(
     ops: Sequence[OpCost], cores: float | None, model: float = math.inf, *, reading: bool = True
 ) -> int:
-    """Compute how many workers keep all cores busy although they wait, or feed a `model` that takes so many images/s;
-    one a core if nothing waits. `reading` is True if the workers do their own reads.
-    """
+    """Compute how many workers, with or without `reading`, busy all cores although they wait, or feed a `model`."""
     there = math.ceil(cores or 1)
     busy = max(sum(op.seconds_per_image for op in ops), 1e-9)
     waits = sum(op.wait_seconds_per_image for op in ops if reading or op.name != READ)
@@ -371,9 +363,7 @@ def memory_bytes(config: PipelineConfig, workload: Description) -> int:
 
 
 def validation_bytes(config: PipelineConfig, workload: Description, workers_bytes: int = 0) -> int:
-    """Return the bytes of validation's own loader, 0 if the workload names no validation: its cache, its queue and its
-    worker processes, if those of the training take `workers_bytes`.
-    """
+    """Return the bytes of validation's own loader, with its cache, queue and worker processes; 0 without one."""
     if not workload.validation:
         return 0
     other = config.in_evaluation(math.ceil(workload.validation / workload.batch_size))

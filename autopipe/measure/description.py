@@ -64,10 +64,7 @@ class PageCache:
         self._left = 20.0  # seconds, to drop files ahead of a trial, and to read them ahead of all trials
 
     def prepare(self, files: Iterable[str]) -> bool:
-        """Bring files into that state; True if there was time for all of them.
-
-        Names that are no files, and files that were read before, are skipped.
-        """
+        """Bring files into that state, once each; True if there was time for all of them."""
         cold, ready = self.regime == "cold", True
         names = [name for name in dict.fromkeys(files) if name not in self._warm]
         change = disk.drop if cold else disk.warm
@@ -103,8 +100,8 @@ def timed(
     alive: Callable[[], object] = lambda: None,
     clock: Clock = lambda: (time.monotonic(), time.process_time()),
 ) -> tuple[Estimate, float]:
-    """Measure images/s of endless `batches` of `size` images without a model, and the core-seconds of an image. Each of
-    the `workers` makes one batch at a time. It takes at least `seconds`; `alive` is called at each batch.
+    """Measure images/s of endless `batches` without a model, and the core-seconds of an image; `workers` of them are
+    made at a time. It takes at least `seconds`; `alive` is called at each batch.
     """
     began = clock()[0]
     for _ in range(workers + 2):
@@ -204,10 +201,8 @@ def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Thread
 
 
 def batch_size(wanted: int, loader: Threads, ops: Sequence[OpCost], reading: ReadCosts | None) -> int:
-    """Return the batch size of the loader alone: the wanted one, or less if a round of such batches would take long.
-
-    Rounds are long only if an image takes milliseconds, and then it costs the same in a smaller batch. Reads count as
-    waiting only if they waited when ops were timed.
+    """Return the batch size of the loader alone: the wanted one, or less if a round of such batches would take long: if
+    an image takes milliseconds, which it also does in a smaller one. Reads wait only if they did as ops were timed.
     """
     ahead = loader.reads_ahead()
     made = [op.seconds_per_image if ahead and op.name == READ else op.wall_seconds_per_image for op in ops]
@@ -395,10 +390,7 @@ def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None
 
 
 def cut_sizes(workload: Workload, plan: Plan) -> dict[str, dict[int, int]]:
-    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples.
-
-    Pieces of which samples are cut spare their first op, the cut.
-    """
+    """Return the bytes of the whole set in each storage form, by its cuts; raises DataError for unreadable samples."""
     spares = data_source.pieces(workload.data) is not None
     workload, plan = assembly.in_pieces(workload, plan)
     found = {

@@ -152,10 +152,7 @@ def _new(first: Epoch, second: Epoch) -> set[bytes]:
 
 
 def _without_changes(data: WrappedData, dataset: Any, first: Epoch, second: Epoch) -> tuple[Epoch, Epoch]:
-    """Read a `tf.data.Dataset` whose random ops give the same numbers for all samples.
-
-    Return the epochs that were read if that does not help: a function may return what it made before.
-    """
+    """Read a `tf.data.Dataset` whose random ops give all samples the same numbers; if that does not help, as it was."""
     if any(_kind(each) in _BY_DRAW for each, _ in tfdata.dataset_ops(dataset)):
         return first, second
     with tfdata.constant_numbers():
@@ -284,9 +281,7 @@ def draws_parts(dataset: Any) -> bool:
 
 
 def hardly_mixed(batches: Epoch, *, drawn: bool = False) -> str | None:
-    """Say that a batch holds far fewer targets than chance would give it, by some batches of an epoch, if so; `drawn`:
-    from several datasets.
-    """
+    """Say that batches hold far fewer targets than chance would give them, if so; `drawn`: from several datasets."""
     if len(batches) < 6 or (held := targets_held(batches)) is None:
         return None
     here, chance = (float(np.mean(each)) for each in held)
@@ -307,9 +302,7 @@ _ENDED_PART: Final = (
 
 
 def _is_chosen(batches: Epoch) -> bool:
-    """Return True if batches have several targets, each of these equally often, and some come in several batches: so
-    many classes with so many samples each are what a batch was made of.
-    """
+    """Return True if each batch is made of so many classes with so many samples each."""
     counts = [collections.Counter(y for _, y in batch) for batch in batches]
     often = collections.Counter(itertools.chain(*(each.values() for each in counts)))
     usual, again = max(often.values()), sum(map(len, counts)) > len(set[bytes]().union(*counts))
@@ -317,10 +310,7 @@ def _is_chosen(batches: Epoch) -> bool:
 
 
 def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:
-    """Return the number of different targets in each part of some samples, and the number that chance would put there.
-
-    None if the samples have one target, or most have one of their own, or padding makes several of one.
-    """
+    """Return the number of targets in each part, and that by chance; None if that tells nothing, as of one target."""
     ends = np.cumsum([len(part) for part in parts])[:-1]
     every = [y for _, y in itertools.chain(*parts)]
     _, targets = np.unique(every, return_inverse=True)
@@ -386,10 +376,7 @@ def _aside(data: WrappedData, source: Any) -> Any:
 
 
 def _asked(data: WrappedData, dataset: Any, found: Findings) -> bool | None:
-    """Ask a copy of a dataset for its batches in another order, and tell if one comes out otherwise.
-
-    Return True if a batch is the same each time, False if random changes make it another one, None without an index.
-    """
+    """Ask a copy for batches out of turn, and tell of changes; True if a batch stays the same, None without index."""
     if (source := _samples_of(dataset)) is None:
         return None
     name, until = type(source).__name__, time.monotonic() + _SECONDS

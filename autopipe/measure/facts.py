@@ -108,9 +108,7 @@ class ReadCosts(Value):
 
     @property
     def saturated(self) -> bool:
-        """True if more reads at a time were no faster, for another reason than lack of processor time: the reader's own
-        work takes no more than 0.7 of a core.
-        """
+        """True if more reads at a time were no faster, and the reader's own work takes no more than 0.7 of a core."""
         if len(self.rungs) < 2 or self.best_images_per_second * self.cpu_seconds > 0.7:
             return False
         before, last = self.rungs[-2:]
@@ -121,10 +119,8 @@ class ReadCosts(Value):
         return self.rungs[-1].at_once
 
     def images_per_second(self, at_once: int) -> float:
-        """Return the expected rate with this many reads at a time; counts above the measured ones add nothing.
-
-        If only one at a time was measured (it hardly waits, or the machine is hypothetical), the rate scales with the
-        count.
+        """Return the expected rate with this many reads at a time; it scales if one at a time was all that was
+        measured.
         """
         return self.bound_images_per_second(at_once if len(self.rungs) == 1 else min(at_once, self.most_at_once))
 
@@ -205,10 +201,7 @@ class Ceiling(OfSetup, LoaderCeiling):
     warnings: tuple[str, ...] = ()
 
     def is_overtaken_by(self, rate: Estimate) -> bool:
-        """True if a training was so much faster that the model alone must have been measured on a busy machine.
-
-        The interval of an unsteady rate is not used: no part of it above the ceiling can be true.
-        """
+        """True if a training was so much faster that the model alone must have been measured on a busy machine."""
         return rate.value > OVERTAKEN * self.model_images_per_second.value
 
     def with_loader_of(self, other: LoaderCeiling) -> Ceiling:

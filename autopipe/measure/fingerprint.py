@@ -40,10 +40,7 @@ _MODULE: Final = re.compile(r"[\w.<>-]+\.([\w<>]+:?[0-9a-f]{16})")
 
 
 def of_ops(known: Sequence[OpRecord], here: Sequence[OpRecord]) -> str:
-    """Return the removed, added and changed ops, such as "RandomFlip was removed"; empty if none, in the same order.
-
-    The module of a function does not count: a script is `__main__` when it runs, and has a name when imported.
-    """
+    """Return the removed, added and changed ops, as "RandomFlip was removed"; a function's module does not count."""
     before, now = [*map(_key, known)], [*map(_key, here)]
     added = [op for op in here if _key(op) not in before]
     removed, changed = list[str](), list[str]()
@@ -200,10 +197,7 @@ def of_machine(
     keras_backend: str | None = None,
     virtual_devices: int | None = None,
 ) -> Hardware:
-    """Return the fingerprint of a machine, with those fields that are not its own.
-
-    `storage` is that of the data; without `virtual_devices`, the environment gives their number.
-    """
+    """Return the fingerprint of a machine; by default, the environment gives the number of virtual devices."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") if found.gpus else None
     return Hardware(
         cpu_model=found.cpu.model,

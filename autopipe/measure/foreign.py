@@ -130,9 +130,7 @@ class ForeignCode:
         return data.repeat() if every > 1 else data  # the epochs of a part are shorter than those of all
 
     def _made(self, form: str, workload: Workload, every: int = 1) -> Any:
-        """Return the dataset that the plain code of a workload makes, of each `every`-th sample only: the kept ones
-        take as long to read as a trial can wait.
-        """
+        """Return the dataset that plain code makes, of each `every`-th sample: as many as a trial can wait for."""
         plan = self._plan if workload is self.workload else None
         plain = module.module(workload, form, plan=plan, own=False, every=every)
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="autopipe-plain-")

@@ -138,8 +138,8 @@ class LineWatch:
 
 @contextlib.contextmanager
 def _switching() -> Iterator[None]:
-    """Let a look wait for Python's lock for 0.2 ms, before another thread must give it up. By Python's own 5 ms it
-    would come when a thread gives it up by itself, in `cv2.imread` say, and never see the 4 ms of Python before that.
+    """Have threads give Python's lock up after 0.2 ms: by Python's 5 ms a look comes when one does so by itself, in
+    `cv2.imread` say, and never sees the 4 ms of Python before that.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, 0.0002))

@@ -131,19 +131,12 @@ def _images(edges: Sequence[Edge]) -> int:
 
 
 def _holds_part_of_a_burst(edges: Sequence[Edge], burst: int) -> bool:
-    """Return True if all images may have come in one burst, with unseen pauses before and after it.
-
-    Workers that began together may deliver together: 64 that make a batch in 3 s feed any model for a second, then
-    none. Images that wait in the queue come without a pause.
-    """
+    """True if all images may have come in one burst, with unseen pauses around it; what waits in the queue has none."""
     return _images(edges) < burst and (edges[-1].queued or 0.0) < burst
 
 
 def _settled(edges: Sequence[Edge], burst: int) -> int:
-    """Return the first edge from which on the queue is as full as in the second half of the trial.
-
-    If it still empties in the second half, no edge is discarded for that: the loader's own rate counts then.
-    """
+    """Return the first edge with a queue as full as in the second half of the trial; all count if it empties there."""
     levels = [edge.queued for edge in edges if edge.queued is not None]
     if len(levels) < len(edges):
         return 0
@@ -161,10 +154,7 @@ def _settled(edges: Sequence[Edge], burst: int) -> int:
 
 
 def _trend(edges: Sequence[Edge]) -> float:
-    """Return the growth of the queue, as a share of the images trained on; 0 if it may be chance, or is below 1 %.
-
-    The slope of a straight line through all levels has to be 2.5 times its standard error.
-    """
+    """Return the growth of the queue, as a share of the images; 0 if it may be chance (2.5 standard errors), or 1 %."""
     levels = np.array([edge.queued for edge in edges if edge.queued is not None])
     if len(levels) < len(edges) or len(edges) < _FEWEST:
         return 0.0
@@ -179,10 +169,8 @@ def _trend(edges: Sequence[Edge]) -> float:
 
 
 def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
-    """Return a few long windows with the images that the loader made in each.
-
-    A short one holds too few batches to count, so the figure follows from the queue's trend: over all windows or, if
-    that has changed by more than bursts explain, over each half of them.
+    """Return a few long windows with the images that the loader made in each, by the queue's trend: over all of them
+    or, if that has changed by more than bursts explain, over each half.
     """
     middle = len(edges) // 2
     halves = (edges[: middle + 1], edges[middle:])
@@ -284,10 +272,7 @@ def _together(windows: Sequence[Window]) -> Estimate:
 
 
 def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Window]:
-    """Return the consecutive windows with the most whole epochs, the last of equals; none if there is no epoch.
-
-    An epoch may begin anywhere: from the middle of one to the middle of the next there is one pause, too.
-    """
+    """Return the consecutive windows with the most whole epochs, which may begin anywhere; none if there is none."""
     ends = list(itertools.accumulate((window.images for window in windows), initial=0))
     rows = [
         (ends[stop] - ends[start], start, stop)
@@ -383,9 +368,8 @@ class Meter:
             self._read(final=True)
 
     def _has_settled(self, seconds: float) -> bool:
-        """Return True once workers have spread out, the loader has had its time and a short first epoch is over.
-
-        If not, set the next look.
+        """True once workers have spread out and the loader and a short first epoch had their time; else set the next
+        look.
         """
         assert self.filled_at is not None
         spent, done = seconds - self.filled_at, self._steps - self._filled_steps

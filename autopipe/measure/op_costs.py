@@ -308,10 +308,7 @@ def with_lock(
     indices: Sequence[int],
     alive: Callable[[], object] = lambda: None,
 ) -> tuple[OpCost, ...]:
-    """Return the costs with the share of each under Python's lock, by running it on four samples in several threads.
-
-    Ops of the native library hold none. `alive` is called between ops, each of which may take seconds for a sample.
-    """
+    """Return the costs with the share under Python's lock, by running each on four samples in several threads."""
     steps = plan.steps
     if all(cost.native for cost in found):
         return tuple(found)

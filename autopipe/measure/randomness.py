@@ -81,9 +81,7 @@ def digests(batch: Iterable[Any], most: int | None = None, *, about: bool = Fals
 
 
 def _rounded(rows: NDArray[Any]) -> NDArray[Any]:
-    """Round each row to a thousandth of the power of two above its largest value: a MixUp by nearly nothing leaves x as
-    it was to the bit, and y a ten-millionth beside.
-    """
+    """Round each row to a thousandth of its scale: a MixUp by nearly nothing leaves x as it was, and y nearly."""
     largest = np.abs(rows).max(axis=1, initial=0, keepdims=True)
     with np.errstate(all="ignore"):  # of NaN and infinity
         step = np.exp2(np.ceil(np.log2(np.where(largest > 0, largest, 1)))) / 1000
@@ -101,10 +99,8 @@ class Look:
     known: Sequence[Batches] = ()  # two epochs that were read before, of the dataset as it is
 
     def over_epochs(self, seconds: float) -> str | None:
-        """Return a sentence if random numbers repeat from epoch to epoch; None if not.
-
-        The first epoch is read to its end, but not for longer than `seconds`, and others equally far. Raise LoaderError
-        if it cannot be told.
+        """Return a sentence if random numbers repeat from epoch to epoch; None if not. Raise LoaderError if it cannot
+        be told. The first epoch is read to its end, but not for longer than `seconds`.
         """
         with self._reader(self._made()) as dataset:
             remedy = f"{_REMEDY}, or give no seed"
@@ -136,10 +132,8 @@ class Look:
         return any(one is other for one in traced for other in again)
 
     def over_workers(self) -> str | None:
-        """Return a sentence if worker processes draw the same random numbers as each other, or anew in each epoch.
-
-        None if not, or without worker processes that can be asked for a sample by its index. Raise LoaderError if it
-        cannot be told.
+        """Return a sentence if worker processes draw the same numbers as each other, or anew in each epoch; None if
+        not, or if they cannot be asked for a sample by its index. Raise LoaderError if it cannot be told.
         """
         source = self.data.make(self.parameters).dataset
         workers = _processes(source)
@@ -200,10 +194,7 @@ class Look:
         until: float = math.inf,
         on_batch: Callable[[int], None] = lambda batches: None,
     ) -> Batches:
-        """Read the first `batches` of the next epoch; if that takes until some time, no more, but enough.
-
-        `on_batch` is called with the number of batches read: with 0 before the first.
-        """
+        """Read the first `batches` of the next epoch, or enough `until` then; `on_batch` gets their number, 0 first."""
         found: list[tuple[bytes, ...]] = []
         on_batch(0)
         with contextlib.closing(dataset.epoch("arrays")) as elements:
@@ -225,10 +216,7 @@ class Look:
         return found
 
     def _otherwise(self, dataset: Feeder, first: Batches, later: Batches) -> tuple[int, int]:
-        """Read a dataset, of which the first epoch and later ones are known, once more with other random numbers.
-
-        Return the number of batches that repeat the first epoch, and that of all batches.
-        """
+        """Read a dataset again with other numbers; return how many batches repeat the first epoch, of how many."""
         source = dataset.dataset
         of_ops, by_index = hasattr(source, "element_spec"), bool(is_indexed(source) or _processes(source))
         if of_ops:  # of tf.data, which keep the seeds with which they were made
@@ -315,9 +303,7 @@ def _processes(dataset: Any) -> int:
 
 
 def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False) -> Feeder:
-    """Return a dataset that is asked for the first samples one after another, or always for the same one: by workers
-    like its own, or in this process. Samples of a PyDataset are batches.
-    """
+    """Return a dataset that is asked for samples in order, or always the same, by its workers or in this process."""
     if is_indexed(dataset):
         indices = itertools.cycle([0] if same else range(len(dataset.dataset)))
         asked = copy.copy(dataset)
@@ -497,9 +483,7 @@ _ONCE: Final = (
 
 
 def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], None]:
-    """From now on, call `told` when tf.data traces a function that draws random numbers of Python or NumPy. Return a
-    function that stops that.
-    """
+    """Call `told` when tf.data traces a function that draws numbers of Python or NumPy; return what stops that."""
     kind, undo = tensorflow.data.Dataset, contextlib.ExitStack()
 
     def watching(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -524,9 +508,7 @@ def watch_maps(told: Callable[[str], None], tensorflow: Any) -> Callable[[], Non
 
 @contextlib.contextmanager
 def _drawing(function: types.FunctionType | None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether random numbers were drawn meanwhile, but for a layer of Keras: that draws a
-    seed at its first call off TensorFlow, and then other numbers for each sample.
-    """
+    """Yield what tells if random numbers were drawn, but for the seed of a layer of Keras at its first call."""
     keras: Any = frameworks.layer_seeds()
     seed: Any = getattr(keras, "make_default_seed", None)
     before, drawn = _states(function), False

@@ -55,8 +55,6 @@ from autopipe.workload.mode import Mode
 from autopipe.workload.ops.planner import make_plan
 from autopipe.workload.workload import Workload
 
-_NO_MODEL = "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
-
 
 class TrialSession:
     """Measures one workload. A request of `autopipe.measure.trial.child` names one of its methods."""
@@ -98,26 +96,23 @@ class TrialSession:
     def describe(self, report: Report) -> Description:
         report.phase(Phase.BUILD)
         if self._workload.model is NO_MODEL:
-            report.log(_NO_MODEL)
+            report.log(
+                "The dataset has no model and no step, so that reading it is measured, beside steps that take no time."
+            )
         found = description.describe(self._served, self._plan, self._bench(1, "last").model)
         return found if self._mode is Mode.TRAIN else description.of_one_pass(found, self._asked)
 
     def measure(self, config: PipelineConfig, options: Options, report: Report) -> Measurement:
         report.phase(Phase.BUILD)
         wanted = outcome.MeasureOptions.model_validate(options)
-        feed, pages = self._feed(config, wanted, report), self._page_cache(wanted.page_cache)
-        prepare = functools.partial(pages.prepare, feed.files)
-        ready = prepare()
-        watch = LineWatch() if wanted.lines else None
-        with Sampler(nvml=self._nvml) as sampler:
-            began = time.monotonic()
-            # Lines that make a dataset, once, are not those that make batches.
-            with feed.opened() as fed, watch or contextlib.nullcontext():
-                report.phase(Phase.FIRST_BATCH)
-                fed.train(Probe(fed.meter, fed.loader, report=report, when_filled=prepare if feed.once == 2 else None))
-                ended = time.monotonic()
-                report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
-        found = _measurement(feed, fed, sampler.usage, began=began, ended=ended, files_ready=ready)
+        opening, watch = self._feed(config, wanted, report), LineWatch() if wanted.lines else None
+        # Lines that make a dataset, once, are not those that make batches.
+        with Sampler(nvml=self._nvml) as sampler, opening as feed, watch or contextlib.nullcontext():
+            report.phase(Phase.FIRST_BATCH)
+            feed.train(Probe(feed.meter, feed.loader, report=report, when_filled=feed.when_filled))
+            ended = time.monotonic()
+            report.phase(Phase.CLOSE)  # not after a failure, which belongs to the phase it came in
+        found = _measurement(config, feed, sampler.usage, ended)
         return found if watch is None else found.model_copy(update={"lines": watch.stop()})
 
     def loader(self, config: PipelineConfig, options: Options, report: Report) -> outcome.LoaderRate:
@@ -216,22 +211,24 @@ class TrialSession:
         self._nvml.close()
         keras.backend.clear_session(free_memory=True)
 
-    def _feed(self, config: PipelineConfig, wanted: outcome.MeasureOptions, report: Report) -> Feed:
+    def _feed(
+        self, config: PipelineConfig, wanted: outcome.MeasureOptions, report: Report
+    ) -> contextlib.AbstractContextManager[Feed]:
+        """Warm up, and return the feed, which opens as the context is entered."""
         if config.loader.keeps_freed_memory:
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
-        bench = self._bench(config.devices, config.channels)
+        bench, pages = self._bench(config.devices, config.channels), self._page_cache(wanted.page_cache)
         report.phase(Phase.WARM_UP)
         if self._foreign is not None:
             self._foreign.compile(bench)
             report.phase(Phase.OPEN)
-            return _foreign_feed(self._foreign, config, wanted, bench, self._page_cache(wanted.page_cache).regime)
+            return _foreign_feed(self._foreign, wanted, bench, pages)
         alone = bench.alone(config.model_setup, report).model_images_per_second.value
         report.phase(Phase.OPEN)
         self._require_cache_memory(config)
-        pages = self._page_cache(wanted.page_cache)
         makes = wanted.makes_images_per_second
         part = self.part(config, pages, report, trains=alone, folder=wanted.folder, makes=makes)
-        return _loader_feed(config, wanted, bench, alone, part, pages.regime)
+        return _loader_feed(config, wanted, bench, alone, part, pages)
 
     def part(
         self,
@@ -327,77 +324,68 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
-    """An open feed."""
+class Feed:
+    """The open data of a trial."""
 
+    began: float  # when it was opened
     meter: Meter
     train: Callable[[Probe], None]  # until the probe has seen enough
-    loader: TimedLoader | None = None  # None for foreign code
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Feed:
-    """The data of a trial, ready to be opened."""
-
-    config: PipelineConfig
-    opened: Callable[[], contextlib.AbstractContextManager[Open]]
-    files: Sequence[str]  # that the training reads
     part: Part
     alone: float | None  # images/s of the model on a batch that is already there, if that is known
     tunes_itself: bool  # tf.data chooses settings while the training runs
     regime: Regime  # the state of the page cache when it begins
+    files_ready: bool  # all files have it
+    loader: TimedLoader | None = None  # None for foreign code
     # epochs that may be read if each file has to come from the disk: 2 if a part is kept, the rest is read again; None:
     # any number
     once: int | None = None
+    when_filled: Callable[[], object] | None = None  # between the steps in which caches fill and the first window
 
 
+@contextlib.contextmanager
 def _loader_feed(
-    config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, alone: float, part: Part, regime: Regime
-) -> Feed:
-    """Make the feed of a configuration, whose model takes so many images/s `alone`."""
-    once = None
+    config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, alone: float, part: Part, pages: PageCache
+) -> Iterator[Feed]:
+    """Open the feed of a configuration, whose model takes so many images/s `alone`."""
+    once, workload = None, part.workload
     resident, kept = config.loader.keeps_on_device, config.kept
-    if regime == "cold" and not resident and (not kept.in_memory or kept.part < 1):
+    if pages.regime == "cold" and not resident and (not kept.in_memory or kept.part < 1):
         once = 2 if kept.in_memory else 1
-
-    @contextlib.contextmanager
-    def opened() -> Iterator[Open]:
-        began = time.monotonic()
-        loader = TimedLoader(assembly.build_loader(part.workload, config, plan=bench.plan, trace=wanted.trace))
-
-        def train(probe: Probe) -> None:
-            steps, epochs = max(1, round(len(loader) / part.share)), ENDLESS
-            if once is not None:
-                steps, epochs = once * len(loader), 1
-            setup, ahead = config.model_setup, config.device_prefetch
-            bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
-
-        try:
-            yield Open(meter=meter_for(loader, config, wanted), train=train, loader=loader)
-        finally:
-            loader.close()
-            if wanted.trace is not None:
-                Trace(wanted.trace).span(config.short(), began, time.monotonic())
-
-    files = _files(part.workload, config, int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)))
-    return Feed(
-        config=config,
-        opened=opened,
-        files=files,
-        part=part,
-        alone=alone,
-        tunes_itself=_tunes_itself(config),
-        regime=regime,
-        once=once,
-    )
-
-
-def _files(workload: Workload, config: PipelineConfig, samples: int) -> list[str]:
-    if config.kept.converts:
+    if kept.converts:
         root = Folder.of(workload.converted).path
-        return [] if root is None else [str(path) for path in root.rglob("*")]
-    first: list[int] = assembly.batch_order(workload).epoch(0)[: max(samples, workload.batch_size)].tolist()
-    return data_source.files(workload.data, first)
+        files = [] if root is None else [str(path) for path in root.rglob("*")]
+    else:
+        samples = max(int(alone * (wanted.max_seconds + MOST_BEFORE_SECONDS)), workload.batch_size)
+        files = data_source.files(workload.data, assembly.batch_order(workload).epoch(0)[:samples].tolist())
+    prepare = functools.partial(pages.prepare, files)
+    ready, began = prepare(), time.monotonic()
+    loader = TimedLoader(assembly.build_loader(workload, config, plan=bench.plan, trace=wanted.trace))
+
+    def train(probe: Probe) -> None:
+        steps, epochs = max(1, round(len(loader) / part.share)), ENDLESS
+        if once is not None:
+            steps, epochs = once * len(loader), 1
+        setup, ahead = config.model_setup, config.device_prefetch
+        bench.run(loader, probe, setup, device_prefetch=ahead, steps=steps, epochs=epochs)
+
+    try:
+        yield Feed(
+            began=began,
+            meter=meter_for(loader, config, wanted),
+            train=train,
+            part=part,
+            alone=alone,
+            tunes_itself=_tunes_itself(config),
+            regime=pages.regime,
+            files_ready=ready,
+            loader=loader,
+            once=once,
+            when_filled=prepare if once == 2 else None,
+        )
+    finally:
+        loader.close()
+        if wanted.trace is not None:
+            Trace(wanted.trace).span(config.short(), began, time.monotonic())
 
 
 def meter_for(loader: TimedLoader, config: PipelineConfig, wanted: outcome.MeasureOptions) -> Meter:
@@ -415,50 +403,43 @@ def _tunes_itself(config: PipelineConfig) -> bool:
     return "auto" in config.loader.model_dump().values()
 
 
+@contextlib.contextmanager
 def _foreign_feed(
-    foreign: ForeignCode, config: PipelineConfig, wanted: outcome.MeasureOptions, bench: Bench, regime: Regime
-) -> Feed:
-    """Make the feed of foreign code, which has been compiled."""
+    foreign: ForeignCode, wanted: outcome.MeasureOptions, bench: Bench, pages: PageCache
+) -> Iterator[Feed]:
+    """Open the feed of foreign code, which has been compiled."""
     workload, fed, alone = foreign.workload, foreign.fed, wanted.model_images_per_second
-    epochs = 1 if regime == "cold" else ENDLESS
-
-    @contextlib.contextmanager
-    def opened() -> Iterator[Open]:
-        meter = Meter(workload.batch_size, fed.workers, wanted, settle_seconds=fed.settle_seconds)
-        yield Open(meter=meter, train=lambda probe: foreign.train(bench, probe, epochs))
-        gc.collect()  # a framework's iterators stop reading ahead
-
+    epochs = 1 if pages.regime == "cold" else ENDLESS
     most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
-    return Feed(
-        config=config,
-        opened=opened,
-        files=data_source.files(workload.data, None if workload.shuffle else range(most)),  # its order is its own
+    ready = pages.prepare(data_source.files(workload.data, None if workload.shuffle else range(most)))
+    yield Feed(
+        began=time.monotonic(),
+        meter=Meter(workload.batch_size, fed.workers, wanted, settle_seconds=fed.settle_seconds),
+        train=lambda probe: foreign.train(bench, probe, epochs),
         part=Part(workload=workload),
         alone=alone,
         tunes_itself=fed.settle_seconds > 0,
-        regime=regime,
+        regime=pages.regime,
+        files_ready=ready,
     )
+    gc.collect()  # a framework's iterators stop reading ahead
 
 
 # -------------------- the measurement of a trial, from its raw readings
 
-_TUNES_ITSELF = "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."
 
+def _measurement(config: PipelineConfig, feed: Feed, usage: Usage, ended: float) -> Measurement:
+    """Derive the measurement of a training whose last step had ended at `ended`; with foreign code, waiting shows in
+    the rate only. The usage of the process tree starts before the feed is opened.
 
-def _measurement(
-    feed: Feed, fed: Open, usage: Usage, *, began: float, ended: float, files_ready: bool = True
-) -> Measurement:
-    """Derive the measurement of a training that has ended; with foreign code, waiting shows in the rate only.
-
-    The usage of the process tree starts at `began`, before the feed is opened; the last step had ended at `ended`.
     Raises WorkloadError if the data ended before anything could be measured.
     """
-    meter, loader, config = fed.meter, fed.loader, feed.config
+    meter, loader = feed.meter, feed.loader
     reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
     if reading is None or first is None or meter.began_at is None:
         raise _too_few(loader)
     before, usage = usage.samples[0].tree.processes, usage.between(meter.began_at, ended)
-    resources = _resources(usage, config.devices)
+    resources, started = _resources(usage, config.devices), max(0, (usage.peak_processes or before) - before)
     rate, stable = meter.overall, reading.stable or reading.cut_short
     shortfall = None if feed.alone is None else max(0.0, 1 - rate.value / feed.alone)
     of_loader: dict[str, Any] = {"data_wait_share": shortfall or 0.0}
@@ -484,19 +465,24 @@ def _measurement(
         batch_size=meter.batch_size,
         windows=reading.windows,
         images_per_second=rate,
-        first_batch_seconds=first - began - (0.0 if loader is None else loader.fill_seconds),
+        first_batch_seconds=first - feed.began - (0.0 if loader is None else loader.fill_seconds),
         discarded_batches=meter.discarded_batches,
         stable=stable,
         warnings=(
             *reading.warnings,
             *(() if stable else resources.warnings),
-            *([] if loader is None else _notes(feed, loader)),
-            *([_TUNES_ITSELF] if feed.tunes_itself else []),
+            *_notes(feed),
         ),
         resources=resources,
         page_cache=feed.regime,
-        files_ready=files_ready,
-        ran=_ran(config, max(0, (usage.peak_processes or before) - before)),
+        files_ready=feed.files_ready,
+        ran=outcome.Ran(
+            threads=0 if started else config.loader.threads(machine.usable_cores()),  # as the loader says
+            processes=started,
+            devices=strategies.names(config.devices),
+            backend=keras.backend.backend(),
+            versions={name: value for name, value in machine.installed_versions().items() if value},
+        ),
         **of_loader,
     )
 
@@ -514,21 +500,11 @@ def _too_few(loader: TimedLoader | None) -> WorkloadError:
     )
 
 
-def _notes(feed: Feed, loader: TimedLoader) -> list[str]:
-    said = []
-    if feed.once is not None and loader.taken >= feed.once * len(loader):
-        said.append(f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches.")
-    if lost := loader.lost_workers():
-        said.append(f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced.")
-    return said
-
-
-def _ran(config: PipelineConfig, processes: int) -> outcome.Ran:
-    """Describe the parts that ran: processes as counted since the feed was opened, threads as the loader says."""
-    return outcome.Ran(
-        threads=0 if processes else config.loader.threads(machine.usable_cores()),
-        processes=processes,
-        devices=strategies.names(config.devices),
-        backend=keras.backend.backend(),
-        versions={name: value for name, value in machine.installed_versions().items() if value},
-    )
+def _notes(feed: Feed) -> Iterator[str]:
+    loader = feed.loader
+    if loader is not None and feed.once is not None and loader.taken >= feed.once * len(loader):
+        yield f"The trial ended with the data: cold, each file is read once, which are {len(loader)} batches."
+    if loader is not None and (lost := loader.lost_workers()):
+        yield f"Meanwhile {count_text(lost, 'worker')} of the loader died, and had to be replaced."
+    if feed.tunes_itself:
+        yield "tf.data tunes itself for 10 to 60 s; in a longer training it may run at another rate."

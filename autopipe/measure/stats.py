@@ -38,12 +38,8 @@ class Ratio(Value):
         return self.low > 1.0
 
     @property
-    def slower(self) -> bool:
-        return self.high is not None and self.high < 1.0
-
-    @property
     def decided(self) -> bool:
-        return self.faster or self.slower
+        return self.faster or (self.high is not None and self.high < 1.0)
 
 
 class Comparison(Ratio):

@@ -304,11 +304,7 @@ def _random(
     until: float,
     over_epochs: Sequence[randomness.Batches] | None,
 ) -> tuple[str | None, str | None]:
-    """Find random numbers that repeat: among workers, and with `over_epochs`, those that were read before, from epoch
-    to epoch as well.
-
-    Return the sentences about them, and the reasons why some could not be looked for.
-    """
+    """Find random numbers that repeat, in sentences, and the reasons why some could not be looked for."""
     if not options.random or not isinstance(config.loader, Wrapped):  # autopipe's own workers draw anew for each batch
         return None, None
     assert isinstance(workload.data, WrappedData)
@@ -342,9 +338,7 @@ def _changed(
 def _beginning(
     loader: Loader, epoch: int, samples: int | None, report: Report, values: Values, until: float = 0.0
 ) -> tuple[epochs.Epoch, bool]:
-    """Return digests of the first samples of an epoch, and True if it was read to its end, by `until`. Note their
-    values.
-    """
+    """Return digests of an epoch's first samples, and True if it was read to its end by then; note their values."""
     found: list[tuple[epochs.Sample, ...]] = []
     count = 0
     for batch in loader.epoch(epoch):

@@ -113,9 +113,8 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
 
 
 def _best(session: Session, stop: Stop, proved: Confirmation | None) -> Point | None:
-    """Return the point to use: the incumbent, if any, unless another is proved faster, or it cannot run or breaks a
-    limit; and a wrapped dataset as it is, if it keeps the limits, unless another is faster: by the rounds or, without
-    any, far beyond the intervals of both trials.
+    """Return the incumbent unless another is proved faster or it is unfit, a wrapped dataset as it is unless another is
+    faster by the rounds or else by far, or the best.
     """
     points = session.points()
     best = _unconfirmed(session, stop) if proved is None else points[proved.winner]
@@ -136,10 +135,7 @@ def _best(session: Session, stop: Stop, proved: Confirmation | None) -> Point | 
 
 
 def _unconfirmed(session: Session, stop: Stop) -> Point | None:
-    """Return the best point; at the ceiling, the cheapest of those that reach it.
-
-    A configuration that failed in the confirmation run is the best only if all of them did.
-    """
+    """Return the best point that did not fail in the confirmation; at the ceiling, the cheapest that reaches it."""
     blocks = [row for row in session.record.rows() if row.block is not None]
     failed = {row.key for row in blocks if isinstance(row.outcome, TrialFailure)}
     feasible = [point for point in session.points().values() if point.feasible]
@@ -223,9 +219,7 @@ def _baseline(
     winner: Winner | None,
     contests: Sequence[Contest],
 ) -> BaselineResult:
-    """Return a baseline with its rate: in the winner's rounds if it ran in some of them, so that the two rates have
-    the ratio of their pairs; else by its trials.
-    """
+    """Return a baseline with its rate: in the winner's rounds if it ran in some, by the ratio of their pairs."""
     key = baseline.config.key()
     point = session.points().get(key)
     rate = None if proved is None else proved.rates.get(key)
@@ -300,10 +294,8 @@ def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> floa
 
 
 def _drift(session: Session, proved: Confirmation) -> float | None:
-    """Return the largest change of a baseline's rate from its first measurement to the confirmation run.
-
-    None if no baseline was in both, and in so many rounds that its own spread is known. What another round of it, or
-    another trial in a block, may differ by is no change: a rate that varies by 10 % does not show a drift of 6 %.
+    """Return the largest change of a baseline's rate from its first measurement to the confirmation run, beyond what
+    its rounds, or its trials, differ by anyway; None if no baseline was in both, and in enough rounds.
     """
     pooled, changes = session.pooled(), list[float]()
     for baseline in session.baselines:
@@ -388,9 +380,7 @@ def _cost_profile(session: Session, point: Point) -> CostProfile:
 
 
 def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[results.Effect, ...]:
-    """Return the effect of each setting of a measured configuration, the largest first; `blocks` are of the
-    confirmation. Of several configurations with one other value the fastest counts.
-    """
+    """Return the effect of each setting of a measured configuration, the largest first, by the fastest with another."""
     own, pooled = from_config(config), session.pooled()
     if config.key() not in pooled.keys:
         return ()
@@ -422,10 +412,8 @@ def _effects(config: PipelineConfig, session: Session, blocks: Blocks) -> tuple[
 
 
 def only_change(own: Mapping[str, SettingValue], other: Mapping[str, SettingValue]) -> tuple[str, SettingValue] | None:
-    """Return the only setting in which two configurations differ, with the other's value; else None.
-
-    A setting that only one of them has depends on another, as the knobs of a loader do. If another loader has a knob of
-    the same name, it must have the same value.
+    """Return the only setting in which two configurations differ, with the other's value; else None. A setting that
+    only one has depends on another; knobs of one name must agree if the loader differs.
     """
     changed = [name for name in own if name in other and own[name] != other[name]]
     if changed == ["loader"]:

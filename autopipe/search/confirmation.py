@@ -48,9 +48,7 @@ class Confirmation:
 
 
 def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: bool = False) -> tuple[float, ...]:
-    """Return the cost of a configuration, compared in order: devices, conversion, workers, steps of a call (callbacks
-    wait for its end), memory; then baselines.
-    """
+    """Return the cost of a configuration, compared in order; callbacks wait for the end of the steps of a call."""
     workers = config.loader.worker_count()
     return (
         float(config.devices),
@@ -80,10 +78,7 @@ def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
 
 
 def pairs(blocks: Blocks, pooled: Pooled, first: str, second: str) -> stats.Comparison | None:
-    """Compare two finalists over the blocks in which both ran; None if there is no such block.
-
-    Fewer than three pairs (`Comparison.few`) show no spread: ratio and interval are the pooled ones then.
-    """
+    """Compare finalists over the blocks in which both ran, by the pooled ratio if these are few; None without any."""
     found = ratios(blocks.get(first, {}), blocks.get(second, {}))
     if not found:
         return None
@@ -111,9 +106,7 @@ def leader(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | 
 
 
 def repeatability(pooled: Pooled) -> float:
-    """Return the largest difference of two measurements of one configuration in 95 % of cases, in log units; at least
-    1 %, which counts on no machine.
-    """
+    """Return the largest difference of a configuration's measurements in 95 % of cases, in log units, 1 % at least."""
     return max(stats.REPEATABILITY * pooled.noise, 0.01)
 
 
@@ -123,10 +116,7 @@ def worth_having(pooled: Pooled) -> float:
 
 
 def as_good(pooled: Pooled, best: str, key: str) -> bool:
-    """Return True if a cheaper configuration may win over the best.
-
-    It may if there is no significant difference and, with a probability of 90 %, it is at most `worth_having` behind.
-    """
+    """True if there is no significant difference and, at 90 %, the other is at most `worth_having` behind the best."""
     behind, spread = pooled.ahead(best, key)
     surely = behind + normal_point(0.2) * spread  # 10 % on one side
     return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
@@ -177,9 +167,7 @@ def _winner(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str |
 
 
 def _is_plainer(pooled: Pooled, best: Point, other: Point) -> bool:
-    """True if another one makes fewer steps a call, is the same else, and was not seen to be slower: callbacks wait for
-    the end of a call, which has to be worth it.
-    """
+    """True if another one makes fewer steps a call, is the same else, and was not seen to be slower."""
     ahead, spread = pooled.ahead(best.key, other.key)
     steps = other.config.steps_per_execution
     is_twin = steps < best.config.steps_per_execution and (
@@ -199,10 +187,7 @@ def verdict(finalists: Sequence[Point], scores: Blocks, pooled: Pooled) -> Confi
 
 
 def estimate(rates: Collection[float], pooled: Pooled) -> Estimate:
-    """Return the rate over blocks with its 95 % interval: Student's, of their logarithms.
-
-    With fewer than three blocks the interval comes from the spread of all measurements.
-    """
+    """Return the rate over blocks, with Student's 95 % interval of logarithms; if few, of all measurements."""
     logs, freedom = [math.log(rate) for rate in rates], len(rates) - 1
     mean = fmean(logs)
     if len(logs) >= FEWEST_PAIRS:
@@ -214,10 +199,8 @@ def estimate(rates: Collection[float], pooled: Pooled) -> Estimate:
 
 
 def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) -> Estimate | None:
-    """Return a configuration's share of the model alone, 0 to 1, from the blocks in which both were measured.
-
-    The share is of pairs, because a disturbance of a block slows both. None if no block has both, or if the share is
-    far above 1: then the model alone was disturbed in each block.
+    """Return a configuration's share of the model alone, 0 to 1, by the blocks that have both, as what slows one slows
+    the other; None without any, or far above 1: then the model was disturbed.
     """
     if not (shares := ratios(ran, alone)) or (found := estimate(shares, pooled)).value > OVERTAKEN:
         return None
@@ -254,9 +237,7 @@ def _finalists(session: Session) -> list[Point]:
 
 
 def expected_seconds(session: Session) -> float:
-    """Return the expected time of the shortest confirmation run: a block of all finalists, and the others of a proof. A
-    baseline that has yet to run has a process of its own to start.
-    """
+    """Return the time of the shortest confirmation run: a block of all finalists, and the others of a proof."""
     wanted, fewest, starting = _finalists(session), session.settings.blocks[0], 0.0
     if session.points().keys().isdisjoint(session.names) and any(each.unable is None for each in session.baselines):
         starting = session.starting_seconds + (1 + fewest) * session.trial_seconds()
@@ -265,9 +246,7 @@ def expected_seconds(session: Session) -> float:
 
 
 def _pair(session: Session, entered: Sequence[Point]) -> list[Point]:
-    """Return the best of the finalists, and the baseline that a proof needs, if one has run: the fastest, if none is
-    required.
-    """
+    """Return the best finalist, and the baseline that a proof needs, if any ran: the fastest, if none is required."""
     named = [each for each in entered if each.baseline is not None]
     rival = max(named, key=lambda each: (each.required, each.estimate.value), default=None)
     return [each for each in entered[:1] if each is not rival] + ([] if rival is None else [rival])
@@ -357,10 +336,8 @@ def _done(entered: Sequence[Point], blocks: Blocks, pooled: Pooled) -> int:
 
 
 def _measured_blocks(session: Session, entered: Sequence[Point], *, raw: bool = False) -> Blocks:
-    """Return the result of each finalist in each block: the study's objective, or `raw` images/s.
-
-    Blocks count from the first one in which all of these finalists ran. Earlier ones were interrupted, or belong to an
-    earlier confirmation run with other finalists.
+    """Return each finalist's result in each block: the study's objective, or `raw` images/s. Blocks count from the
+    first with all of them; earlier ones were interrupted, or had other finalists.
     """
     keys = {each.key for each in entered}
     blocks: dict[int, dict[str, float]] = {}
@@ -405,9 +382,7 @@ def entered(session: Session) -> list[Point]:
 
 
 def _affordable(session: Session, wanted: Sequence[Point]) -> list[Point]:
-    """Return the finalists that time is left for: the best and its rival in all blocks of a proof, and of the others as
-    many as a first block has room for.
-    """
+    """Return the finalists that time is left for: the best and its rival in all blocks, the others in the first one."""
     left, pair = session.seconds_left(proving=True), _pair(session, wanted)
     if ENOUGH_BLOCKS * _block_seconds(session, pair) > left:  # two prove nothing, but say more than trials far apart
         return []
@@ -419,10 +394,7 @@ def _affordable(session: Session, wanted: Sequence[Point]) -> list[Point]:
 
 
 def _proved_before(session: Session) -> list[Point]:
-    """Return the finalists of a confirmation run in the study, if it still covers the best; else an empty list.
-
-    A resumed study whose time is used up keeps its proof.
-    """
+    """Return the finalists of a run in a resumed study whose proof still covers the best; else an empty list."""
     blocks: dict[int, set[str]] = {}
     for row in session.record.rows():
         if row.block is not None and isinstance(row.outcome, Measurement):
@@ -452,9 +424,7 @@ def _has_time(session: Session, running: Sequence[Point], later: float = 0.0) ->
 
 
 def _block_seconds(session: Session, running: Sequence[Point]) -> float:
-    """Return the time of a block of these finalists, as their last trials took it. A process that starts in a block
-    does so in the next, too.
-    """
+    """Return the time of a block of these finalists, as their last trials took it, with processes that start in it."""
     usual, took = session.trial_seconds(), dict[str, float]()
     for row in session.record.rows():
         if row.outcome is not None:  # a trial that was cut for being slow took less than a block does

@@ -78,10 +78,7 @@ def _of_storage(config: PipelineConfig, facts: Facts) -> Iterator[str]:
 
 
 def _of_cut(place: str, cut: int | str, sizes: Mapping[int, int] | None) -> Iterator[str]:
-    """Yield why keeping samples after `cut` ops brings nothing, by the bytes of the whole set after each cut.
-
-    A cut is worth a trial if it saves 5 % of the room of every deeper one; others leave more to do.
-    """
+    """Yield why keeping samples after `cut` ops brings nothing, by the whole set's bytes: it saves less than 5 %."""
     if not isinstance(cut, int):
         return
     if sizes is None:
@@ -195,17 +192,13 @@ def _why_not(params: Params, facts: Facts) -> str | None:
 
 
 def candidates(space: Space, facts: Facts) -> dict[str, PipelineConfig]:
-    """Return the configurations of a space that can run here, by key; for spaces that are small, or cut down before.
-    Raises SpaceError if there is none.
-    """
+    """Return the configurations of a small space that can run here, by key. Raises SpaceError if there is none."""
     params = (each for each in trim(space, facts).space.grid() if _why_not(each, facts) is None)
     return {config.key(): config for config in map(to_config, params)}
 
 
 def _worth_trying(space: Space, facts: Facts, dropped: Counter[str]) -> Space:
-    """Return the space without values that no configuration can have. They are counted in `dropped`, but for loaders
-    for an accelerator that is not there.
-    """
+    """Return the space without values that no configuration can have, which are counted in `dropped`."""
     kinds = [str(kind) for kind in space["loader"].values]
     there = facts.device_bytes is not None or "loader" in facts.limits.only
     if worth := [kind for kind in kinds if there or not configs.LOADERS[kind].keeps_on_device]:

@@ -109,9 +109,7 @@ def judged(ratios: Sequence[float], noise: float) -> Verdict:
 
 
 def may_fill(ratio: float, noise: float) -> Verdict:
-    """Judge a configuration with a cache, which is yet to fill, by the ratio of one pair: it may cost 5 % and noise, as
-    the next epochs gain by it.
-    """
+    """Judge a configuration with a cache that is yet to fill by one pair: it may cost 5 % and noise."""
     is_cheap = math.log(ratio / 0.95) > -REPEATABILITY * noise
     return Verdict.FASTER if is_cheap else Verdict.NOT_FASTER
 
@@ -129,9 +127,7 @@ def allowed_loss(epoch_seconds: float, trained_seconds: float) -> float:
 
 
 def has_fallen(windows: Sequence[Window], settled: Estimate) -> bool:
-    """Return True if the last windows are a tenth slower than the rate that was settled on, for longer than noise
-    explains.
-    """
+    """True if the last windows are a tenth slower than the settled rate, for longer than noise explains."""
     last = windows[-_LONG:]
     least = min(settled.low, 0.9 * settled.value)
     return len(last) == _LONG and all(each.rate < least for each in last)
@@ -289,9 +285,7 @@ class LiveTuner:
             yield from self._goes_on()
 
     def _trying(self) -> Steps[Estimate]:
-        """Run a race with the running configuration, until nothing is left to gain; return the rate that it ends with,
-        in batches a second.
-        """
+        """Run a race until nothing is left to gain; return the rate that it ends with, in batches a second."""
         race = self._race = _Race(functools.partial(self._raced, self._windows))
         for _ in range(_MOST_TRIALS):
             while self._left() < max(_WINDOW_SECONDS, 1 / self._windows[-1].rate):  # the least that a trial may lose
@@ -349,9 +343,7 @@ class LiveTuner:
         race.of_loaders()
 
     def _trial(self, candidate: PipelineConfig, other: Loader) -> Steps[float | None]:
-        """Run another configuration and the present one by turns, and keep the faster; return the ratio of their rates.
-        None if it failed.
-        """
+        """Run another configuration by turns, and keep the faster; return the ratio of rates, None if it failed."""
         loader, mine, ratios = self._loader, self._loader.loader, list[float]()
         fills = candidate.kept.in_memory and candidate.keep != self.config.keep
         spread_of = noise(self._windows)
@@ -416,9 +408,7 @@ class LiveTuner:
         return future.result()
 
     def _window(self, most: float = math.inf, batches: int | None = None) -> Steps[Window]:
-        """Return the next window, or one of so many batches; one that loses more than `most` seconds to the usual rate
-        is cut. Workers begin, and so end, batches together: it holds two rounds of them.
-        """
+        """Return the next window of two rounds of the workers, or so many batches, cut once it loses `most` seconds."""
         least = max(4, 2 * self._at_once()) if batches is None else batches
         least_seconds = _WINDOW_SECONDS if batches is None else 0.0
         usual = 1 / self._windows[-1].rate if self._windows else 0.0

@@ -52,10 +52,7 @@ class Measurer(Protocol):
         """Measure the model alone in its usual setup, and once the loader's ops."""
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone in one setup; None if that failed.
-
-        Without `again`, a reading that a trial in this setup has made will do.
-        """
+        """Measure the model alone in one setup; None if that failed. Without `again`, an earlier reading will do."""
 
     def loader_alone(self, config: PipelineConfig) -> float | None:
         """Measure a loader without a model, for half a second or so, in images/s; None if it cannot run so."""
@@ -172,10 +169,7 @@ class TrialMeasurer:
         return Baseline(name=_of_workers(workers), config=_of_code(form))
 
     def start_all(self, seconds: float = math.inf) -> None:
-        """Start the processes of foreign code in parallel, and wait until all are ready, but no longer than that.
-
-        A trial would start its own process, but importing a workload, or a framework, may take seconds.
-        """
+        """Start the processes of foreign code in parallel, as imports take seconds, and wait for them this long."""
         able = (each.config for each in self._baselines if each.unable is None)
         runners = [self._runner_of(_code(each)) for each in able if each.loader.is_foreign]
         until = time.monotonic() + seconds
@@ -256,9 +250,7 @@ class TrialMeasurer:
         return answer
 
     def _free_accelerator(self) -> None:
-        """End processes of foreign code that keep a part of an accelerator, but those that a proof runs by turns: a new
-        process takes as long as several blocks.
-        """
+        """End processes of foreign code that hold an accelerator's memory, but those that a proof runs by turns."""
         others = sorted(self._rates.keys() - {self._settings.baseline}, key=lambda code: -self._rates[code])
         for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
             self._runners[code].close()
@@ -266,9 +258,7 @@ class TrialMeasurer:
     def epoch(
         self, config: PipelineConfig, seconds: float, images_per_second: float, *, most: float = math.inf
     ) -> EpochTime | None:
-        """Time whole epochs for about so many seconds; None if that failed, or took `most` seconds, or three times as
-        long with the first epoch and its compilation.
-        """
+        """Time whole epochs for about `seconds`; None if that failed, or took `most`, or three times as long."""
         runner = self._runner_for(config)
         runner.until = time.monotonic() + min(3.0 * seconds, most)
         wanted: JsonObject = {"seconds": seconds, "images_per_second": images_per_second}
@@ -291,10 +281,8 @@ class TrialMeasurer:
 
 
 def narrow_enough(model_alone: Estimate) -> float:
-    """Return the relative half width at which a trial's interval is narrow enough on this machine.
-
-    The model alone does the same work at each step, so no trial can be measured more precisely than it varies. Less
-    than what is as good is of no use, and more than what is worth having tells nothing.
+    """Return the relative half width that is enough on this machine: what the model alone, with equal steps, varies by,
+    but no less than what is as good, and no more than what is worth having.
     """
     strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
     return min(max(strays, 1.0 - EQUAL), WORTH - 1.0)

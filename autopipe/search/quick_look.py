@@ -101,9 +101,8 @@ class Look:
         )
 
     def first(self, measure: Measure, over: Callable[[], bool]) -> PipelineConfig:
-        """Return the configuration to begin with, by a race of threads alone until it is `over`: of the first kind of
-        loader, as others import a framework, or start processes. These are taken if many threads make hardly more than
-        few.
+        """Return the configuration to begin with, by a race of threads alone until it is `over`, as others import a
+        framework or start processes; these are taken if many threads make hardly more than few.
         """
         usual, *others = self.race(measure, over).usuals()
         race = self.race(measure, over, allowed=lambda each: each.loader.kind == usual.loader.kind)
@@ -215,9 +214,7 @@ def _is_limited(race: Race) -> bool:
 
 
 def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float) -> float | None:
-    """Measure a loader without a model for 0.08 s, in images/s, if an image takes about so many seconds; None if it
-    cannot run. A worker's batch takes 0.01 s, and filling a cache 0.1 s.
-    """
+    """Measure a loader for 0.08 s, in images/s, if an image takes about so many seconds; None if it cannot run."""
     from autopipe.measure import description  # imports Keras
 
     size = max(1, min(workload.batch_size, int(0.01 / seconds)))
@@ -230,9 +227,7 @@ def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: floa
 
 
 def first_config(workload: Workload, clock: Callable[[], float] = time.monotonic) -> PipelineConfig:
-    """Return the configuration that a training without a tune begins with, by a race in which no loader begins after
-    0.6 s.
-    """
+    """Return the configuration that a training without a tune begins with, by a race of about 0.6 s."""
     if (wrapped := wrap.as_it_is(workload)) is not None:
         return wrapped
     look = Look.at(workload, make_plan(workload))

@@ -89,9 +89,7 @@ class Race:
         self._steps(self._keep, self._reads, self._workers, self._kinds, self._knobs_left)
 
     def of_workers(self) -> None:
-        """Race numbers of workers, of the first kind of loader that runs: where nothing but waiting limits them, or to
-        know soonest what one process allows.
-        """
+        """Race numbers of workers, of the first kind that runs: only waiting limits them, or one process is meant."""
         self._first_of_all()
         if (best := self._going_on()) is not None:
             self._workers(best)
@@ -137,9 +135,7 @@ class Race:
         return [each for each in found if self.cost(each) < self.cost(config)]
 
     def best(self) -> tuple[PipelineConfig, float] | None:
-        """Return the cheapest of those that make enough, or else are as good as the fastest, with its rate; None if
-        nothing could run.
-        """
+        """Return the cheapest that makes enough, or is as good as the fastest, with its rate; None if none ran."""
         near = (each for each in self.table.values() if each[1] >= min(self.enough, EQUAL * self._top()))
         return min(near, key=lambda each: (*self.cost(each[0]), each[0].loader.rank, -each[1]), default=None)
 
@@ -199,9 +195,7 @@ class Race:
         self._climb(fastest, name, _doubled(numbers, max(self.cores, _number(from_config(fastest)[name]))))
 
     def _waits(self, kind: str, name: str) -> bool:
-        """True if the fastest of a kind has more workers than cores, and makes 1.5 times as much as any with fewer:
-        workers that only share the cores' work do not.
-        """
+        """True if the fastest of a kind has more workers than cores, and makes 1.5 times as much as any with fewer."""
         ran = [each for each in self.table.values() if each[0].loader.kind == kind]
         count, top = max(((_number(from_config(config)[name]), rate) for config, rate in ran), key=lambda each: each[1])
         fewer = [rate for config, rate in ran if _number(from_config(config)[name]) < count]
@@ -237,9 +231,7 @@ class Race:
                 self._at_most(now, name, self.cores)  # what waits may be done once
 
     def _kinds(self, best: PipelineConfig) -> None:
-        """Compare the kinds of loaders once more, with the settings that they share with the best; more workers than
-        cores are of use to one kind, and a burden to another.
-        """
+        """Compare kinds of loaders once more, by the best's settings; more workers than cores suit one kind only."""
         params = from_config(best)
         shared = {name.rpartition(".")[2]: value for name, value in params.items() if "." in name}
         shared = {name: each for name, each in shared.items() if name not in _WORKERS or _number(each) <= self.cores}

@@ -473,9 +473,7 @@ def opened(url: str) -> Iterator[RDBStorage]:
 
 
 def _database(url: str) -> RDBStorage:
-    """Open a database. Another machine may create the same tables at the same time; that is no error. Optuna makes four
-    one after the other, and may be outrun at each.
-    """
+    """Open a database. Another machine may create one of Optuna's four tables at the same time; that is no error."""
     for _ in range(4):
         try:
             return RDBStorage(url)

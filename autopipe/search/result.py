@@ -484,9 +484,7 @@ def nothing_measured(result: Result) -> NothingMeasuredError:
 
 
 def _feeds(ceiling: Ceiling | None) -> str:
-    """Say that a loader makes five times what the model takes, if both were measured alone: then it takes less than a
-    fifth of the cores that they share.
-    """
+    """Say that a loader makes five times what the model takes, if both were measured alone."""
     made = None if ceiling is None else ceiling.loader_images_per_second
     if ceiling is None or made is None or made.value < 5.0 * ceiling.model_images_per_second.value:
         return ""

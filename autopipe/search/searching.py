@@ -238,9 +238,7 @@ def _searched(
 def _with_epochs(
     found: Searched, measurer: TrialMeasurer, seconds: float, left: Callable[[], float] = lambda: math.inf
 ) -> Searched:
-    """Return the result with the time of whole epochs, of the winner and of the fastest baselines, as far as time is
-    left.
-    """
+    """Return the result with the time of whole epochs, of the winner and the fastest baselines, as time is left."""
     result, winner = found.result, found.result.winner
     if winner is None or result.interrupted:
         return found

@@ -83,16 +83,12 @@ class Session:
 
     @property
     def races_loaders(self) -> bool:
-        """True if loaders can be compared without the model: it trains on other hardware than they run on, or a wrapped
-        dataset has none.
-        """
+        """True if loaders can be compared without the model: it is on other hardware, or a dataset has none."""
         workload = self.facts.workload
         return self.facts.accelerator and bool(self.ceilings) and (workload.wrapped is None or workload.reads_alone)
 
     def waits(self) -> bool:
-        """True if the best training waits for half of its time and leaves most of the cores idle: its loader has room
-        beside the model, so that loaders alone show what is worth a trial.
-        """
+        """True if the best training waits half of its time and leaves cores idle: loaders have room beside it."""
         best = self.best()
         if best is None or not self.ceilings:
             return False
@@ -238,18 +234,14 @@ class Session:
         return median(took) if took else 0.0
 
     def score(self, config: PipelineConfig, measurements: Sequence[Measurement], rate: float) -> float:
-        """Return the objective: the rate or, if the length of the training is known, that over all of it, with what is
-        paid once.
-        """
+        """Return the objective: the rate or, if the training's length is known, that over all of it."""
         if self.settings.epochs is None or rate <= 0:
             return rate
         images = self.settings.epochs * self.facts.workload.samples
         return images / (self.once_seconds(config, measurements) + images / rate)
 
     def once_seconds(self, config: PipelineConfig, measurements: Sequence[Measurement]) -> float:
-        """Return the one-time costs of a configuration in seconds: conversion, filling the cache, and the wait for the
-        first batch; measured, else predicted.
-        """
+        """Return what is paid once, in seconds, measured or else predicted: conversion, cache, and the first batch."""
         count, convert, fill = self.facts.workload.samples, 0.0, 0.0
         if self._costs is not None:
             convert, fill = costs.one_time_seconds(config, self._costs, count)
@@ -294,10 +286,8 @@ class Session:
         return None if known is None else known.model_images_per_second.value
 
     def look_again(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone once more in a setup, and return this reading.
-
-        Other load can only lower a ceiling, so the search uses the highest reading. Without `again`, one that a trial
-        in this setup has made will do.
+        """Measure the model alone once more in a setup, and return this reading; as other load can only lower it, the
+        highest counts. Without `again`, one that a trial in this setup has made will do.
         """
         reading = self.timed(lambda: self.measurer.model_alone(setup, again=again))
         if reading is None:
@@ -338,9 +328,8 @@ class Session:
     def run_each(
         self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None
     ) -> None:
-        """Run the trials that have a reason of their own, without repetitions, until the search is `over`.
-
-        A baseline that failed in an earlier session runs again: its cause may be gone.
+        """Run trials with reasons, without repetitions, until the search is `over`; a baseline that failed before runs
+        again.
         """
         for config, origin in asked:
             if over():
@@ -483,9 +472,7 @@ def devices_for(session: Session, wanted: float) -> int:
 
 
 def setup_for(session: Session, setup: ModelSetup) -> ModelSetup:
-    """Return a setup of the model with those settings that make the model alone faster, for a loader that keeps up with
-    it; of each the last value of the space, which gains the most.
-    """
+    """Return a setup with the settings that make the model alone faster; of each the last value, which gains most."""
     usual = session.known_alone(setup)
     for name in ("finish", "channels", "steps_per_execution") if usual is not None else ():
         assert usual is not None

@@ -187,9 +187,7 @@ class Search:
         )
 
     def _try(self, race: Race, setup: ModelSetup, taken: float) -> None:
-        """Run trials of the best of a race of loaders: of one, if it makes all that the model has `taken` alone; else
-        also of the best of another kind, or that keeps samples elsewhere, if it makes 0.9 of what the best does.
-        """
+        """Run trials of the best loader of a race and, if it makes less than the model has `taken`, of near ones."""
         ranked = race.ranked()
         unlike = {(each.loader.kind, each.keep): (each, rate) for each, rate in reversed(ranked)}
         first, top = ranked[0]
@@ -344,9 +342,7 @@ class Search:
         return no_gain_stop(_scored(session, before), _scored(session, now), patience=patience)
 
     def _of_the_best(self) -> Stop | None:
-        """Return a stop if the best leaves nothing to gain below the model alone; never where one-time costs count,
-        as what is paid once may still be less.
-        """
+        """Return a stop if the best reaches the model alone; never where one-time costs count, which may be less."""
         session, best = self._session, self._session.best()
         reads_alone = session.facts.workload.reads_alone
         if best is None or not session.ceilings or session.settings.epochs is not None or reads_alone:
@@ -371,9 +367,7 @@ class Search:
         return Stop(reason=Reason.NO_GAIN, message=f"{message} Tune again on a quiet machine.")
 
     def _reads_again(self) -> bool:
-        """Measure the model alone again if a training was faster, as other programs can only slow it down; True if that
-        was so.
-        """
+        """Measure the model alone again if a training was faster, as other load slows it down; True if it was."""
         session, best, before = self._session, self._session.best(), self._read_again
         while (
             best is not None
@@ -386,10 +380,8 @@ class Search:
         return self._read_again > before
 
     def _used_up(self) -> Stop | None:
-        """Return a stop if there is no trial left, or no time for one more and the confirmation run.
-
-        A search goes on until a configuration other than the baselines has run. If trials are used up, a usable
-        baseline is enough; foreign code cannot be used.
+        """Return a stop if there is no trial left, or no time for one more and the proof, once anything but the
+        baselines ran; if trials are used up, a usable baseline is enough.
         """
         session, settings = self._session, self._settings
         beyond, ran = session.beyond_baselines(), len(session.ended_rows())
@@ -462,10 +454,8 @@ def _on(baseline: Baseline, devices: int, session: Session) -> Baseline:
 
 
 def _advice(session: Session) -> Iterator[Asked]:
-    """Yield the best configuration in each converted form that should be 1.15 times as fast, though the user has to ask
-    for it.
-
-    The result shows its cost and pay-back. Nothing is converted if the user has refused that.
+    """Yield the best in each converted form that should be 1.15 times as fast, though the user has to ask for it; none
+    if that was refused.
     """
     best, costs_known = session.best(), any(each.op_costs for each in session.ceilings)
     if session.settings.convert is False or session.facts.limits.convert or not costs_known or best is None:

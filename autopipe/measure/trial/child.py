@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
@@ -66,7 +66,13 @@ class Channel:
     def send(self, message: pydantic.BaseModel) -> None:
         """Send one message; raises OSError if the other side has gone."""
         with self._sending:
-            self._socket.sendall(_line(message) + b"\n")
+            try:
+                line = message.model_dump_json().encode()
+            except (
+                pydantic_core.PydanticSerializationError
+            ):  # half a character, from the name of a file that is no UTF-8
+                line = json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
+            self._socket.sendall(line + b"\n")
 
     def receive(self, timeout_seconds: float) -> list[bytes]:
         """Return the complete lines, or wait for some; empty if none arrived. Raises EOFError if the other side has
@@ -86,13 +92,6 @@ class Channel:
     def close(self) -> None:
         self._selector.close()
         self._socket.close()
-
-
-def _line(message: pydantic.BaseModel) -> bytes:
-    try:
-        return message.model_dump_json().encode()
-    except pydantic_core.PydanticSerializationError:  # half a character, from the name of a file that is no UTF-8
-        return json.dumps(message.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 class Pickled(Value):
@@ -321,13 +320,19 @@ class Child:
                 f"A trial needs a temporary folder, but there can be none: {error}",
                 hint="Make room, or name a folder that has room in the environment variable TMPDIR.",
             ) from error
-        self._launch = launch
+        self._launch, self._own = launch, {"TMPDIR": str(self._scratch.path)}  # variables of this process alone
         self._sets: Scratch | None = None
+        self.settings: Hashable = None  # of the model, that hold for the whole process
+        self.keeps = False  # freed memory, from now on
+        self.first_bytes = self.last_bytes = 0  # after the model has trained, and after the last answer
+        self.cores: set[int] = set()  # on which it may run, after its last answer
         ours, theirs = socket.socketpair()
         inherited = [theirs.fileno()] + ([self._pickle.fileno()] if self._pickle else [])
         self._process: subprocess.Popen[bytes] | Forked
         with theirs:
-            self._process, inherited = self._forked(inherited) or self._started(inherited)
+            log, server = self.log.fd, launch.server
+            forked = None if server is None else server.fork(self._own, launch.directory, log, inherited)
+            self._process, inherited = self._started(inherited) if forked is None else (forked, forked.files)
         self._channel, self._tree = Channel(ours), ProcessTree(self.pid)
         source = (
             Pickled(fd=inherited[1])
@@ -355,19 +360,6 @@ class Child:
             server.begin(_environment(self._launch, {}))
         return process, files
 
-    def _forked(self, files: list[int]) -> tuple[Forked, list[int]] | None:
-        """Fork the process from that of the server; None if there is none yet."""
-        launch = self._launch
-        if launch.server is None:
-            return None
-        found = launch.server.fork(self._own, launch.directory, self.log.fd, files)
-        return None if found is None else (found, found.files)
-
-    @property
-    def _own(self) -> dict[str, str]:
-        """The variables of this process alone."""
-        return {"TMPDIR": str(self._scratch.path)}
-
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -377,9 +369,7 @@ class Child:
         return isinstance(self._process, Forked)
 
     def folder_for_sets(self) -> str | None:
-        """Return the folder for converted samples of a trial, on the disk that the launch names; None if it names none.
-        Raises OSError if there can be no such folder.
-        """
+        """Return the folder for converted samples, on the launch's disk; None if it names none. Raises OSError."""
         if self._sets is None and self._launch.folder is not None:
             self._sets = Scratch(self._launch.folder.resolve())
         return None if self._sets is None else str(self._sets.path)
@@ -468,8 +458,8 @@ def _environment(launch: Launch, more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _bytecode() -> dict[str, str]:
-    """Return variables by which children share the bytecode of modules, where none is kept: an image of a container may
-    come without and set PYTHONDONTWRITEBYTECODE, and then each child compiles Keras and TensorFlow, for ten seconds.
+    """Return variables by which children share modules' bytecode: where none is kept (PYTHONDONTWRITEBYTECODE in an
+    image of a container), each would compile Keras and TensorFlow for ten seconds.
     """
     keras = importlib.util.find_spec("keras")
     if not sys.dont_write_bytecode or keras is None or keras.origin is None:
@@ -498,10 +488,7 @@ def held_bytes(tree: ProcessTree, allowed: float = math.inf) -> int:
 
 
 def kill(tree: ProcessTree) -> bool:
-    """Kill processes; True if they are gone.
-
-    Python's resource tracker, which removes the shared memory of the dead, is left to end last and by itself if it can.
-    """
+    """Kill processes, Python's resource tracker last, which removes their shared memory; True if they are gone."""
     for patient in (True, False):
         _kill(tree.running(), patient=patient)
         wait_until(lambda: not tree.running(), 2.0)

@@ -109,19 +109,11 @@ class _Server:
             return self._load(request)
         if self._session is None:
             raise TrialError("A workload must be loaded before anything can be measured.")
-        match request.request:
-            case "describe":
-                return self._session.describe(self._report)
-            case "measure":
-                return self._session.measure(request.configs[0], request.options, self._report)
-            case "loader":
-                return self._session.loader(request.configs[0], request.options, self._report)
-            case "epoch":
-                return self._session.epoch(request.configs[0], request.options, self._report)
-            case "ceiling":
-                return self._session.ceiling(request.options, self._report)
-            case "verify":
-                return self._session.verify(request.configs, request.options, self._report)
+        given: tuple[Any, ...] = () if request.request == "describe" else (request.options,)
+        if request.configs:
+            given = (request.configs if request.request == "verify" else request.configs[0], *given)
+        method: Callable[..., child.Answer] = getattr(self._session, request.request)
+        return method(*given, self._report)
 
     def _load(self, request: child.Load) -> child.Ready:
         terms = request.terms
@@ -130,7 +122,11 @@ class _Server:
         sys.path += [folder for folder in terms.sys_path if folder not in sys.path]
         before = _of_frameworks()
         with _warnings_told(self._report):
-            _prepare_devices()
+            if gpu.asked() > 1:
+                from autopipe.pipeline.devices import strategy as strategies  # imports Keras
+
+                if (several := strategies.sharing()) is not None:
+                    several.prepare()
             sys.path.insert(0, os.getcwd())  # noqa: PTH109  # for the user's modules: ours are imported
             hooks.after_import("tensorflow", _cache_apart)
             try:
@@ -144,7 +140,9 @@ class _Server:
             make_session: Callable[..., TrialSession] = pkgutil.resolve_name(terms.session)  # imports Keras
             if terms.simulate is not None:
                 workload = dataclasses.replace(workload, model=terms.simulate)
-            code = () if terms.code is None else (_code(terms.code), terms.code)
+            code: tuple[Any, ...] = () if terms.code is None else (terms.code, terms.code)
+            if terms.code is not None and ":" in terms.code:
+                code = workload_import.load_function(terms.code), terms.code
             self._report.phase(Phase.BUILD)
             mode = {} if terms.mode is Mode.TRAIN else {"mode": terms.mode}
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
@@ -153,10 +151,8 @@ class _Server:
 
 
 def _leave_other_frameworks_out(workload: Workload, *, forked: bool) -> None:
-    """Run on torch what no model reads, or steps of torch: its workers, which are forked, may hang beside another
-    framework.
-
-    A process that was `forked` has imported Keras for the workload, and cannot tell whether that does.
+    """Run on torch what no model reads, or steps of torch: forked workers may hang beside another framework. A process
+    that was `forked` has imported Keras anyway.
     """
     others = {"keras", "tensorflow", "jax"} & sys.modules.keys()
     if (backend := backend_of(workload)) is not None and (forked or not others):
@@ -164,9 +160,7 @@ def _leave_other_frameworks_out(workload: Workload, *, forked: bool) -> None:
 
 
 def _of_frameworks() -> dict[str, str]:
-    """Return the variables that a framework reads when it is imported or begins to run, such as `KERAS_BACKEND`, which
-    a script may set above its imports.
-    """
+    """Return the variables that a framework reads as it is imported, which a script may set above its imports."""
     return {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES) and name not in _OF_LOGS}
 
 
@@ -175,8 +169,8 @@ _OF_LOGS = ("TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL", "TF_CPP_VMODULE")
 
 
 def _cache_apart(tensorflow: Any) -> None:
-    """Have files of `Dataset.cache` written to a folder of this process: a trial that ends before its data do leaves a
-    lock, with which TensorFlow refuses the next training. Complete ones are read where they are.
+    """Have new files of `Dataset.cache` written to a folder of this process: a trial that ends before its data do
+    leaves a lock, with which TensorFlow refuses the next training.
     """
     original, numbers = tensorflow.data.Dataset.cache, itertools.count()
 
@@ -187,14 +181,6 @@ def _cache_apart(tensorflow: Any) -> None:
         return original(dataset, own, name)
 
     tensorflow.data.Dataset.cache = cache
-
-
-def _prepare_devices() -> None:
-    if gpu.asked() > 1:
-        from autopipe.pipeline.devices import strategy as strategies  # imports Keras
-
-        if (several := strategies.sharing()) is not None:
-            several.prepare()
 
 
 @contextlib.contextmanager
@@ -221,10 +207,6 @@ def _workload(source: workload_import.WorkloadName | child.Pickled) -> Workload:
     if not isinstance(workload, Workload):
         raise WorkloadError(f"A pickled workload must be a Workload, but is a {type(workload).__name__}.")
     return workload
-
-
-def _code(name: str) -> str | Callable[[], Any]:
-    return workload_import.load_function(name) if ":" in name else name
 
 
 def _listen(channel: Channel, inbox: _Inbox, parent: int) -> None:
@@ -396,9 +378,7 @@ def main() -> NoReturn:
 
 
 def serve(channel_fd: int, parent: int, *, forked: bool = False) -> NoReturn:
-    """Serve over a channel until it is closed, or the `parent` of this process has gone. A process that was `forked`
-    has imported the framework before.
-    """
+    """Serve until the channel is closed, or the `parent` has gone; a `forked` process has imported the framework."""
     channel = Channel(socket.socket(fileno=channel_fd))
     inbox: _Inbox = queue.SimpleQueue()
     faulthandler.enable()

@@ -118,9 +118,7 @@ class Watch:
 
 
 def _with_log(failure: TrialFailure, tail: str) -> TrialFailure:
-    """Return a failure with the end of the log, or of a trial that hung with the user's line at which it waits; of one
-    that a library ended with both.
-    """
+    """Return a failure with the end of the log, and with the user's line at which one that hung, or crashed, stands."""
     line = errors.waits_at(tail) if failure.kind in (FailureKind.HUNG, FailureKind.CRASHED) else None
     if line is None or failure.kind is FailureKind.CRASHED:
         said = "" if line is None else f" A thread stood at {line}."
@@ -132,17 +130,8 @@ def _with_log(failure: TrialFailure, tail: str) -> TrialFailure:
 _MORE = f"If it is only slow: {VARIABLE}=4 in the environment allows four times as long."
 
 
-def too_large(phase: Phase, held_bytes: int, limit_bytes: int) -> TrialFailure:
-    """Describe a trial that was ended before the kernel had to."""
-    most, held = machine.size_text(limit_bytes), machine.size_text(held_bytes)
-    message = f"The trial's processes may hold {most} together, but held {held}."
-    return TrialFailure(kind=FailureKind.OUT_OF_MEMORY, phase=phase, message=message, hint=MEMORY_HINT)
-
-
 def dead(phase: Phase, status: int | None, held_bytes: int, oom_kills: int) -> TrialFailure:
-    """Describe a process that ended, or closed its channel (`status` None), without an answer, if the trial was seen to
-    hold so much memory at most, and the kernel has killed so many processes for memory.
-    """
+    """Describe a process that ended, or closed its channel (`status` None), without an answer."""
     killed = status == -signal.SIGKILL
     held = f"; the trial's processes held {machine.size_text(held_bytes)}" if killed and held_bytes else ""
     if killed and oom_kills > 0:
@@ -158,20 +147,6 @@ def blamed_on_memory(failure: TrialFailure, oom_kills: int) -> TrialFailure:
     if failure.kind is not FailureKind.CRASHED or oom_kills == 0:
         return failure
     return failure.model_copy(update={"kind": FailureKind.OUT_OF_MEMORY, "hint": MEMORY_HINT})
-
-
-def without_folder(error: OSError) -> TrialFailure:
-    """Describe a trial without a place for its converted samples."""
-    message = f"A trial with converted samples needs a folder for them, but there can be none: {error}"
-    hint = "Choose a folder that can be written to: --out in a shell, the working directory in Python."
-    return TrialFailure(kind=FailureKind.UNSUPPORTED, phase=Phase.OPEN, message=message, hint=hint)
-
-
-def garbled(phase: Phase, line: bytes) -> TrialFailure:
-    """Describe a process that sent an unreadable line."""
-    message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."
-    hint = "The workload's code, or a library, writes to a file descriptor that is not its own."
-    return TrialFailure(kind=FailureKind.CRASHED, phase=phase, message=message, hint=hint)
 
 
 _SIGNAL_HINTS = {
@@ -204,20 +179,6 @@ _NO_CACHE = (
 _Answer = TypeVar("_Answer", bound=Value)
 
 
-def _process_settings(setup: ModelSetup) -> Hashable:
-    """Return the settings that hold for a whole process; if they change, another process is needed."""
-    return setup.devices, setup.channels
-
-
-@dataclasses.dataclass(slots=True)
-class _Tenure:
-    settings: Hashable
-    keeps: bool = False  # freed memory, from now on
-    first_bytes: int = 0  # after the model has trained
-    last_bytes: int = 0
-    cores: set[int] = dataclasses.field(default_factory=set)  # on which it may run, after its last answer
-
-
 class TrialRunner:
     """Measures configurations in a child process, one at a time: `TrialRunner(Launch(workload=...)).measure(config)`.
 
@@ -246,7 +207,6 @@ class TrialRunner:
         self._memory_limit_bytes = memory_limit_bytes
         self.on_event = on_event or (lambda event: None)
         self._child: Child | None = None
-        self._tenure = _Tenure(None)
         self._limit_bytes = 0
         self._loading = False  # begun, and not waited for
         self._cores: set[int] = set()  # that the workload and the model leave to a child
@@ -271,17 +231,17 @@ class TrialRunner:
             if self.launch.server is not None:
                 self.launch.server.wait(self._deadlines.start_seconds)
             with processes.uninterrupted():
-                self._child, self._tenure, self._loading = Child(self.launch), _Tenure(None), True
+                self._child, self._loading = Child(self.launch), True
             self._child.send(self._child.load)
 
     def describe(self) -> Description | TrialFailure:
-        usual = _process_settings(ModelSetup())  # its model is built: a process that ran it cannot split its CPU
-        return _expected(Description, self._request(Ask(request="describe"), usual)[0])
+        # Its model is built: a process that ran it cannot split its CPU.
+        return _expected(Description, self._request(Ask(request="describe"), ModelSetup())[0])
 
     def measure(self, config: PipelineConfig, options: Options | None = None) -> outcome.Measurement | TrialFailure:
         began = time.monotonic()
         request = Ask(request="measure", configs=(config,), options=dict(options or {}))
-        found, phase_seconds = self._request(request, _process_settings(config.model_setup))
+        found, phase_seconds = self._request(request, config.model_setup)
         answer = _expected(outcome.Measurement, found)
         if isinstance(answer, TrialFailure):
             return answer.model_copy(update={"config": config.model_dump(mode="json"), "config_key": config.key()})
@@ -301,11 +261,11 @@ class TrialRunner:
 
     def epoch(self, config: PipelineConfig, options: Options) -> outcome.EpochTime | TrialFailure:
         request = Ask(request="epoch", configs=(config,), options=dict(options))
-        return _expected(outcome.EpochTime, self._request(request, _process_settings(config.model_setup))[0])
+        return _expected(outcome.EpochTime, self._request(request, config.model_setup)[0])
 
     def ceiling(self, setup: ModelSetup, options: Options | None = None) -> Ceiling | TrialFailure:
         request = Ask(request="ceiling", options={**setup._asdict(), **(options or {})})
-        return _expected(Ceiling, self._request(request, _process_settings(setup))[0])
+        return _expected(Ceiling, self._request(request, setup)[0])
 
     def verify(self, configs: Sequence[PipelineConfig], options: Options | None = None) -> Verification | TrialFailure:
         request = Ask(request="verify", configs=tuple(configs), options=dict(options or {}))
@@ -320,45 +280,51 @@ class TrialRunner:
         most = max(least, min(most, self.until - time.monotonic()))
         self._end(least if self._loading else most, politely=not self._loading)
 
-    def _request(self, request: Ask, settings: Hashable) -> tuple[Answer, dict[Phase, float]]:
+    def _request(self, request: Ask, setup: ModelSetup | None) -> tuple[Answer, dict[Phase, float]]:
+        """Return the answer, and the seconds by phase; by None, the model's setup has no part in it."""
         keeps = any(config.loader.keeps_freed_memory for config in request.configs)
-        if request.request in ("measure", "loader", "epoch") and self._tenure.keeps and not keeps:
+        loads = request.request in ("measure", "loader", "epoch")
+        if loads and self._child is not None and self._child.keeps and not keeps:
             self.close()  # no process can be told to return freed memory again
-        failure, preparing = self._prepare(settings)
+        failure, preparing = self._prepare(setup)
         if failure is not None:
             return failure, preparing
-        assert self._child is not None  # prepared
-        self._tenure.keeps = self._tenure.keeps or keeps
-        if request.request in ("measure", "loader", "epoch") and request.configs[0].kept.converts:
+        child = self._child
+        assert child is not None  # prepared
+        child.keeps = child.keeps or keeps
+        if loads and request.configs[0].kept.converts:
             try:
-                folder = self._child.folder_for_sets()
+                folder = child.folder_for_sets()
             except OSError as error:
-                return without_folder(error), preparing
+                message = f"A trial with converted samples needs a folder for them, but there can be none: {error}"
+                hint = "Choose a folder that can be written to: --out in a shell, the working directory in Python."
+                kind = FailureKind.UNSUPPORTED
+                return TrialFailure(kind=kind, phase=Phase.OPEN, message=message, hint=hint), preparing
             if folder is not None:
                 request = request.model_copy(update={"options": {**request.options, "folder": folder}})
-        answer, watch = self._ask(self._child, request, Phase.BUILD)
+        answer, watch = self._ask(child, request, Phase.BUILD)
         if not isinstance(answer, TrialFailure):
-            tenure = self._tenure
-            tenure.last_bytes = self._child.memory_bytes()
+            child.last_bytes = child.memory_bytes()
             if request.request != "describe":  # the model has trained: what it takes is no growth
-                tenure.first_bytes = tenure.first_bytes or tenure.last_bytes
-            tenure.cores = machine.allowed(self._child.pid)
+                child.first_bytes = child.first_bytes or child.last_bytes
+            child.cores = machine.allowed(child.pid)
             if request.request in ("describe", "ceiling"):
-                self._cores = tenure.cores
+                self._cores = child.cores
         # Both can have a build phase: the session when it is made, and again for new settings.
         phases = preparing.keys() | watch.phase_seconds.keys()
         return answer, {at: preparing.get(at, 0.0) + watch.phase_seconds.get(at, 0.0) for at in Phase if at in phases}
 
-    def _prepare(self, settings: Hashable) -> tuple[TrialFailure | None, dict[Phase, float]]:
+    def _prepare(self, setup: ModelSetup | None) -> tuple[TrialFailure | None, dict[Phase, float]]:
         """Make sure that a child is ready for the next request; returns the time of that, by phase."""
+        settings = None if setup is None else (setup.devices, setup.channels)  # that hold for a whole process
         if self._child is not None and not self._loading and not self._must_replace(self._child, settings):
-            self._tenure.settings = self._tenure.settings if settings is None else settings
+            self._child.settings = self._child.settings if settings is None else settings
             return None, {}
         if not self._loading:
             self.close()
             self.begin()
         assert self._child is not None  # it has begun
-        self._tenure.settings, forked = settings, self._child.is_forked
+        self._child.settings, forked = settings, self._child.is_forked
         answer, watch = self._ask(self._child, None, Phase.START, request_seconds=math.inf)
         self._loading = False
         late = isinstance(answer, Ready) and answer.too_late
@@ -367,16 +333,15 @@ class TrialRunner:
         if (late or crashed) and self.launch.server is not None:
             self.launch.server.close()  # from now on, processes are started
             self.close()
-            return self._prepare(settings)
+            return self._prepare(setup)
         return (answer if isinstance(answer, TrialFailure) else None), watch.phase_seconds
 
     def _must_replace(self, child: Child, settings: Hashable) -> bool:
-        tenure = self._tenure
         return (
             not child.is_alive()
-            or (None not in (settings, tenure.settings) and settings != tenure.settings)
-            or 0 < tenure.first_bytes < tenure.last_bytes - self._growth_bytes
-            or set() < tenure.cores < self._cores  # a configuration has bound it, and the next one need not
+            or (None not in (settings, child.settings) and settings != child.settings)
+            or 0 < child.first_bytes < child.last_bytes - self._growth_bytes
+            or set() < child.cores < self._cores  # a configuration has bound it, and the next one need not
         )
 
     def _ask(
@@ -421,8 +386,10 @@ class TrialRunner:
                     return blamed_on_memory(answer, machine.oom_kills() - oom_kills)
                 if answer is not None:
                     return answer
-            if peak_bytes > self._limit_bytes:
-                return too_large(watch.phase, peak_bytes, self._limit_bytes)
+            if peak_bytes > self._limit_bytes:  # before the kernel has to end it
+                kind, most, held = FailureKind.OUT_OF_MEMORY, *map(machine.size_text, (self._limit_bytes, peak_bytes))
+                message = f"The trial's processes may hold {most} together, but held {held}."
+                return TrialFailure(kind=kind, phase=watch.phase, message=message, hint=MEMORY_HINT)
             if (failure := watch.failure(time.monotonic())) is not None:
                 if failure.kind is not FailureKind.INTERRUPTED and watch.phase is not Phase.START:
                     child.dump_stacks()  # in its first phase, the signal would end it
@@ -432,7 +399,9 @@ class TrialRunner:
         try:
             event = EVENT.validate_json(line)
         except pydantic.ValidationError:
-            return garbled(watch.phase, line)
+            message = f"The trial's process must write JSON lines to its channel, but wrote {line[:80]!r}."
+            hint = "The workload's code, or a library, writes to a file descriptor that is not its own."
+            return TrialFailure(kind=FailureKind.CRASHED, phase=watch.phase, message=message, hint=hint)
         now = time.monotonic()
         if isinstance(event, Done):
             return event.answer

@@ -115,7 +115,9 @@ def import_file(path: Path, wanted: str | None = None) -> types.ModuleType:
             hint=f"Paths are taken from the working directory, {Path.cwd()}.",
         )
     path = path.resolve()
-    if (there := _imported_already(path)) is not None:
+    running, *others = sys.modules["__main__"], *sys.modules.copy().values()
+    alike = (module for module in others if str(_file_of(module)).endswith(path.name))  # under any name
+    if (there := next((module for module in (running, *alike) if _is_of(module, path)), None)) is not None:
         return there
     added = _find_modules_in(path.parent)
     name = _module_name(path)
@@ -140,7 +142,10 @@ def import_file(path: Path, wanted: str | None = None) -> types.ModuleType:
             raise
         if added:  # modules of a package hide none of Python's own that have the same name
             sys.path.remove(str(path.parent))
-        if (found := _import_in_package(path)) is None:
+        root = next((above for above in path.parents[1:] if not (above / "__init__.py").is_file()), path.parent)
+        _find_modules_in(root)
+        found = _import_module(".".join(path.relative_to(root).with_suffix("").parts))  # of the package of its folder
+        if not _is_of(found, path):
             raise
         return found
     return module
@@ -225,21 +230,6 @@ def _find_modules_in(folder: Path) -> bool:
         return False
     sys.path.insert(0, str(folder))
     return True
-
-
-def _imported_already(path: Path) -> types.ModuleType | None:
-    """Return the module made from a file: the running script, or one under any name."""
-    running, *others = sys.modules["__main__"], *sys.modules.copy().values()
-    alike = (module for module in others if str(_file_of(module)).endswith(path.name))
-    return next((module for module in (running, *alike) if _is_of(module, path)), None)
-
-
-def _import_in_package(path: Path) -> types.ModuleType | None:
-    """Import a file as a module of the package that its folder is; None if that name is another file's."""
-    root = next((above for above in path.parents[1:] if not (above / "__init__.py").is_file()), path.parent)
-    _find_modules_in(root)
-    module = _import_module(".".join(path.relative_to(root).with_suffix("").parts))
-    return module if _is_of(module, path) else None
 
 
 def _module_name(path: Path) -> str:
