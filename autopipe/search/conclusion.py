@@ -300,7 +300,7 @@ def _drift(session: Session, proved: Confirmation) -> float | None:
     pooled, changes = session.pooled(), list[float]()
     for baseline in session.baselines:
         key = baseline.config.key()
-        first = next((row.outcome for row in session.search_rows() if row.key == key), None)
+        first = next((each.outcome for each in session.record.rows() if each.block is None and each.key == key), None)
         logs = [math.log(rate) for rate in proved.rounds.get(key, {}).values()]
         if isinstance(first, Measurement) and len(logs) >= FEWEST_PAIRS:
             change = fmean(logs) - math.log(first.images_per_second.value)

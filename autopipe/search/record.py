@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Self
 from urllib.parse import quote
 
 import optuna
-from optuna.samplers import BaseSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
@@ -30,7 +29,7 @@ from autopipe.measure.outcome import Measurement, Phase, Resources, TrialFailure
 from autopipe.measure.stats import estimate, median
 from autopipe.pipeline.config import Kept, PipelineConfig, SettingValue
 from autopipe.search.result import AskedBy, Raced
-from autopipe.search.space import Parameter, Params, Space, among, from_config
+from autopipe.search.space import Params, Space, among, from_config
 from autopipe.values import Estimate
 
 # -------------------- a trial, and all trials of a configuration, as a search reads them
@@ -171,7 +170,7 @@ class Record:
     # ------------------------------------------------------------ attributes of the study
 
     def ceilings(self) -> list[Ceiling]:
-        return [Ceiling.model_validate_json(text) for text in self._attribute("ceilings", [])]
+        return [Ceiling.model_validate_json(text) for text in self.study.user_attrs.get("ceilings", [])]
 
     def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
         """Keep the ceilings with the study, so that resuming does not measure them again."""
@@ -179,22 +178,19 @@ class Record:
 
     def raced(self) -> list[Raced]:
         """Return the loaders that ran without a model."""
-        return [Raced.model_validate_json(text) for text in self._attribute("raced", [])]
+        return [Raced.model_validate_json(text) for text in self.study.user_attrs.get("raced", [])]
 
     def keep_raced(self, raced: Iterable[Raced]) -> None:
         self._keep("raced", [each.model_dump_json() for each in raced])
 
     def block_ceilings(self) -> dict[int, Ceiling]:
         """Return the model alone as it was measured in each block of the confirmation run."""
-        kept = self._attribute("block_ceilings", {})
+        kept = self.study.user_attrs.get("block_ceilings", {})
         return {int(block): Ceiling.model_validate_json(text) for block, text in kept.items()}
 
     def keep_block_ceiling(self, block: int, ceiling: Ceiling) -> None:
-        kept = self._attribute("block_ceilings", {})
+        kept = self.study.user_attrs.get("block_ceilings", {})
         self._keep("block_ceilings", {**kept, str(block): ceiling.model_dump_json()})
-
-    def _attribute(self, key: str, default: Any) -> Any:
-        return self.study.user_attrs.get(key, default)
 
     def _keep(self, key: str, value: object) -> None:
         self.study.set_user_attr(key, value)
@@ -229,11 +225,11 @@ class Record:
         outcome: Measurement | TrialFailure,
         *,
         value: float | None,
-        constraints: Mapping[str, float],
+        excess_bytes: int | None,
         seconds: float,
     ) -> None:
-        for name, excess in constraints.items():
-            trial.set_constraint(name, excess)
+        if excess_bytes is not None:
+            trial.set_constraint("memory_bytes", excess_bytes)
         trial.set_user_attr("outcome", {"value": value, "seconds": seconds, "json": outcome.model_dump_json()})
         self._end(trial, value, TrialState.FAIL if value is None else TrialState.COMPLETE)
 
@@ -265,7 +261,6 @@ def open_record(
     storage_url: str | None,
     name: str,
     *,
-    sampler: BaseSampler,
     digests: Mapping[str, str],
     fresh: bool,
     on_lost: Callable[[str], None] = lambda reason: None,
@@ -275,7 +270,6 @@ def open_record(
     Args:
         storage_url: any Optuna storage; None keeps the study in memory.
         name: the study's.
-        sampler: chooses its next trials.
         digests: must be the same as when the study began: texts, or JSON of named values.
         fresh: delete a study of that name first, as one of something else is that holds no trial.
         on_lost: gets the reason if the storage fails later on; the study then goes on in memory.
@@ -286,7 +280,7 @@ def open_record(
     """
     wanted = {"schema_version": str(SCHEMA_VERSION), **digests}
     with _quiet():
-        record = Record(optuna.create_study(sampler=sampler, direction="maximize"))
+        record = Record(optuna.create_study(direction="maximize"))
     if storage_url is None:
         record.study.set_user_attr("digests", wanted)
         return record
@@ -371,7 +365,7 @@ def _described(config: PipelineConfig, origin: AskedBy) -> dict[str, Any]:
     return {"config": config.model_dump(mode="json"), "key": config.key(), "origin": str(origin)}
 
 
-# -------------------- between Optuna's trials and flat parameters, and the sampler that is asked beyond the race
+# -------------------- between Optuna's trials and flat parameters
 
 
 def suggest(space: Space, trial: optuna.Trial) -> Params:
@@ -379,14 +373,16 @@ def suggest(space: Space, trial: optuna.Trial) -> Params:
     params: Params = {}
     for parameter in space:
         if parameter.counts(params):
-            params[parameter.name] = _ask(trial, parameter)
+            value = trial.suggest_categorical(parameter.name, parameter.values)
+            assert value is not None  # no parameter has None among its values
+            params[parameter.name] = value
     return params
 
 
 def note(space: Space, trial: optuna.Trial, params: Mapping[str, SettingValue]) -> None:
     """Give an enqueued trial its parameters, as far as they lie in the space."""
     for name in fitting(space, params):
-        _ask(trial, space[name])
+        trial.suggest_categorical(name, space[name].values)
 
 
 def fitting(space: Space, params: Mapping[str, SettingValue]) -> Params:
@@ -400,23 +396,6 @@ def fitting(space: Space, params: Mapping[str, SettingValue]) -> Params:
             if among(value, parameter.values):
                 fit[name] = value
     return fit
-
-
-def _ask(trial: optuna.Trial, parameter: Parameter) -> SettingValue:
-    value = trial.suggest_categorical(parameter.name, parameter.values)
-    assert value is not None  # no parameter has None among its values
-    return value
-
-
-class Sampler(NamedTuple):
-    """A sampler, and its name in the origin of its trials."""
-
-    name: str
-    create: Callable[[int], BaseSampler]  # from a seed
-
-
-TPE: Final = Sampler("tpe", lambda seed: TPESampler(multivariate=True, seed=seed))
-"""Optuna's own (Bergstra et al., Algorithms for Hyper-Parameter Optimization, NIPS 2011); all that ran is its start."""
 
 
 # -------------------- studies of a storage: their results on other machines or earlier

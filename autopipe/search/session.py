@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import optuna
@@ -23,7 +23,7 @@ from autopipe.measure.stats import EQUAL, Pooled, Reading, log_variance, median
 from autopipe.pipeline.config import ModelSetup, PipelineConfig, SettingValue
 from autopipe.search import feasible
 from autopipe.search.measurer import Baseline, Measurer
-from autopipe.search.record import TPE, Point, Record, TrialRow, merged, note, suggest, taken
+from autopipe.search.record import Point, Record, TrialRow, merged, note, suggest, taken
 from autopipe.search.result import WORTH, AskedBy, Asker, OnEvent, Raced, TrialFinished, TrialStarted
 from autopipe.search.settings import Settings
 from autopipe.search.space import from_config, to_config
@@ -34,35 +34,33 @@ SLACK = 0.05
 Measured = TypeVar("Measured")
 
 
+@dataclass(eq=False)
 class Session:
     """A search while it runs."""
 
-    def __init__(
-        self,
-        trimmed: feasible.Trimmed,
-        measurer: Measurer,
-        facts: Facts,
-        settings: Settings,
-        record: Record,
-        on_event: OnEvent,
-    ) -> None:
-        self.trimmed, self.measurer, self.facts, self.settings = trimmed, measurer, facts, settings
-        self.record, self.on_event = record, on_event
-        self.sampler = settings.sampler or TPE
-        self.ceilings: Sequence[Ceiling] = ()
-        self.left_out: dict[str, int] = {}  # settings that were not tried, by the reason
-        self.ceiling_seconds = 0.0
-        self.baselines: Sequence[Baseline] = ()  # that the winner has to beat
-        self._pooled: tuple[int, Pooled] | None = None  # after so many trials
-        self._costs: Ceiling | None = None
-        self.raced = {PipelineConfig.model_validate(each.config).key(): each for each in record.raced()}
-        self._points: dict[str, Point] = {}
-        self._gathered: set[int] = set()  # the trials whose measurements `_points` holds
+    trimmed: feasible.Trimmed
+    measurer: Measurer
+    facts: Facts
+    settings: Settings
+    record: Record
+    on_event: OnEvent
+    ceilings: Sequence[Ceiling] = ()
+    left_out: dict[str, int] = field(default_factory=dict)  # settings that were not tried, by the reason
+    ceiling_seconds: float = 0.0
+    baselines: Sequence[Baseline] = ()  # that the winner has to beat
+    is_out_of_time: bool = False  # a trial was cut, and another one would be as well
+    _pooled: tuple[int, Pooled] | None = None  # after so many trials
+    _costs: Ceiling | None = None
+    _points: dict[str, Point] = field(default_factory=dict)
+    _gathered: set[int] = field(default_factory=set)  # the trials whose measurements `_points` holds
+
+    def __post_init__(self) -> None:
+        settings, rows = self.settings, self.record.rows()
+        self.raced = {PipelineConfig.model_validate(each.config).key(): each for each in self.record.raced()}
         self._began = settings.clock() if settings.began is None else settings.began
         self.starting_seconds = settings.clock() - self._began  # of the trials' process, and of the workload in it
-        self.is_out_of_time = False  # a trial was cut, and another one would be as well
-        self._earlier = sum(row.seconds for row in record.rows())
-        self._failed_before = {row.number for row in record.rows() if isinstance(row.outcome, TrialFailure)}
+        self._earlier = sum(row.seconds for row in rows)
+        self._failed_before = {row.number for row in rows if isinstance(row.outcome, TrialFailure)}
 
     def know_ceilings(self, ceilings: Sequence[Ceiling]) -> None:
         """Take up new ceilings, and what they tell of useful parallelism if they hold op costs."""
@@ -99,11 +97,6 @@ class Session:
     def counts(self) -> list[SettingValue]:
         """The numbers of devices that can be tried."""
         return values_of(self, "devices")
-
-    @property
-    def seed(self) -> int:
-        """A sampler's seed: a resumed study must not draw again what it drew before."""
-        return self.settings.seed + 1_000_003 * len(self.record.rows())
 
     @property
     def required(self) -> set[str]:
@@ -153,47 +146,39 @@ class Session:
         """Return the keys of the configurations that ran."""
         return {row.key for row in self.ended_rows()}
 
-    def search_rows(self) -> list[TrialRow]:
-        return [row for row in self.record.rows() if row.block is None]
-
     def ended_rows(self) -> list[TrialRow]:
-        return [row for row in self.search_rows() if row.outcome is not None]
+        """Return the trials of the search that ended, without those of the confirmation run."""
+        return [row for row in self.record.rows() if row.block is None and row.outcome is not None]
 
     def beyond_baselines(self) -> bool:
         """Return True if another configuration than the baselines has run."""
         return any(row.origin.asker is not Asker.BASELINE for row in self.ended_rows())
 
     def points(self) -> dict[str, Point]:
-        rows = [row for row in self.record.rows() if isinstance(row.outcome, Measurement)]
-        for key in {row.key: None for row in rows if row.number not in self._gathered}:
-            self._points[key] = self._point(key, [each for each in rows if each.key == key])
-        self._gathered.update(row.number for row in rows)
+        ran = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
+        for key in {row.key: None for row, _ in ran if row.number not in self._gathered}:
+            rows = [row for row, _ in ran if row.key == key]
+            measurements = tuple(outcome for row, outcome in ran if row.key == key)
+            config, estimate = rows[0].config, merged(measurements)
+            self._points[key] = Point(
+                config=config,
+                key=key,
+                measurements=measurements,
+                estimate=estimate,
+                value=self.score(config, measurements, estimate.value),
+                feasible=all(map(self.kept_limits, rows)) and self.allowed(config),
+            )
+        self._gathered.update(row.number for row, _ in ran)
         return self._points
-
-    def _point(self, key: str, rows: Sequence[TrialRow]) -> Point:
-        measurements = tuple(row.outcome for row in rows if isinstance(row.outcome, Measurement))
-        estimate = merged(measurements)
-        return Point(
-            config=rows[0].config,
-            key=key,
-            measurements=measurements,
-            estimate=estimate,
-            value=self.score(rows[0].config, measurements, estimate.value),
-            feasible=all(map(self.kept_limits, rows)) and self.allowed(rows[0].config),
-        )
 
     def why_not(self, config: PipelineConfig) -> str | None:
         """Return the reason why a race leaves a configuration out, or None."""
         named, loader = "loader" in self.facts.limits.only, config.loader
-        if self.is_native and not (named or loader.shares_lock() or loader.works_elsewhere):
+        ops = next((each.op_costs for each in self.ceilings if each.op_costs), None)
+        is_native = ops is not None and not costs.python_ops(ops)  # the library makes all of a sample
+        if is_native and not (named or loader.shares_lock() or loader.works_elsewhere):
             return f"loader {loader.kind}: no op is Python, so that threads do not wait for each other"
         return feasible.why_not(config, self.facts)
-
-    @property
-    def is_native(self) -> bool:
-        """True if the native library makes all of a sample, and no op is Python."""
-        known = next((each for each in self.ceilings if each.op_costs), None)
-        return known is not None and not costs.python_ops(known.op_costs)
 
     def allowed(self, config: PipelineConfig) -> bool:
         """True if the user's limits allow it; a configuration not worth a trial may still win if it had one."""
@@ -201,9 +186,7 @@ class Session:
 
     def kept_limits(self, row: TrialRow) -> bool:
         """True if a trial kept the limits of this search; it may have been told under other ones."""
-        if not isinstance(row.outcome, Measurement):
-            return True
-        return all(excess <= 0 for excess in self._excesses(row.config, row.outcome).values())
+        return not isinstance(row.outcome, Measurement) or (self._excess_bytes(row.config, row.outcome) or 0) <= 0
 
     def best(self) -> Point | None:
         points = [point for point in self.points().values() if point.feasible]
@@ -218,15 +201,15 @@ class Session:
         """Return what all measurements so far tell together, in terms of the objective."""
         measured = [(row, row.outcome) for row in self.record.rows() if isinstance(row.outcome, Measurement)]
         if self._pooled is None or self._pooled[0] != len(measured):
-            readings = [(row.key, self._reading(row, outcome)) for row, outcome in measured]
+            readings, points = list[tuple[str, Reading]](), self.points()
+            for row, outcome in measured:
+                rate = outcome.images_per_second
+                value = self.score(row.config, points[row.key].measurements, rate.value)
+                # The score varies less than the rate, in relation, as one-time costs are a part of its time.
+                variance = log_variance(rate) * (value / rate.value) ** 2
+                readings.append((row.key, Reading(math.log(value), variance, row.block)))
             self._pooled = len(measured), Pooled(readings)
         return self._pooled[1]
-
-    def _reading(self, row: TrialRow, outcome: Measurement) -> Reading:
-        rate = outcome.images_per_second
-        value = self.score(row.config, self.points()[row.key].measurements, rate.value)
-        # The relative variance of the score is less than that of the rate, as one-time costs are a part of its time.
-        return Reading(math.log(value), log_variance(rate) * (value / rate.value) ** 2, row.block)
 
     def trial_seconds(self) -> float:
         """Return what a trial takes without the start of a process and compilation, in seconds; 0 before the first."""
@@ -367,7 +350,7 @@ class Session:
         if config.key() in self.tried():
             self.record.repeat(trial, self.worth(config))
             return None
-        origin = AskedBy(Asker.SAMPLER, self.sampler.name)
+        origin = AskedBy(Asker.SAMPLER, "tpe")
         self.record.describe(trial, config, origin=origin)
         return config, origin
 
@@ -381,39 +364,27 @@ class Session:
         allowed = self._limit(origin, config.key())
         before = settings.clock()
         outcome = self.measurer.measure(config, proof=proving, must_reach=hopeless)
-        value, constraints = self._judged(config, outcome)
+        value = excess = None
+        if isinstance(outcome, Measurement):
+            known = self.points().get(config.key())
+            measurements = [*(known.measurements if known else ()), outcome]
+            value = self.score(config, measurements, merged(measurements).value)
+            excess = self._excess_bytes(config, outcome)
         seconds = settings.clock() - before
         if isinstance(outcome, TrialFailure) and outcome.kind is FailureKind.INTERRUPTED and seconds >= allowed:
             self.record.give_up(trial)  # it was cut, and says nothing of the configuration
             self.is_out_of_time = self.seconds_left() == 0.0
         else:
-            self.record.tell(trial, outcome, value=value, constraints=constraints, seconds=seconds)
-        now = self.best()
+            self.record.tell(trial, outcome, value=value, excess_bytes=excess, seconds=seconds)
+        top = None if (now := self.best()) is None else now.value
         self.on_event(
-            TrialFinished(
-                number=trial.number,
-                origin=origin,
-                config=config,
-                outcome=outcome,
-                value=value,
-                best=None if now is None else now.value,
-            )
+            TrialFinished(number=trial.number, origin=origin, config=config, outcome=outcome, value=value, best=top)
         )
 
-    def _judged(
-        self, config: PipelineConfig, outcome: Measurement | TrialFailure
-    ) -> tuple[float | None, dict[str, float]]:
-        if isinstance(outcome, TrialFailure):
-            return None, {}
-        known = self.points().get(config.key())
-        measurements = [*(known.measurements if known else ()), outcome]
-        value = self.score(config, measurements, merged(measurements).value)
-        return value, self._excesses(config, outcome)
-
-    def _excesses(self, config: PipelineConfig, measured: Measurement) -> dict[str, float]:
-        """Return the excess over each limit of the user's, as Optuna's constraints: above zero is too much."""
+    def _excess_bytes(self, config: PipelineConfig, measured: Measurement) -> int | None:
+        """Return the bytes beyond the user's limit, as Optuna's constraint: above zero is too much; None without."""
         took, most = taken(measured, config, self.facts.workload).peak_rss_bytes, self.facts.limits.memory_bytes
-        return {} if took is None or most is None else {"memory_bytes": took - most}
+        return None if took is None or most is None else took - most
 
 
 # -------------------- the model alone

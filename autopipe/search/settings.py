@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import pydantic
 
@@ -28,9 +28,6 @@ from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import library
 from autopipe.values import Value
 from autopipe.workload.mode import Mode
-
-if TYPE_CHECKING:
-    from autopipe.search.record import Sampler
 
 STUDY = "autopipe"
 """The name of a study that has a storage to itself."""
@@ -52,7 +49,6 @@ class Settings:
     # the reading of `clock` at which the budget began, such as before the import of the workload; None: with the search
     began: float | None = None
     seed: int = 0  # of everything random in the search
-    sampler: Sampler | None = None  # chooses the next configuration; None: Optuna's TPE
     known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried before the sampler's
     limits: Limits = field(default_factory=Limits)
     baseline: str | None = None  # the user's own pipeline, "FILE.py:function", which the winner has to beat

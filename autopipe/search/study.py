@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from optuna.samplers import RandomSampler
+from optuna.samplers import TPESampler
 
 from autopipe.measure import costs
 from autopipe.measure.bottleneck import MODEL_SHARE
@@ -58,7 +58,6 @@ def run(
     record = open_record(
         settings.storage,
         settings.study_name,
-        sampler=RandomSampler(seed=settings.seed),  # until the ceilings are known
         digests={**settings.digests, "space": _space_text(trimmed.asked)},
         fresh=settings.fresh,
         on_lost=lambda reason: on_event(result.StorageLost(reason=reason)),
@@ -252,15 +251,14 @@ class Search:
     def _beyond(self) -> Stop | None:
         """Ask Optuna's sampler for what the race left open, in a space that has more to try."""
         session, refused = self._session, 0
-        if session.settings.space in _RACED and session.settings.sampler is None:
+        if session.settings.space in _RACED:
             return None
         while (stop := self._over() or self.no_gain()) is None:
             before = len(session.record.rows())
             session.run_next()
             refused = refused + 1 if len(session.record.rows()) == before else 0
             if refused >= 200:  # to all purposes, it has nothing left
-                name = session.sampler.name
-                message = f"`{name}` finds nothing more that can run: {refused} refusals in a row."
+                message = f"`tpe` finds nothing more that can run: {refused} refusals in a row."
                 return Stop(reason=Reason.EXHAUSTED, message=message)
         return stop
 
@@ -276,7 +274,10 @@ class Search:
         if (useful := session.facts.workers_at_once) is not None:
             fitted = (each.with_workers(useful) if each.with_workers else each for each in session.baselines)
             session.baselines = tuple(fitted)
-        session.record.study.sampler = session.sampler.create(session.seed)
+        # Optuna's own (Bergstra et al., Algorithms for Hyper-Parameter Optimization, NIPS 2011): all that ran is its
+        # start, and a resumed study must not draw again what it drew before.
+        seed = self._settings.seed + 1_000_003 * len(session.record.rows())
+        session.record.study.sampler = TPESampler(multivariate=True, seed=seed)
 
     def _confirm(self, stop: Stop) -> None:
         session = self._session

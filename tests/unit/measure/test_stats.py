@@ -44,7 +44,6 @@ def test_paired_interval_covers_no_difference_in_95_percent_even_with_few_pairs(
 def test_a_clear_gain_is_seen_through_a_drift_common_to_the_pair() -> None:
     comparison = compare_pairs([1.09, 1.11, 1.10, 1.10, 1.10])
     assert comparison.faster
-    assert not comparison.slower
     assert comparison.ratio == pytest.approx(1.10, abs=0.001)
     one = compare_pairs([2.0])  # one pair decides nothing
     assert one.ratio == pytest.approx(2.0)

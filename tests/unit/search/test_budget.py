@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from optuna.samplers import RandomSampler
 
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import FailureKind, Measurement, Phase, Resources, TrialFailure
@@ -18,7 +17,6 @@ from autopipe.pipeline.loaders.threads import Threads
 from autopipe.reports import verdict
 from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
-from autopipe.search.record import Sampler
 from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, nothing_measured
 from autopipe.search.space import Space, to_config
 from autopipe.search.study import Search, ceiling_stop, needed_share, no_gain_stop
@@ -67,7 +65,7 @@ def test_no_gain_means_none_beyond_the_interval_of_the_best_before(before: Estim
     assert (None if stop is None else stop.reason) == (Reason.NO_GAIN if ends else None)
 
 
-NOTHING_NEW = {"sampler": Sampler("random", RandomSampler), "trials": 40, "reached_share": 2.0}
+NOTHING_NEW = {"beyond": True, "trials": 40, "reached_share": 2.0}
 SLOW_TO_BEGIN = Surface(model_rate=900.0, sample_count=2000, noise=0.001)
 
 

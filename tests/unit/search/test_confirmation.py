@@ -198,7 +198,8 @@ def test_what_the_limits_rule_out_is_compared_with_and_never_wins() -> None:
     ruled_out = finalist("base", cost=0.0, baseline="keras", feasible=False)
     found = verdict([finalist("a"), ruled_out], blocks(a=[100, 101, 99], base=[200, 201, 199]))
     assert found.winner == "a"
-    assert found.against["base"].slower
+    assert found.against["base"].decided
+    assert not found.against["base"].faster
 
 
 def test_fewer_than_three_pairs_are_said_to_be_few_and_lend_their_noise_from_the_study() -> None:

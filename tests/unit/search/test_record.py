@@ -22,7 +22,7 @@ from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, P
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.search import library, record
 from autopipe.search.measurer import Baseline
-from autopipe.search.record import TPE, Record, best_elsewhere, open_record
+from autopipe.search.record import Record, best_elsewhere, open_record
 from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, Stop, StudyOpened
 from autopipe.search.space import Params, Space, to_config
 from autopipe.values import Estimate
@@ -37,8 +37,7 @@ FAILURE = TrialFailure(kind=FailureKind.CRASHED, phase=Phase.OPEN, message="it c
 
 
 def opened(url: str | None, *, fresh: bool = False, **digests: str) -> Record:
-    sampler, digests = optuna.samplers.RandomSampler(seed=0), digests or {"workload": "w1"}
-    return open_record(url, "tune", sampler=sampler, digests=digests, fresh=fresh)
+    return open_record(url, "tune", digests=digests or {"workload": "w1"}, fresh=fresh)
 
 
 def begun(record: Record, space: Space, origin: str) -> optuna.Trial:
@@ -47,14 +46,14 @@ def begun(record: Record, space: Space, origin: str) -> optuna.Trial:
 
 
 def fail(record: Record, trial: optuna.Trial) -> None:
-    record.tell(trial, FAILURE, value=None, constraints={}, seconds=1.0)
+    record.tell(trial, FAILURE, value=None, excess_bytes=None, seconds=1.0)
 
 
-def run_one(record: Record, space: Space, excess: float = -1.0) -> Measurement:
+def run_one(record: Record, space: Space, excess: int = -1) -> Measurement:
     outcome = Surface().measure(CONFIG)
     assert isinstance(outcome, Measurement)
     trial = begun(record, space, "race:rule")
-    record.tell(trial, outcome, value=5.0, constraints={"memory_bytes": excess}, seconds=2.0)
+    record.tell(trial, outcome, value=5.0, excess_bytes=excess, seconds=2.0)
     return outcome
 
 
@@ -73,7 +72,7 @@ def test_trials_that_failed_were_cut_off_broke_a_limit_or_were_refused_are_told_
     record = opened(None)
     fail(record, begun(record, space, "proof:4"))
     record.give_up(begun(record, space, "proof:4"))
-    run_one(record, space, excess=7.0)
+    run_one(record, space, excess=7)
     record.refuse(record.study.ask(), "devices > 1: 0 GPUs")  # it never ran
     failed, cut_off, infeasible = record.rows()
     assert (failed.outcome, failed.value, failed.block) == (FAILURE, None, 4)
@@ -348,9 +347,9 @@ def test_a_bug_in_the_measurer_is_not_swallowed_and_leaves_no_trial_running(spac
 
 
 def test_more_trials_go_on_where_the_study_ended(space: Space, url: str) -> None:
-    first = run(space, loader_bound(quirks=2), url, trials=8, budget_seconds=None, sampler=TPE)
+    first = run(space, loader_bound(quirks=2), url, trials=8, budget_seconds=None, beyond=True)
     surface = loader_bound(quirks=2, seed=1)
-    second = run(space, surface, url, trials=14, budget_seconds=None, patience=99, sampler=TPE)
+    second = run(space, surface, url, trials=14, budget_seconds=None, patience=99, beyond=True)
     searched = [row.key for row in second.rows if row.block is None]
     assert len(searched) == len(set(searched)) == 14
     assert [row.key for row in second.rows[: len(first.rows)]] == [row.key for row in first.rows]
