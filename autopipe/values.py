@@ -9,7 +9,7 @@ import math
 import numbers
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import pydantic
 
@@ -50,6 +50,11 @@ def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
 
 # -------------------- value
 
+
+Amount = Annotated[float, pydantic.Field(ge=0)]
+Positive = Annotated[float, pydantic.Field(gt=0)]
+Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+Count = Annotated[int, pydantic.Field(ge=0)]
 
 JsonObject = dict[str, pydantic.JsonValue]
 """A `PipelineConfig` in its canonical form as JSON: readable without importing the loader it names."""

@@ -43,9 +43,7 @@ class Probe(keras.callbacks.Callback):
         report: Report | None = None,
         when_filled: Callable[[], object] | None = None,
     ) -> None:
-        """Ask `loader` for its queue's level and, if known, its waiting; `when_filled` is called when its caches are
-        full.
-        """
+        """Ask `loader` for its queue and its waiting; `when_filled` is called when its caches are full."""
         super().__init__()
         self._when_filled = when_filled
         self.meter = meter  # with the readings
@@ -267,10 +265,8 @@ def gradient_exchange(strategy: DeviceStrategy, model: Any) -> dict[str, int | f
     return {"gradient_bytes": numbers * np.dtype(np.float32).itemsize, "exchange_seconds": seconds}
 
 
-ENDLESS = 10**9
-"""Steps or epochs of a training that a probe or a watch ends."""
-FEWEST_EPOCHS = 2
-"""Epochs that are timed, after the first."""
+ENDLESS = 10**9  # steps or epochs of a training that a probe or a watch ends
+FEWEST_EPOCHS = 2  # epochs that are timed, after the first
 _ALONE = StopRule(min_seconds=0.5, max_seconds=2.0)
 _AGAIN = StopRule(min_seconds=0.5, max_seconds=1.0)  # readings differ from each other more than within one
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from autopipe.measure import costs as cost_model
 from autopipe.measure.costs import Bounds, Kind, Limit
@@ -16,8 +16,7 @@ from autopipe.measure.outcome import Resources
 from autopipe.values import count_text, figure_text, listed
 from autopipe.values import milliseconds_text as _ms
 
-MODEL_SHARE = 0.9
-"""The share of the model's own rate below which the model is not called the limit."""
+MODEL_SHARE = 0.9  # the share of the model's own rate below which the model is not called the limit
 
 _NETWORK = 1_250.0  # MB/s that 10 Gbit/s carry: where more is needed, cores elsewhere are of no use
 _PAUSES = "pauses between epochs"
@@ -57,9 +56,14 @@ def bottleneck(
     known = bool(bounds.costs.op_costs) or any(each.images_per_second <= OVERTAKEN * rate for each in others)
     model = bounds.model_images_per_second
     if share < MODEL_SHARE and not (known and others):
-        return Bottleneck(
-            limit=None, sentence=f"{_making(bounds, used)}; the model alone takes {_text(model)} images/s."
-        )
+        making, cores = "making batches is the limit", bounds.costs.cores or 0.0
+        if (idle := leaves_cores_idle(used, bounds.costs.cores)) is not None and used is not None:
+            own, others_took = (used.cpu_percent or 0.0) / 100, (used.others_cpu_percent or 0.0) / 100
+            busy = f"with {own:.1f} of {count_text(cores, 'core')} in use"
+            making += f": it waits, {busy}" if idle else f" beside the model, {busy}"
+            if idle and own + others_took > _BUSY * cores:
+                making = f"making batches is the limit, {busy}, and {others_took:.1f} by other programs"
+        return Bottleneck(limit=None, sentence=f"{making}; the model alone takes {_text(model)} images/s.")
     if share >= MODEL_SHARE:
         return Bottleneck(limit=Limit(kind=Kind.MODEL, images_per_second=model), sentence=_model(others, model))
     following = _in_the_way(bounds, others, min(rate, share * model))  # each by figures of one time
@@ -97,17 +101,6 @@ def leaves_cores_idle(used: Resources | None, cores: float | None) -> bool | Non
     if used is None or used.cpu_percent is None or cores is None:
         return None
     return used.cpu_percent <= 100 * _BUSY * cores
-
-
-def _making(bounds: Bounds, used: Resources | None) -> str:
-    cores = bounds.costs.cores
-    if (idle := leaves_cores_idle(used, cores)) is None or used is None:
-        return "making batches is the limit"
-    own, others = (used.cpu_percent or 0.0) / 100, (used.others_cpu_percent or 0.0) / 100
-    busy = f"with {own:.1f} of {count_text(cores or 0.0, 'core')} in use"
-    if idle and own + others > _BUSY * (cores or 0.0):
-        return f"making batches is the limit, {busy}, and {others:.1f} by other programs"
-    return f"making batches is the limit{f': it waits, {busy}' if idle else f' beside the model, {busy}'}"
 
 
 def _model(others: list[Limit], model: float) -> str:
@@ -241,7 +234,6 @@ def _lock(bounds: Bounds, found: Limit) -> str:
 
 def python_text(ops: Sequence[OpCost], threads: int, reason: str | None = None) -> str | None:
     """Say which ops keep samples from being made by the native library, and what one process allows; None: none does.
-
     `threads` of a process take turns; `reason` says why the library makes no samples at all.
     """
     python = [op.name for op in cost_model.python_ops(ops)]
@@ -279,21 +271,17 @@ def _transfer(bounds: Bounds, found: Limit) -> str:
     return f"sending batches to the device brings no more than {most} images/s{gigabytes}{lift}"
 
 
-def _memory(bounds: Bounds, found: Limit) -> str:
-    return (
-        f"memory holds {bounds.config.kept.part:.0%} of the samples; reading and making the others brings no more "
-        f"than {_text(found.images_per_second)} images/s"
-    )
-
-
-_WORDS = {
+_WORDS: Mapping[Kind, Callable[[Bounds, Limit], str]] = {
     Kind.STORAGE_LATENCY: _latency,
     Kind.STORAGE_BANDWIDTH: _bandwidth,
     Kind.OP: _op,
     Kind.PYTHON_LOCK: _lock,
     Kind.HAND_OVER: _hand_over,
     Kind.TRANSFER: _transfer,
-    Kind.MEMORY: _memory,
+    Kind.MEMORY: lambda bounds, found: (
+        f"memory holds {bounds.config.kept.part:.0%} of the samples; reading and making the others brings no more "
+        f"than {_text(found.images_per_second)} images/s"
+    ),
 }
 
 

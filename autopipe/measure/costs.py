@@ -13,16 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pydantic
-
 from autopipe.measure.facts import Ceiling, Description, Facts, LoaderCeiling, OpCost, ReadCosts
 from autopipe.measure.outcome import ConversionCost
 from autopipe.measure.stats import student_t
 from autopipe.pipeline.config import STORAGES, LoaderConfig, PipelineConfig
-from autopipe.values import Estimate, Value
+from autopipe.values import Amount, Estimate, Positive, Value
 
-COPY_SECONDS = 1 / 4e9
-"""Seconds to move one byte in memory, once."""
+COPY_SECONDS = 1 / 4e9  # seconds to move one byte in memory, once
 _ROOM = 1.25  # times the reads or workers that would just feed the model, as some take longer than others
 _MOST_AT_ONCE = 512  # reads, or workers that wait: more were never measured to bring anything
 # Of Python's lock, that an op of Python costs for each other thread that runs beside it. Python ops on 16 virtual cores
@@ -154,9 +151,6 @@ def _rate(amount: float, each: float) -> float:
     return amount / each if each > 0 else math.inf
 
 
-# -------------------- bounds
-
-
 class Kind(enum.StrEnum):
     """The kinds of bottleneck. `TRANSFER` is sending a batch to a device, which a CPU does not need."""
 
@@ -207,8 +201,15 @@ def bounds(ceiling: Ceiling, config: PipelineConfig, facts: Facts | None = None)
     found = [Limit(kind=Kind.MODEL, images_per_second=ceiling.model_images_per_second.value)]
     if costs.op_costs and costs.cores is not None:
         found += _core_limits(config, does, costs, costs.cores)
-    if (reads := reads_rate(config, does, costs, bound=True)) is not None:
-        found.append(Limit(kind=_storage_kind(config, does, costs, reads), images_per_second=reads))
+    if (rate := reads_rate(config, does, costs, bound=True)) is not None:
+        reads, at_once = costs.reads, _reads_at_once(config, costs)
+        by_latency = (
+            reads is not None
+            and rate >= 0.99 * at_once / reads.latency_seconds / does.from_source
+            and not (reads.saturated and reads.at_once <= at_once)  # more at a time were seen to bring nothing
+        )
+        kind = Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH
+        found.append(Limit(kind=kind, images_per_second=rate))
     if ceiling.transfer_seconds_per_image and not loader.keeps_on_device:
         found.append(Limit(kind=Kind.TRANSFER, images_per_second=1 / ceiling.transfer_seconds_per_image))
     held = lock_seconds(does.paid, turns(loader, costs.cores or 1.0)) if loader.shares_lock() else 0.0
@@ -238,19 +239,6 @@ def _core_limits(config: PipelineConfig, does: Work, costs: Ceiling, cores: floa
         op = max(waited_for, key=lambda op: op.wall_seconds_per_image).name if waited_for else op
         found.append(Limit(kind=kind, images_per_second=allowed, op=None if by_reads else op, workers=True))
     return found
-
-
-def _storage_kind(config: PipelineConfig, does: Work, costs: Ceiling, rate: float) -> Kind:
-    reads, at_once = costs.reads, _reads_at_once(config, costs)
-    by_latency = (
-        reads is not None
-        and rate >= 0.99 * at_once / reads.latency_seconds / does.from_source
-        and not (reads.saturated and reads.at_once <= at_once)  # more at a time were seen to bring nothing
-    )
-    return Kind.STORAGE_LATENCY if by_latency else Kind.STORAGE_BANDWIDTH
-
-
-# -------------------- before the first epoch
 
 
 def one_time_seconds(config: PipelineConfig, costs: Ceiling, samples: int) -> tuple[float, float]:
@@ -309,20 +297,17 @@ def workers_at_once(
 class CostProfile(Value):
     """The costs of feeding a training in one way."""
 
-    images_per_second: float = pydantic.Field(gt=0)  # its steady rate
-    # spent before or in the first epoch, beyond that rate: conversion, filling a cache, waiting for the first batch
-    once_seconds: float = pydantic.Field(default=0.0, ge=0)
+    images_per_second: Positive  # its steady rate
+    once_seconds: Amount = 0.0  # paid once beyond that rate: conversion, filling a cache, waiting for the first batch
 
     def seconds(self, epochs: float, samples: int) -> float:
         return self.once_seconds + epochs * samples / self.images_per_second
 
 
 def conversion_seconds(cost: ConversionCost, samples: int) -> Estimate:
-    """Estimate the seconds to convert `samples` samples, extrapolated from a part.
-
-    The estimate is the part's seconds a sample over all its shards, times the samples, plus once the time that the part
-    took beyond its shards. The interval is Student's 95 % of that ratio, from the variation of the shards; it does not
-    cover a disk that slows down later.
+    """Estimate the seconds to convert `samples` samples, extrapolated from a part. The estimate is the part's seconds a
+    sample over all its shards, times the samples, plus once the time that the part took beyond its shards. The interval
+    is Student's 95 % of that ratio, from the variation of the shards; it does not cover a disk that slows down later.
     """
     seconds, counts = cost.shard_seconds, cost.shard_samples
     samples = cost.whole or samples

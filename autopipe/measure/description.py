@@ -56,7 +56,6 @@ class PageCache:
     def __init__(
         self, source: Source, choice: Literal["warm", "cold", "auto"], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Set the state of the files for all trials of a session."""
         data_bytes = int(data_source.mean_bytes(source) * len(source))
         self.regime = disk.regime(choice, data_bytes, machine.detect_memory().usable_bytes)
         self._clock = clock
@@ -82,8 +81,8 @@ class PageCache:
 
 
 def _existing(names: Iterable[str]) -> list[Path]:
-    """Return the paths of those names that are files."""
-    return [path for name in names if (path := Path(name)).is_file()]
+    """Return the paths of those names that are files, each once."""
+    return [path for name in dict.fromkeys(names) if (path := Path(name)).is_file()]
 
 
 # -------------------- the loader alone, its ops and the disk
@@ -132,10 +131,9 @@ _COLD_READS = 4000  # samples that are read if none may be in memory; 64 at a ti
 
 
 def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Report) -> LoaderCeiling:
-    """Measure reads and ops, and run the loader alone, with and without a memory cache.
-
-    Reads are measured in the state of the page cache in which trials find the files; all else finds them there. The
-    rate of the disk is measured only if trials read from it.
+    """Measure reads and ops, and run the loader alone, with and without a memory cache. Reads are measured in the state
+    of the page cache in which trials find the files; all else finds them there. The rate of the disk is measured only
+    if trials read from it.
     """
     part = dataclasses.replace(workload, data=Subset(workload.data, max(_SAMPLES, workload.batch_size)))
     order = np.random.default_rng(workload.seed).permutation(len(part.data)).tolist()
@@ -162,13 +160,17 @@ def loader_ceiling(workload: Workload, plan: Plan, pages: PageCache, report: Rep
         few = dataclasses.replace(part, data=data_source.part(workload.data, in_time))
         with contextlib.suppress(LoaderError):  # there is no room for it
             _, cached = run_alone(few, plan, PipelineConfig(loader=loader, keep="memory"), 0.25, report)
+    disk_rate: float | None = None
+    if pages.regime == "cold" and (paths := _existing(data_source.files(Subset(workload.data, _SAMPLES)))):
+        readers = 4 if reading is None else max(4, min(op_costs.MOST_READERS, reading.at_once))
+        disk_rate = disk.read_bytes_per_second(paths, readers=readers)
     return LoaderCeiling(
         loader_images_per_second=rate,
         op_costs=op_costs.fitted(ops, whole, cached),
         not_native=native.why_not(),
         reads=reading,
         tail=tail.scaled(by_loaders / by_python) if by_python else tail,
-        read_bytes_per_second=_read_bytes_per_second(workload, reading) if pages.regime == "cold" else None,
+        read_bytes_per_second=disk_rate,
         compact_bytes=plan.compact.bytes,
         finished_bytes=plan.finished.bytes,
     )
@@ -181,12 +183,6 @@ def _reading(workload: Workload, part: Workload, order: list[int], pages: PageCa
         order = np.random.default_rng(workload.seed).permutation(len(data)).tolist()
     prepare = functools.partial(pages.prepare, data_source.files(data))
     return op_costs.read_costs(data, order, data_source.mean_bytes(workload.data), prepare=prepare)
-
-
-def _read_bytes_per_second(workload: Workload, reading: ReadCosts | None) -> float | None:
-    readers = 4 if reading is None else max(4, min(op_costs.MOST_READERS, reading.at_once))
-    paths = _existing(dict.fromkeys(data_source.files(Subset(workload.data, _SAMPLES))))
-    return disk.read_bytes_per_second(paths, readers=readers) if paths else None
 
 
 def _loader(workload: Workload, plan: Plan, reading: ReadCosts | None) -> Threads:
@@ -244,8 +240,7 @@ def run_alone(
 
 def describe(workload: Workload, plan: Plan, model: Any) -> Description:
     """Describe a workload with its plan and its built model."""
-    some = _existing(dict.fromkeys(data_source.files(Subset(workload.data, 64))))
-    resident = disk.share_in_memory(some)  # before other steps read samples
+    resident = disk.share_in_memory(_existing(data_source.files(Subset(workload.data, 64))))  # before any is read
     as_it_is = wrap.as_it_is(workload)
     whole = data_source.pieces(workload.data)
     wrapped, against = None, list[tuple[str, str | int, str | None]]()
@@ -339,7 +334,13 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
     found.append(("channels", "first", _no_channels_first(workload, model, plan)))
     if not plan.suffix:
         found.append(("finish", "device", "no op is left that a device could do"))
-    alone, order = _one_device_only(workload, model), assembly.batch_order(workload)
+    several, order = strategies.sharing(), assembly.batch_order(workload)
+    if several is None:
+        alone: str | None = f"on Keras's {keras.backend.backend()} backend autopipe trains on one device"
+    elif isinstance(workload.model, keras.Model):
+        alone = "the model is built already; pass the function that builds it"
+    else:
+        alone = several.unfit(model)
     last = order.batch_samples(order.batches - 1)
     uneven = f"they cannot share the {last} samples of an epoch's last batch; drop_remainder=True leaves it out"
     for count in range(2, max(strategies.accelerators(), strategies.virtual_devices()) + 1):
@@ -353,15 +354,6 @@ def _impossible(workload: Workload, plan: Plan, model: Any) -> list[Impossible]:
 
 def _with_reasons(found: Iterable[tuple[str, str | int, str | None]]) -> list[Impossible]:
     return [Impossible(parameter=name, value=value, reason=why) for name, value, why in found if why is not None]
-
-
-def _one_device_only(workload: Workload, model: Any) -> str | None:
-    several = strategies.sharing()
-    if several is None:
-        return f"on Keras's {keras.backend.backend()} backend autopipe trains on one device"
-    if isinstance(workload.model, keras.Model):
-        return "the model is built already; pass the function that builds it"
-    return several.unfit(model)
 
 
 def _no_channels_first(workload: Workload, model: Any, plan: Plan) -> str | None:

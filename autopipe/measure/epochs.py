@@ -29,10 +29,8 @@ from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.pipeline.batching.datasets import copied, counts_on, forks, has_batches, race_of_workers
 from autopipe.pipeline.wrap import WrappedData
 
-Sample: TypeAlias = tuple[bytes, bytes]
-"""Digests of x, and of y with the weights."""
-Epoch: TypeAlias = Sequence[tuple[Sample, ...]]
-"""Batches, each as its samples."""
+Sample: TypeAlias = tuple[bytes, bytes]  # digests of x, and of y with the weights
+Epoch: TypeAlias = Sequence[tuple[Sample, ...]]  # batches, each as its samples
 
 _SAME: Final = 0.5  # of the samples of an epoch came in the one before, if random changes do not hide them
 ANOTHER_Y: Final = 0.01
@@ -244,7 +242,6 @@ def _other_samples(
 
 
 def _alike(dataset: Any, first: Epoch, second: Epoch, found: Findings) -> None:
-    """Tell of epochs that have the same batches."""
     if len(first) < 2:  # a single batch has no order
         return
     frame = getattr(dataset, "gi_frame", None)  # of a generator, which may read a dataset that has the hook

@@ -16,7 +16,7 @@ import pydantic
 from autopipe.measure.outcome import Resources
 from autopipe.pipeline import config
 from autopipe.pipeline.config import OfSetup, PipelineConfig
-from autopipe.values import Estimate, Value
+from autopipe.values import Amount, Count, Estimate, Positive, Share, Value
 
 
 class OpCost(Value):
@@ -26,11 +26,9 @@ class OpCost(Value):
     # when it runs: "fixed" ops can be kept in a cache or another storage, "fresh" ones run every epoch on the
     # host, "finish" ones may run on the device
     part: Literal["fixed", "fresh", "finish"]
-    seconds_per_image: float = pydantic.Field(ge=0)  # processor time
-    # waiting without a processor: for a disk, a network, a sleep
-    wait_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
-    # the part of the processor time for which it holds Python's lock (GIL)
-    lock_seconds_per_image: float = pydantic.Field(default=0.0, ge=0)
+    seconds_per_image: Amount  # processor time
+    wait_seconds_per_image: Amount = 0.0  # waiting without a processor: for a disk, a network, a sleep
+    lock_seconds_per_image: Amount = 0.0  # the part of the processor time for which it holds Python's lock (GIL)
     native: bool = False  # made for a whole batch by one call, which gives Python's lock up
 
     @property
@@ -47,21 +45,20 @@ class ReadRung(Value):
     """The measured read rate with this many reads at a time."""
 
     at_once: int = pydantic.Field(ge=1)
-    images_per_second: float = pydantic.Field(gt=0)
+    images_per_second: Positive
 
 
-FEWEST_OF_A_TAIL = 100
-"""The fewest samples that show the slowest 1 %."""
+FEWEST_OF_A_TAIL = 100  # the fewest samples that show the slowest 1 %
 
 
 class SampleTail(Value):
     """The spread of sample times: of reading and all ops in sequence, or of reads alone, many at a time."""
 
     samples: int = pydantic.Field(ge=1)  # the number of timed ones
-    p50_seconds: float = pydantic.Field(ge=0)  # half of them take less
-    p95_seconds: float = pydantic.Field(ge=0)  # 95 % take less
-    p99_seconds: float = pydantic.Field(ge=0)  # 99 % take less
-    slowest_share: float = pydantic.Field(ge=0, le=1)  # the part of all time that the slowest 1 % take, 0 to 1
+    p50_seconds: Amount  # half of them take less
+    p95_seconds: Amount  # 95 % take less
+    p99_seconds: Amount  # 99 % take less
+    slowest_share: Share  # the part of all time that the slowest 1 % take, 0 to 1
     slowest: str = ""  # name of the slowest one
 
     @property
@@ -78,13 +75,12 @@ class SampleTail(Value):
 class ReadCosts(Value):
     """Reads with several at a time, as far as they were measured."""
 
-    # of a read with no other beside it, waiting and processor time, on average
-    latency_seconds: float = pydantic.Field(gt=0)
-    cpu_seconds: float = pydantic.Field(ge=0)  # the processor time in it
+    latency_seconds: Positive  # of a read with no other beside it, waiting and processor time, on average
+    cpu_seconds: Amount  # the processor time in it
     # images/s by the number of reads at a time, ascending; the last brought little over the one before, or time
     # was up. Only the first if reads do not wait.
     rungs: tuple[ReadRung, ...] = pydantic.Field(min_length=1)
-    bytes_per_image: float = pydantic.Field(ge=0)  # as they are read
+    bytes_per_image: Amount  # as they are read
     tail: SampleTail | None = None  # spread of the reads of all rungs; None if they do not wait, and in older artifacts
 
     @property
@@ -119,9 +115,7 @@ class ReadCosts(Value):
         return self.rungs[-1].at_once
 
     def images_per_second(self, at_once: int) -> float:
-        """Return the expected rate with this many reads at a time; it scales if one at a time was all that was
-        measured.
-        """
+        """Return the expected rate with this many reads at a time; it scales if only one was measured."""
         return self.bound_images_per_second(at_once if len(self.rungs) == 1 else min(at_once, self.most_at_once))
 
     def bound_images_per_second(self, at_once: int) -> float:
@@ -130,8 +124,7 @@ class ReadCosts(Value):
         return min(free, self.best_images_per_second) if self.saturated else free
 
 
-WAITS_SECONDS = 0.0001
-"""An op or a read that waits by itself waits for longer; a read from the page cache does not."""
+WAITS_SECONDS = 0.0001  # an op or a read that waits by itself waits for longer; a read from the page cache does not
 STILL_GAINS = 1.3
 """Four times as many reads at a time that are less than this much faster have reached the storage's limit."""
 
@@ -141,19 +134,14 @@ class LoaderCeiling(Value):
 
     loader_images_per_second: Estimate | None = None  # the loader alone, without a model that waits for its batches
     op_costs: tuple[OpCost, ...] = ()  # the loader's work, op by op, with all cores busy
-    # how reading scales with the number of reads at a time; None for a dataset of the user's own
-    reads: ReadCosts | None = None
+    reads: ReadCosts | None = None  # at a time; None for a dataset of the user's own
     tail: SampleTail | None = None  # how unequal samples are
     not_native: str | None = None  # why the native library makes no samples; None: it does
-    # rate of the disk; None if trials find the files in memory
-    read_bytes_per_second: float | None = pydantic.Field(default=None, ge=0)
-    # of a sample as it is handed over with `finish="device"`
-    compact_bytes: int | None = pydantic.Field(default=None, ge=0)
-    finished_bytes: int | None = pydantic.Field(default=None, ge=0)  # the same with `finish="host"`
-    # ops that can be done before a storage form keeps a sample, by its name
-    depths: dict[str, int] = pydantic.Field(default_factory=dict)
-    # cores for workers that run elsewhere; None if not known
-    cores_elsewhere: float | None = pydantic.Field(default=None, gt=0)
+    read_bytes_per_second: Amount | None = None  # rate of the disk; None if trials find the files in memory
+    compact_bytes: Count | None = None  # of a sample as it is handed over with `finish="device"`
+    finished_bytes: Count | None = None  # the same with `finish="host"`
+    depths: dict[str, int] = pydantic.Field(default_factory=dict)  # ops done before a storage form keeps a sample
+    cores_elsewhere: Positive | None = None  # cores for workers that run elsewhere; None if not known
 
     @property
     def fixed(self) -> list[OpCost]:
@@ -183,21 +171,16 @@ class Ceiling(OfSetup, LoaderCeiling):
     status: Literal["ceiling"] = "ceiling"
     schema_version: Literal[1] = 1
     model_images_per_second: Estimate  # the model alone, on a batch that is already there
-    # processor time that one image costs while the model trains
-    model_core_seconds_per_image: float = pydantic.Field(ge=0)
-    bytes_per_image: float | None = pydantic.Field(default=None, ge=0)  # as it is read
-    # to send an image to the device; None if a batch is used in place
-    transfer_seconds_per_image: float | None = pydantic.Field(default=None, gt=0)
-    cores: float | None = pydantic.Field(default=None, gt=0)  # shared by the model and the loader
+    model_core_seconds_per_image: Amount  # processor time that one image costs while the model trains
+    bytes_per_image: Amount | None = None  # as it is read
+    transfer_seconds_per_image: Positive | None = None  # to send one to the device; None if it is used in place
+    cores: Positive | None = None  # shared by the model and the loader
     # memory of the accelerator in use, by all processes, after the model has trained alone; None without one
-    device_bytes: int | None = pydantic.Field(default=None, ge=0)
-    # exchanged between devices in each step; None in an older artifact
-    gradient_bytes: int | None = pydantic.Field(default=None, ge=0)
-    # of that on the devices of the setup, by itself; None on one device
-    exchange_seconds: float | None = pydantic.Field(default=None, ge=0)
+    device_bytes: Count | None = None
+    gradient_bytes: Count | None = None  # exchanged between devices in each step; None in an older artifact
+    exchange_seconds: Amount | None = None  # of that on the devices of the setup, by itself; None on one device
     resources: Resources | None = None  # that the model alone takes; None if not requested
-    # the limit of the chosen configuration by these figures
-    bound_images_per_second: float | None = pydantic.Field(default=None, ge=0)
+    bound_images_per_second: Amount | None = None  # the limit of the chosen configuration by these figures
     warnings: tuple[str, ...] = ()
 
     def is_overtaken_by(self, rate: Estimate) -> bool:
@@ -243,7 +226,7 @@ class WorkloadDigest(Value):
     """The properties of a training that figures depend on."""
 
     samples: int = pydantic.Field(ge=0, le=2**62)  # in an epoch
-    mean_bytes: float = pydantic.Field(ge=0)  # of a sample as it is read
+    mean_bytes: Amount  # of a sample as it is read
     sizes: tuple[int, ...] = ()  # bytes of some samples, spread over the data
     ops: str  # a digest of the ops and their settings
     op_list: tuple[OpRecord, ...]  # the ops themselves, in order
@@ -259,30 +242,26 @@ class Description(WorkloadDigest):
     op_list: tuple[OpRecord, ...] = ()
     # all samples after the deterministic first ops, as a cache holds them, by an estimate if they differ in size; None
     # if not known
-    fixed_bytes: int | None = pydantic.Field(default=None, ge=0)
-    compact_bytes: int = pydantic.Field(ge=0)  # one sample as it is sent to a device that finishes
-    finished_bytes: int = pydantic.Field(ge=0)  # one sample as the model takes it
+    fixed_bytes: Count | None = None
+    compact_bytes: Count  # one sample as it is sent to a device that finishes
+    finished_bytes: Count  # one sample as the model takes it
     # bytes of the whole set in a storage form, by the ops done before; exact if samples have one shape, else estimated
     # from a few: `{"array": {1: 2**30}}`
     cuts: dict[str, dict[int, int]] = pydantic.Field(default_factory=dict)
-    # digests of the deterministic first ops: of none, the first, the first two and so on
-    first_ops: tuple[str, ...] = ()
+    first_ops: tuple[str, ...] = ()  # digests of no, one, two, ... of the deterministic first ops
     backend: str
     cores_left: int | None = pydantic.Field(default=None, ge=1)  # that are left to the process by what it has imported
-    accelerators: int = pydantic.Field(default=0, ge=0)  # visible to the backend; 0 if it trains on the CPU
-    virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stand for devices, if asked for
+    accelerators: Count = 0  # visible to the backend; 0 if it trains on the CPU
+    virtual_devices: Count = 0  # parts of the CPU that stand for devices, if asked for
     impossible: tuple[Impossible, ...] = ()  # settings that cannot be used
-    # share of some files that was in memory before the first measurement, 0 to 1; None if unknown
-    resident_share: float | None = pydantic.Field(default=None, ge=0, le=1)
-    # share of some images, as they are read, that are progressive JPEG, 0 to 1; None if they are read as arrays
-    progressive_share: float | None = pydantic.Field(default=None, ge=0, le=1)
+    resident_share: Share | None = None  # of some files, in memory before the first measurement; None if unknown
+    progressive_share: Share | None = None  # of some images as read, that are progressive JPEG; None of arrays
     counted: str | None = None  # the parts of x that make a sample; None if it is plainly an image
     storage_kind: str = "unknown"  # the file system that the samples lie on; "memory" for those in no file
     data_digest: str  # of the files: count, names, sizes, times
-    # number and digest of what is kept in place of samples: larger pieces, of which each epoch cuts them
-    pieces: tuple[int, str] | None = None
+    pieces: tuple[int, str] | None = None  # number and digest of pieces that are kept in place of samples
     epochs: int | None = None
-    validation: int = pydantic.Field(default=0, ge=0)  # samples that each epoch validates on
+    validation: Count = 0  # samples that each epoch validates on
     wrapped: WrappedDataset | None = None  # for a dataset of the user's; None if autopipe makes the batches
 
     @property
@@ -324,8 +303,7 @@ class Facts:
     workload: Description  # as the process of the trials describes it
     limits: Limits = field(default_factory=Limits)  # those of the search's settings
     cores: int  # usable cores, by affinity and cgroup
-    # devices that can share a batch: accelerators that Keras and NVML both see, virtual ones if asked for, else 1
-    gpus: int = 0
+    gpus: int = 0  # devices that can share a batch: accelerators that Keras and NVML see, or virtual ones; else 1
     gpus_reason: str = ""  # why there are no more
     memory_bytes: int | None = None  # memory that is free for this run
     disk_bytes: int | None = None  # free bytes for converted samples

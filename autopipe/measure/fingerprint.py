@@ -60,20 +60,15 @@ def _key(op: OpRecord) -> str:
 
 
 def _changed(known: OpRecord, here: OpRecord) -> str:
-    both = ((name, text, here.settings[name]) for name, text in known.settings.items() if name in here.settings)
-    plain = ((name, _MODULE.sub(r"\1", before), _MODULE.sub(r"\1", now)) for name, before, now in both)
-    parts = [_setting(name, before, now) for name, before, now in plain if before != now]
+    parts = list[str]()
+    for name in (each for each in known.settings if each in here.settings):
+        before, now = (_MODULE.sub(r"\1", each.settings[name]) for each in (known, here))
+        code = before.partition(":")[0]
+        of_code = ":" in before and code == now.partition(":")[0]  # a function, which is named by its code too
+        said = f"the code of {code}" if of_code else f"{name} was {before} and is {now}"
+        parts += [said] if before != now else []
     return f"{known.name} changed" + (f": {' and '.join(parts)}" if parts else "")
 
-
-def _setting(name: str, before: str, now: str) -> str:
-    code = before.partition(":")[0]
-    if ":" in before and code == now.partition(":")[0]:  # a function, which is named by its code too
-        return f"the code of {code}"
-    return f"{name} was {before} and is {now}"
-
-
-# -------------------- fingerprint
 
 BACKEND: Final = "Keras backend"
 """The `field` of that difference."""
@@ -105,8 +100,7 @@ class Hardware(Value):
     packages: dict[str, str] = pydantic.Field(default_factory=dict)  # versions of the packages that do the work
     keras_backend: str | None = None  # of the training; None if not known
     visible_gpus: str | None = None  # the value of CUDA_VISIBLE_DEVICES; None if it was not set
-    # parts of the CPU that stood for devices; 0 if none did
-    virtual_devices: int = pydantic.Field(default=0, ge=0)
+    virtual_devices: int = pydantic.Field(default=0, ge=0)  # parts of the CPU that stood for devices; 0 if none did
 
 
 class MatchLevel(enum.StrEnum):
@@ -141,10 +135,8 @@ class Match:
 
 
 def compare_hardware(known: Hardware, here: Hardware) -> Match:
-    """Compare machines: do figures of `known` hold on `here`?
-
-    Another model of processor or card is another machine. The same models in another number, with other memory or
-    storage, or under another Keras backend, are near. Versions of software are listed, and make no other machine.
+    """Compare machines: another model of processor or card is another one. Other numbers, memory, storage or another
+    Keras backend are near. Versions of software are listed only.
     """
     models = [
         _difference("processor", known.cpu_model, here.cpu_model),
@@ -162,16 +154,24 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
         if None in (known.keras_backend, here.keras_backend)
         else _difference(BACKEND, known.keras_backend, here.keras_backend),
     ]
+    # Versions to the second number: bug fixes do not change speed, nor does what was not there at the tune.
+    software = [
+        _difference("operating system", known.system, here.system),
+        _difference("GPU driver", _minor(known.gpu_driver), _minor(here.gpu_driver)),
+        _difference("Python", _minor(known.python), _minor(here.python)),
+        *(
+            _difference(name, _minor(known.packages.get(name)), _minor(here.packages.get(name)))
+            for name in sorted(known.packages)
+        ),
+    ]
     others, fewer = tuple(filter(None, models)), tuple(filter(None, amounts))
     level = MatchLevel.OTHER if others else MatchLevel.NEAR if fewer else MatchLevel.SAME
-    return Match(level=level, differences=others + fewer, software=_software(known, here))
+    return Match(level=level, differences=others + fewer, software=tuple(filter(None, software)))
 
 
 def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:
-    """Return the differences between a workload and the measured one that matter to speed.
-
-    The ops, the batch size and the model's structure must be equal; the data may grow a little. The model is compared
-    only if both sides have built it.
+    """Return what matters to speed in which a workload differs: ops, batch size and the model, if both have built it,
+    must be equal; the data may grow a little.
     """
     found = [
         # The number does not change the speed until samples no longer fit a cache; reading them costs by their size.
@@ -230,9 +230,7 @@ def storage_of(data: Source | None) -> str:
 
 
 def workload_digest(workload: Workload, model: str | None = None) -> WorkloadDigest:
-    """Return the digest of a workload; `model` is that of its model, if one was built. Reads a few samples, and raises
-    BadSampleError if one cannot be read and the workload does not skip such.
-    """
+    """Return the digest of a workload, by a few samples. Raises BadSampleError unless bad ones are skipped."""
     return WorkloadDigest(
         samples=len(workload.data),
         mean_bytes=round(data_source.mean_bytes(workload.data), 1),
@@ -264,18 +262,6 @@ def _sizes(workload: Workload) -> Iterator[int]:
         except BadSampleError:
             if workload.on_bad_sample == "error":
                 raise
-
-
-def _software(known: Hardware, here: Hardware) -> tuple[Difference, ...]:
-    """Compare versions to the second number: bug fixes do not change speed, nor does what was not there at the tune."""
-    pairs = {
-        "operating system": (known.system, here.system),
-        "GPU driver": (_minor(known.gpu_driver), _minor(here.gpu_driver)),
-        "Python": (_minor(known.python), _minor(here.python)),
-    }
-    for name in sorted(known.packages):
-        pairs[name] = (_minor(known.packages.get(name)), _minor(here.packages.get(name)))
-    return tuple(filter(None, (_difference(name, *pair) for name, pair in pairs.items())))
 
 
 def _difference(field: str, known: object, here: object, words: str | None = None) -> Difference | None:
@@ -317,10 +303,8 @@ _NO_SETTINGS = frozenset({"name", "seed", "built"})
 
 
 def model_digest(model: Any) -> str:
-    """Return a digest of a Keras model's structure: its layers' kinds, settings and weights' shapes, in order.
-
-    Values of weights do not count, nor do names, which Keras numbers from model to model, nor connections of layers. Of
-    a simulated accelerator the step time counts, as it has nothing else.
+    """Return a digest of a Keras model's structure, without names and connections of layers; of a simulated
+    accelerator, by its step.
     """
     layers = frameworks.layers(model) if hasattr(model, "layers") else [model]
     optimizer = type(getattr(model, "optimizer", None)).__name__
@@ -353,9 +337,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return getattr(value, "__name__", type(value).__name__)  # of an activation, its function's name
-
-
-# -------------------- the ops of converted samples
 
 
 def first_ops(plan: Plan) -> tuple[str, ...]:

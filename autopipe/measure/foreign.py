@@ -30,7 +30,6 @@ from autopipe.workload.ops.planner import looked_at, make_plan
 from autopipe.workload.sample import SLOTS, Field, Source, leaves, mapped
 from autopipe.workload.workload import Workload
 
-_FILL_SECONDS: Final = 2.0  # about, of a cache of tf.data
 _RETURNS: Final = (
     "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
 )
@@ -59,7 +58,11 @@ class ForeignCode:
         if isinstance(code, str):
             self.fed = _fed(self._plain(code), self.workload, code)
         else:
-            made = _called(code, name)
+            try:
+                made = code()
+            except Exception as error:
+                said = f"The baseline `{name}()` raised {told(error)}"
+                raise WorkloadError(said, hint=f"It is called without arguments. {_RETURNS}") from error
             self._require_alike(made, name)
             self.fed = _fed(_without_last(made), self.workload, name)
 
@@ -123,7 +126,11 @@ class ForeignCode:
 
     def _filled(self, workload: Workload, plan: Plan) -> Any:
         """Return the dataset of the form that has a cache, after the first epoch, in which that fills."""
-        every = _kept_of(workload, plan)
+        numbers, began, count = looked_at(len(workload.data)), time.perf_counter(), len(workload.data)
+        module.cached_bytes(workload, plan)  # decodes them
+        seconds = (time.perf_counter() - began) * count / len(numbers) / machine.usable_cores()
+        # One of so many samples is kept: of eight batches at least, in about two seconds.
+        every = max(1, min(math.ceil(seconds / 2.0), count // (8 * workload.batch_size)))
         data = self._made(module.CACHED, workload, every)
         for _ in data:
             pass
@@ -169,30 +176,11 @@ class ForeignCode:
                 )
 
 
-def _kept_of(workload: Workload, plan: Plan) -> int:
-    """Choose the samples for each one that tf.data keeps in a trial."""
-    numbers, began = looked_at(len(workload.data)), time.perf_counter()
-    module.cached_bytes(workload, plan)  # decodes them
-    seconds = (time.perf_counter() - began) * len(workload.data) / len(numbers) / machine.usable_cores()
-    fewest = 8 * workload.batch_size  # samples that a cache holds
-    return max(1, min(math.ceil(seconds / _FILL_SECONDS), len(workload.data) // fewest))
-
-
 def _shown(wanted: tuple[int, ...] | None, field: Field | None) -> str:
     return "nothing" if wanted is None or field is None else f"{wanted} {field.dtype}"
 
 
-def _called(function: Callable[[], Any], name: str) -> Any:
-    try:
-        return function()
-    except Exception as error:
-        raise WorkloadError(
-            f"The baseline `{name}()` raised {told(error)}", hint=f"It is called without arguments. {_RETURNS}"
-        ) from error
-
-
 def _arrays(made: tuple[Any, ...]) -> list[Any]:
-    """Return the arrays of (x, y) or (x, y, sample_weight), each of which may be a tuple or dictionary."""
     return [part for slot in made for part in leaves(slot)]
 
 

@@ -55,7 +55,6 @@ class Lines(Value):
 
     @classmethod
     def together(cls, parts: Sequence[Lines]) -> Lines:
-        """Add up what was seen in several processes."""
         found: dict[Any, Line] = {}
         for line in (line for part in parts for line in part.lines):
             before = found.setdefault(place := (line.file, line.line, line.beside), line)
@@ -89,11 +88,9 @@ class LineWatch:
 
     @property
     def is_new(self) -> bool:
-        """Whether it has not begun to look."""
         return self._thread.ident is None
 
     def start(self) -> None:
-        """Begin to look. Once."""
         self._thread.start()
 
     def __enter__(self) -> None:
@@ -151,10 +148,9 @@ def _switching() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep garbage from being collected in the block.
-
-    `sys._current_frames` holds a lock of the interpreter as it makes objects, for which the end of a `threading.local`
-    waits, too: collected there, one stops the process for ever (github.com/python/cpython/issues/106883).
+    """Keep garbage from being collected in the block. `sys._current_frames` holds a lock of the interpreter as it makes
+    objects, for which the end of a `threading.local` waits, too: collected there, one stops the process for ever
+    (github.com/python/cpython/issues/106883).
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -166,8 +162,6 @@ def _no_collection() -> Iterator[None]:
 
 
 class _Tally:
-    """The places where the threads of this process stood."""
-
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
         self._places: dict[_Place, NDArray[np.float64]] = {}
@@ -257,10 +251,9 @@ def users_frame(frame: types.FrameType | None) -> types.FrameType | None:
 
 
 def _stack(thread: int) -> list[types.FrameType]:
-    """Return the frames of a thread, the innermost first; none if it has ended.
-
-    They are taken by one call in C, within which no other thread gets Python's lock. Walked one by one, as the thread
-    went on, they have led to what is no frame (Python 3.11.7).
+    """Return the frames of a thread, the innermost first; none if it has ended. They are taken by one call in C, within
+    which no other thread gets Python's lock. Walked one by one, as the thread went on, they have led to what is no
+    frame (Python 3.11.7).
     """
     top = map(operator.itemgetter(thread), iter(sys._current_frames, None))
     frames: list[types.FrameType] = []

@@ -23,10 +23,8 @@ from autopipe.measure import stats
 from autopipe.measure.outcome import StopRule, Window
 from autopipe.values import Estimate
 
-AUTOTUNE_SECONDS = 1.0
-"""Time for tf.data's own tuning: it looks after 10, 20, 40, ... ms, so most has happened by then."""
-MOST_BEFORE_SECONDS = 2.0
-"""The most seconds of reading files outside of windows in a trial."""
+AUTOTUNE_SECONDS = 1.0  # time for tf.data's own tuning: it looks after 10, 20, 40, ... ms, so most has happened by then
+MOST_BEFORE_SECONDS = 2.0  # the most seconds of reading files outside of windows in a trial
 _FEWEST = 6  # windows before an interval means anything
 _PEEK_RESAMPLES = 200  # 0.2 ms; an interval is wanted at the edge of each window, while the loader goes on
 
@@ -38,8 +36,7 @@ class Edge:
     seconds: float  # when, on the trial's clock, with all work before it done
     images: int  # images trained on since the first edge
     waited_seconds: float = 0.0  # the model's waiting for batches since then
-    # mean images in the loader's queue since the edge before; None if unknown
-    queued: float | None = None
+    queued: float | None = None  # mean images in the loader's queue since the edge before; None if unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +72,9 @@ def read(
     first = min(_settled(edges, burst), len(edges) - 2)  # a window is left, however few there are
     kept = edges[first:]
     seconds, whole = edges[-1].seconds - kept[0].seconds, edges[-1].seconds - edges[0].seconds
-    partial = _holds_part_of_a_burst(kept, burst)
+    # All images may have come in one burst, with unseen pauses before and after it: 64 workers that began together and
+    # make a batch in 3 s feed any model for a second, then none. Images that wait in the queue come without a pause.
+    partial = _images(kept) < burst and (kept[-1].queued or 0.0) < burst
     over = final or (rule.ends_at is not None and edges[-1].seconds >= rule.ends_at)
     most = 2 * rule.most_seconds if edges[-1].queued is not None else max(2 * rule.most_seconds, 20.0)
     exhausted = over or (seconds >= rule.most_seconds and not partial) or whole >= most
@@ -114,10 +113,9 @@ def read(
 
 
 def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
-    """Compute the steps of a window: 0.1 s, which is long against the clock, in whole bursts of the workers.
-
-    It is half of a trial at most. If not even a burst fits in that, it is an equal part of one, with as few parts as
-    possible, but at least a step.
+    """Compute the steps of a window: 0.1 s, which is long against the clock, in whole bursts of the workers. It is half
+    of a trial at most. If not even a burst fits in that, it is an equal part of one, with as few parts as possible, but
+    at least a step.
     """
     step_seconds = max(step_seconds, 1e-6)
     bursts = max(1, math.ceil(0.1 / step_seconds / workers))
@@ -128,11 +126,6 @@ def window_steps(step_seconds: float, workers: int, rule: StopRule) -> int:
 
 def _images(edges: Sequence[Edge]) -> int:
     return edges[-1].images - edges[0].images
-
-
-def _holds_part_of_a_burst(edges: Sequence[Edge], burst: int) -> bool:
-    """True if all images may have come in one burst, with unseen pauses around it; what waits in the queue has none."""
-    return _images(edges) < burst and (edges[-1].queued or 0.0) < burst
 
 
 def _settled(edges: Sequence[Edge], burst: int) -> int:
@@ -177,16 +170,12 @@ def _made(edges: Sequence[Edge], burst: int) -> tuple[Window, ...]:
     trends = [_trend(half) for half in halves]
     if abs(trends[1] - trends[0]) * min(map(_images, halves)) <= 2 * burst:
         trends = [_trend(edges)] * 2
-    return tuple(
-        _window(begin, end, max(1, round((1 + trend) * (end.images - begin.images))))
-        for half, trend in zip(halves, trends, strict=True)
-        for begin, end in itertools.pairwise(_thinned(half, _FEWEST // 2))
-    )
-
-
-def _thinned(edges: Sequence[Edge], windows: int) -> list[Edge]:
-    places = np.linspace(0, len(edges) - 1, min(windows, len(edges) - 1) + 1).round().astype(int)
-    return [edges[place] for place in places]
+    windows = list[Window]()
+    for half, trend in zip(halves, trends, strict=True):
+        places = np.linspace(0, len(half) - 1, min(_FEWEST // 2, len(half) - 1) + 1).round().astype(int)
+        for begin, end in itertools.pairwise(half[place] for place in places):
+            windows.append(_window(begin, end, max(1, round((1 + trend) * (end.images - begin.images)))))
+    return tuple(windows)
 
 
 def _window(begin: Edge, end: Edge, images: int) -> Window:
@@ -283,19 +272,15 @@ def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Wind
     return windows[start:stop]
 
 
-# -------------------- meter
-
-
 class Meter:
     """Follows one training from step to step."""
 
     def __init__(
         self, batch_size: int, workers: int, rule: StopRule, *, fill_steps: int = 1, settle_seconds: float = 0.0
     ) -> None:
-        """Measure a loader with `workers` workers, each of which makes whole batches.
-
-        Caches fill in the first `fill_steps` steps, at least one, which waits for the loader to start. Then the loader
-        gets `settle_seconds`, besides the time in which workers that began together spread out.
+        """Measure a loader with `workers` workers, each of which makes whole batches. Caches fill in the first
+        `fill_steps` steps, at least one, which waits for the loader to start. Then the loader gets `settle_seconds`,
+        besides the time in which workers that began together spread out.
         """
         self.batch_size = batch_size
         self._workers = max(1, workers)
@@ -341,10 +326,9 @@ class Meter:
 
     def step(self, steps: int, queued_batches: int | None, seconds: float) -> bool:
         """Note that `steps` steps so far have been issued, at `seconds`; True if it is time to `look`: the steps of a
-        window are done, or they take far longer than those before, which waited in a queue.
-
-        `queued_batches` is the level of the loader's queue, or None if unknown. Its mean counts: at the edges of
-        windows alone, the bursts in which workers deliver would look like a trend.
+        window are done, or they take far longer than those before, which waited in a queue. `queued_batches` is the
+        level of the loader's queue, or None if unknown. Its mean counts: at the edges of windows alone, the bursts in
+        which workers deliver would look like a trend.
         """
         self._steps = steps
         if queued_batches is not None:
@@ -368,9 +352,7 @@ class Meter:
             self._read(final=True)
 
     def _has_settled(self, seconds: float) -> bool:
-        """True once workers have spread out and the loader and a short first epoch had their time; else set the next
-        look.
-        """
+        """True once workers have spread out and the loader had its time; else set the next look."""
         assert self.filled_at is not None
         spent, done = seconds - self.filled_at, self._steps - self._filled_steps
         step_seconds = max(spent / done, 1e-6)

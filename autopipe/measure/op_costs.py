@@ -10,6 +10,7 @@ other programs.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
@@ -55,11 +56,10 @@ class Turn(NamedTuple):
 
 
 def held_share(call: Callable[[], object], seconds: float) -> float:
-    """Return the share of a function's processor time for which it holds Python's lock, 0 to 1.
-
-    On one core it is 0: it cannot be measured there, and does not matter; so it is for a call of less than 20 us, which
-    holds it no longer than taking turns costs (`costs.TURN_SECONDS`). A call takes `seconds`. If these are more than
-    10 ms, or it waits by itself, a few threads run: many would queue up for long, or contend for a storage or a server.
+    """Return the share of a function's processor time for which it holds Python's lock, 0 to 1. On one core it is 0: it
+    cannot be measured there, and does not matter; so it is for a call of less than 20 us, which holds it no longer than
+    taking turns costs (`costs.TURN_SECONDS`). A call takes `seconds`. If these are more than 10 ms, or it waits by
+    itself, a few threads run: many would queue up for long, or contend for a storage or a server.
     """
     cores = machine.usable_cores()
     if cores < 2 or seconds < 20e-6:
@@ -121,8 +121,7 @@ def side_by_side(
         return [run.result() for run in [pool.submit(work) for _ in range(threads)]]
 
 
-Clock: TypeAlias = Callable[[], tuple[float, float]]
-"""Returns wall and processor seconds of this thread."""
+Clock: TypeAlias = Callable[[], tuple[float, float]]  # returns wall and processor seconds of this thread
 
 _CERTAIN = 4.0  # times a thread's waiting for its core: above it, an op or a read waits by itself
 
@@ -143,12 +142,10 @@ def op_costs(
     taken: Callable[[], float] = taken,
 ) -> tuple[tuple[OpCost, ...], SampleTail]:
     """Time reading and every op on some samples, one after the other, in this thread, for about `seconds`, eight at
-    least; return their costs, and the spread of the samples.
-
-    Processor costs are the median over five blocks of samples of the block's mean, and waits the mean over all samples.
-    A wait in less than half of the samples, or hardly longer than that of any thread meanwhile (`taken`), counts as the
-    machine's and not the op's. Files should be in the page cache. Bad samples are skipped; raises BadSampleError if no
-    sample could be used.
+    least; return their costs, and the spread of the samples. Processor costs are the median over five blocks of samples
+    of the block's mean, and waits the mean over all samples. A wait in less than half of the samples, or hardly longer
+    than that of any thread meanwhile (`taken`), counts as the machine's and not the op's. Files should be in the page
+    cache. Bad samples are skipped; raises BadSampleError if no sample could be used.
     """
     processes.keep_freed_memory()
     busy = taken()
@@ -223,10 +220,9 @@ def as_made(
     found: Sequence[OpCost], workload: Workload, plan: Plan, indices: Sequence[int], *, seconds: float = 0.5
 ) -> tuple[OpCost, ...]:
     """Return the costs with those of the native library's ops as its own processor time: of those before the first op
-    that Python does sample by sample, in batches of at most 16, for about `seconds`.
-
-    The library runs without the ops behind each one, and what one more takes longer is that op's. Ops without a batch
-    of their own, as images of all sizes make none, share that of the next one in the ratio of Python's reference.
+    that Python does sample by sample, in batches of at most 16, for about `seconds`. The library runs without the ops
+    behind each one, and what one more takes longer is that op's. Ops without a batch of their own, as images of all
+    sizes make none, share that of the next one in the ratio of Python's reference.
     """
     chain = _chain(plan)
     count = chain[0].programs.count if chain and not chain[0].alone else 0
@@ -262,9 +258,7 @@ _BATCHES = 5  # that are timed at most; the first one, which meets new memory, i
 def _seconds_until(
     workload: Workload, plan: Plan, ends: Sequence[int], batches: Sequence[NDArray[np.int64]], seconds: float
 ) -> NDArray[np.float64]:
-    """Return the processor seconds of an image up to the end of each of so many steps, by turns, medians of batches;
-    empty if no batch could be made.
-    """
+    """Return the processor seconds of an image up to the end of each of so many steps; empty without a batch."""
     recipe, took = Recipe.of(workload, plan), list[list[float]]()
     made = [(plan.steps[:end], plan.steps[end - 1].after) for end in ends]
     kernels = [
@@ -312,17 +306,20 @@ def with_lock(
     steps = plan.steps
     if all(cost.native for cost in found):
         return tuple(found)
-    read = [(index, sample) for index in indices[:4] if (sample := _read(workload, plan, index)) is not None]
-    if not read:
+    samples = dict[int, Sample]()
+    for index in indices[:4]:
+        with contextlib.suppress(BadSampleError):
+            samples[index] = planner.normalise(planner.read(workload.data, index), plan.source.structure)
+    if not samples:
         return tuple(found)
 
     def share_of(cost: OpCost, function: Callable[..., object], arguments: Sequence[tuple[object, ...]]) -> float:
         turns = itertools.cycle(arguments)
         return 0.0 if cost.native else held_share(lambda: function(*next(turns)), cost.wall_seconds_per_image)
 
-    held = [share_of(found[0], workload.data.read, [(read[0][0],)])]
+    held = [share_of(found[0], workload.data.read, [(next(iter(samples)),)])]
     largest = max([1, *(step.after.bytes for step in steps)])
-    kept = [sample for _, sample in read[: max(1, int(2**28 // largest))]]  # 256 MiB between two ops
+    kept = [*samples.values()][: max(1, int(2**28 // largest))]  # 256 MiB between two ops
     for step, cost in zip(steps, found[1:], strict=True):
         alive()
         numbers = [np.full(step.op.draws, 0.5) for _ in kept]
@@ -339,12 +336,10 @@ def with_lock(
 
 
 def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tuple[OpCost, ...]:
-    """Return the costs with all cores busy, scaled so that they add up to the measured costs of loaders.
-
-    Ops slow each other down if cores share caches and memory, and a loader does more than its ops: it draws numbers,
-    copies and hands over batches. Waiting is not scaled. `single` are the costs with other cores idle; `whole` and
-    `cached` the measured core-seconds of an image in a loader, finish on the device, without and with a cache (None: no
-    cache).
+    """Return the costs with all cores busy, scaled so that they add up to the measured costs of loaders. Ops slow each
+    other down if cores share caches and memory, and a loader does more than its ops: it draws numbers, copies and hands
+    over batches. Waiting is not scaled. `single` are the costs with other cores idle; `whole` and `cached` the measured
+    core-seconds of an image in a loader, finish on the device, without and with a cache (None: no cache).
     """
     fresh, fixed = _sum(single, "fresh"), _sum(single, "fixed")
     batching = max(0.0, (min(cached, whole) if cached is not None else 0.0) - fresh)
@@ -352,25 +347,16 @@ def fitted(single: Sequence[OpCost], whole: float, cached: float | None) -> tupl
     factor = {"finish": 1.0, "fresh": 1.0, "fixed": (left - fresh) / fixed if fixed > 0 else 1.0}
     if cached is None or cached < fresh or factor["fixed"] <= 0:
         factor["fresh"] = factor["fixed"] = left / (fresh + fixed) if fresh + fixed > 0 else 1.0
+    busy = ("seconds_per_image", "lock_seconds_per_image")
     costs = [
-        cost.model_copy(update={name: value * factor[cost.part] for name in _BUSY if (value := getattr(cost, name))})
+        cost.model_copy(update={name: value * factor[cost.part] for name in busy if (value := getattr(cost, name))})
         for cost in single
     ]
     return (*costs, OpCost(name=BATCHING, part="fresh", seconds_per_image=batching))
 
 
-_BUSY = ("seconds_per_image", "lock_seconds_per_image")
-
-
 def _sum(costs: Sequence[OpCost], part: str) -> float:
     return sum(cost.seconds_per_image for cost in costs if cost.part == part)
-
-
-def _read(workload: Workload, plan: Plan, index: int) -> Sample | None:
-    try:
-        return planner.normalise(planner.read(workload.data, index), plan.source.structure)
-    except BadSampleError:
-        return None
 
 
 def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple[float, float]] | None:
@@ -399,10 +385,8 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
 _LADDER = (4, 16, 64, 256)
 _LADDER_SECONDS = 2.0  # after which no other rung begins
 _RUNG_SECONDS = 0.25  # of a rung at least
-_ALONE_SECONDS = 0.4  # of reads one after the other
 _OF_THE_TAIL = 2 * FEWEST_OF_A_TAIL  # reads: of 200, hardly ever none is one of those that are slow once in fifty
-MOST_READERS = 64
-"""Reads at a time, where their number is not looked for."""
+MOST_READERS = 64  # reads at a time, where their number is not looked for
 
 
 def read_costs(
@@ -414,15 +398,20 @@ def read_costs(
     clock: Clock = thread_clock,
     taken: Callable[[], float] = taken,
 ) -> ReadCosts | None:
-    """Measure the scaling of reads; None if no sample could be read.
-
-    Samples are read from many threads at once, as by loaders, in the order of `indices`, and again from the start if
-    they run out. `prepare` brings them into the page-cache state of trials before each rung; `taken` returns a busy
-    thread's waiting for a core, for each second that it has one.
+    """Measure the scaling of reads; None if no sample could be read. Samples are read from many threads at once, as by
+    loaders, in the order of `indices`, and again from the start if they run out. `prepare` brings them into the
+    page-cache state of trials before each rung; `taken` returns a busy thread's waiting for a core, for each second
+    that it has one.
     """
-    reads = _Reads(source, indices)
+    reads, waits, busy = _Reads(source, indices), list[float](), list[float]()
     prepare()
-    waits, busy = _alone(reads, clock)
+    began = clock()[0]
+    for _ in range(400):  # one after the other
+        if (read := reads.one(clock)) is not None:
+            waits.append(read[1])
+            busy.append(read[2])
+            if len(busy) >= 3 and read[0] - began > 0.4:
+                break
     if not busy:
         return None
     cpu = float(np.mean(busy))
@@ -433,7 +422,11 @@ def read_costs(
     tail: SampleTail | None = None
     if wait > cpu:
         rungs += _ladder(reads.one, prepare, latency, rungs[0].images_per_second)
-        tail = _tail(reads, latency)
+        turns = -(-(_OF_THE_TAIL - len(reads.took)) // MOST_READERS)
+        if turns > 0 and turns * latency <= _LADDER_SECONDS:  # there were too few, and more do not last too long
+            side_by_side(reads.one, MOST_READERS, 0.0, fewest=turns)
+        slowest = planner.sample_name(source, max(reads.took)[1])
+        tail = tail_of(np.array([seconds for seconds, _ in reads.took]), slowest)
     return ReadCosts(
         latency_seconds=latency,
         cpu_seconds=cpu,
@@ -463,20 +456,6 @@ class _Reads:
         return ended, max(0.0, ended - began - busy), busy
 
 
-def _alone(reads: _Reads, clock: Clock) -> tuple[list[float], list[float]]:
-    """Return the waiting and processor seconds of 3 to 400 reads in sequence."""
-    waits, busy = list[float](), list[float]()
-    began = clock()[0]
-    for _ in range(400):
-        if (read := reads.one(clock)) is None:
-            continue
-        waits.append(read[1])
-        busy.append(read[2])
-        if len(busy) >= 3 and read[0] - began > _ALONE_SECONDS:
-            break
-    return waits, busy
-
-
 def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: float, rate: float) -> list[ReadRung]:
     rungs: list[ReadRung] = []
     began = time.monotonic()
@@ -490,12 +469,3 @@ def _ladder(read: Callable[[], object], prepare: Callable[[], object], latency: 
         if rate < STILL_GAINS * before:
             break
     return rungs
-
-
-def _tail(reads: _Reads, latency: float) -> SampleTail:
-    """Compute the spread of reads. If there were too few, more are read, unless that lasts too long."""
-    turns = -(-(_OF_THE_TAIL - len(reads.took)) // MOST_READERS)
-    if turns > 0 and turns * latency <= _LADDER_SECONDS:
-        side_by_side(reads.one, MOST_READERS, 0.0, fewest=turns)
-    slowest = planner.sample_name(reads.source, max(reads.took)[1])
-    return tail_of(np.array([seconds for seconds, _ in reads.took]), slowest)

@@ -15,7 +15,7 @@ import pydantic
 
 from autopipe.measure.lines import Lines
 from autopipe.pipeline.config import OfSetup, PipelineConfig
-from autopipe.values import Estimate, JsonObject, Value
+from autopipe.values import Amount, Count, Estimate, JsonObject, Positive, Share, Value
 
 if TYPE_CHECKING:
     from autopipe.hardware.processes import Usage
@@ -54,16 +54,14 @@ class Window(Value):
     """Some consecutive training steps, timed together."""
 
     images: int = pydantic.Field(ge=1)  # images trained on; if a queue emptied meanwhile, those that the loader made
-    seconds: float = pydantic.Field(gt=0)  # time from the end of the window before to the end of this one
-    waiting_seconds: float = pydantic.Field(default=0.0, ge=0)  # the part of it in which the model waited for a batch
+    seconds: Positive  # time from the end of the window before to the end of this one
+    waiting_seconds: Amount = 0.0  # the part of it in which the model waited for a batch
 
 
 class Resources(Value):
-    """The resources of a trial, over all its processes. None: not known. Two busy cores are 200 %.
-
-    `others_cpu_percent` is everything else's use of the usable cores, a hypervisor included, and without the part that
-    a CPU quota withholds anyway. GPU figures are of the training's cards: mean, busiest and idlest use; memory and
-    power of all together.
+    """The resources of a trial, over all its processes. None: not known. Two busy cores are 200 %. `others_cpu_percent`
+    is everything else's use of the usable cores, a hypervisor included, and without the part that a CPU quota withholds
+    anyway. GPU figures are of the training's cards: mean, busiest and idlest use; memory and power of all together.
     """
 
     cpu_percent: float | None = None
@@ -127,14 +125,12 @@ class Ran(Value):
 class ConversionCost(Value):
     """Raw costs of writing a trial's part of the data in another form; `autopipe.measure.costs` derives the rest."""
 
-    cut: int = pydantic.Field(ge=0)  # ops that were done before a sample was kept
+    cut: Count  # ops that were done before a sample was kept
     samples: int = pydantic.Field(ge=1)  # in the part
-    # of all that is to be converted, if it is not the workload's samples, but pieces of which they are cut
-    whole: int | None = None
-    bytes: int = pydantic.Field(ge=0)  # of the part's files
+    whole: int | None = None  # pieces that are to be converted, if samples are cut of pieces
+    bytes: Count  # of the part's files
     workers: int = pydantic.Field(ge=1)  # threads that wrote
-    # of all of it, before the first shard and after the last included
-    seconds: float = pydantic.Field(ge=0)
+    seconds: Amount  # of all of it, before the first shard and after the last included
     shard_samples: tuple[int, ...] = pydantic.Field(min_length=1)  # samples of each shard
     shard_seconds: tuple[float, ...] = pydantic.Field(min_length=1)  # duration of each shard in its thread
 
@@ -149,32 +145,23 @@ class Measurement(Value):
     batch_size: int = pydantic.Field(ge=1)
     windows: tuple[Window, ...] = pydantic.Field(min_length=1)  # the raw timings; every other rate derives from them
     images_per_second: Estimate
-    first_batch_seconds: float = pydantic.Field(ge=0)  # from the opening of the loader to its first batch
-    epoch_restart_seconds: float | None = pydantic.Field(default=None, ge=0)  # the wait between two epochs
-    # the time that filling the caches adds to the first epoch over all of the data
-    cache_fill_seconds: float | None = pydantic.Field(default=None, ge=0)
-    # the share of the data that it trained on; below 1 if something had to be made first
-    data_share: float = pydantic.Field(default=1.0, gt=0, le=1)
-    # batches before the first window, in which buffers could still hide the loader's rate
-    discarded_batches: int = pydantic.Field(default=0, ge=0)
+    first_batch_seconds: Amount  # from the opening of the loader to its first batch
+    epoch_restart_seconds: Amount | None = None  # the wait between two epochs
+    cache_fill_seconds: Amount | None = None  # that filling the caches adds to the first epoch of all data
+    data_share: float = pydantic.Field(default=1.0, gt=0, le=1)  # that it trained on; below 1 if any was made first
+    discarded_batches: Count = 0  # before the first window, as buffers hide the rate
     stable: bool  # the interval got narrow enough; if not, `warnings` has advice
     warnings: tuple[str, ...] = ()
-    # the share of the measured time in which the model waited, 0 to 1
-    data_wait_share: float = pydantic.Field(ge=0, le=1)
+    data_wait_share: Share  # the share of the measured time in which the model waited, 0 to 1
     resources: Resources = Resources()
-    # files were in memory ("warm") or on disk ("cold") when the trial began
-    page_cache: Literal["warm", "cold"]
+    page_cache: Literal["warm", "cold"]  # files were in memory ("warm") or on disk ("cold") when the trial began
     files_ready: bool = True  # there was time to bring all of them there
     ran: Ran
     lines: Lines | None = None  # of the user's files, if that was asked for, and enough was seen
-    # costs of writing the trial's part of the data, if the configuration reads a converted form
-    conversion: ConversionCost | None = None
-    # of a batch from another machine's worker to this one, with nothing else under way
-    hand_over_seconds: float | None = pydantic.Field(default=None, ge=0)
-    # time of each phase. Filled in by `autopipe.measure.trial.supervise`
-    phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)
-    # costs of the trial beyond its windows. Filled in by `autopipe.measure.trial.supervise`
-    overhead_seconds: float = pydantic.Field(default=0.0, ge=0)
+    conversion: ConversionCost | None = None  # of the trial's part of the data, if it reads a converted form
+    hand_over_seconds: Amount | None = None  # of one batch from a worker on another machine, by itself
+    phase_seconds: dict[Phase, float] = pydantic.Field(default_factory=dict)  # by `autopipe.measure.trial.supervise`
+    overhead_seconds: Amount = 0.0  # beyond its windows, by `autopipe.measure.trial.supervise`
 
     @property
     def measured_seconds(self) -> float:
@@ -213,12 +200,11 @@ class Agreement(Value):
 
     config: PipelineConfig
     digest: str  # of all batches it gave; equal digests mean equal batches, and none that it could not run
-    samples: int = pydantic.Field(ge=0)
-    # between a pixel and that of the reference configuration
-    largest_difference: float = pydantic.Field(default=0.0, ge=0)
-    largest_value: float = pydantic.Field(default=0.0, ge=0)  # of any pixel in the reference, which tells its scale
-    missing: int = pydantic.Field(default=0, ge=0)  # samples that never came
-    repeated: int = pydantic.Field(default=0, ge=0)  # samples that came more than once in an epoch
+    samples: Count
+    largest_difference: Amount = 0.0  # between a pixel and that of the reference configuration
+    largest_value: Amount = 0.0  # of any pixel in the reference, which tells its scale
+    missing: Count = 0  # samples that never came
+    repeated: Count = 0  # samples that came more than once in an epoch
     message: str | None = None  # another difference; or the reason why it could not run
     random: str | None = None  # random numbers that repeat, and the remedy
     unseen: str | None = None  # the reason why random numbers that repeat could not be looked for
@@ -237,8 +223,7 @@ class Verification(Value):
     schema_version: Literal[1] = 1
     compared: bool = True  # batches were compared; those of a wrapped dataset were only looked at
     agreements: tuple[Agreement, ...]
-    # of a user's own dataset, as it is; notes of any workload
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # of a user's own dataset, as it is; notes of any workload
     notes: tuple[str, ...] = ()
     hidden: bool = False  # random changes make another sample of each, so that none is seen to come twice
 
@@ -255,10 +240,9 @@ class EpochTime(Value):
 
     status: Literal["epoch"] = "epoch"
     schema_version: Literal[1] = 1
-    training_seconds: float = pydantic.Field(ge=0)  # of all steps
-    validation_seconds: float = pydantic.Field(ge=0)  # of all steps of the validation
-    # all that lies between, for the first batches of both say; without callbacks of the user's
-    pause_seconds: float = pydantic.Field(ge=0)
+    training_seconds: Amount  # of all steps
+    validation_seconds: Amount  # of all steps of the validation
+    pause_seconds: Amount  # all between, as for first batches; without the user's callbacks
     share: float = pydantic.Field(default=1.0, gt=0, le=1)  # of the samples that was read; the steps of all follow
 
     @property
@@ -275,21 +259,17 @@ class _Options(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
-FEWEST_STEPS = 4
-"""Steps of the shortest trial, its warm-up included."""
+FEWEST_STEPS = 4  # steps of the shortest trial, its warm-up included
 
 
 class StopRule(_Options):
     """The rule that ends a trial."""
 
-    min_seconds: float = pydantic.Field(default=1.0, gt=0)  # least time in windows that count
-    max_seconds: float = pydantic.Field(default=3.0, gt=0)  # see `most_seconds`
-    # of the interval, as a share of the median on either side, at which it is narrow enough
-    half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)
-    # images/s; a trial whose interval lies wholly below it ends early. None: never
-    hopeless_below: float | None = pydantic.Field(default=None, gt=0)
-    # the `time.monotonic` reading, the same clock in all processes, at which the training ends with the windows it has
-    ends_at: float | None = None
+    min_seconds: Positive = 1.0  # least time in windows that count
+    max_seconds: Positive = 3.0  # see `most_seconds`
+    half_width: float = pydantic.Field(default=0.03, gt=0, lt=1)  # of an interval that is narrow enough, as a share
+    hopeless_below: Positive | None = None  # images/s; a trial that lies wholly below it ends early
+    ends_at: float | None = None  # of `time.monotonic`, the same in all processes, when the training has to end
 
     @property
     def most_seconds(self) -> float:
@@ -306,10 +286,8 @@ class _OnFiles(_Options):
 class MeasureOptions(StopRule, _OnFiles):
     """The settings of one measurement."""
 
-    # of the model alone, for a session that does not measure it
-    model_images_per_second: float | None = pydantic.Field(default=None, gt=0)
-    # of a loader that fills a cache, by an earlier session on this machine; None: it is measured if it is needed
-    makes_images_per_second: float | None = pydantic.Field(default=None, gt=0)
+    model_images_per_second: Positive | None = None  # of the model alone, for a session that does not measure it
+    makes_images_per_second: Positive | None = None  # of a loader that fills a cache, as known; None: it is measured
     folder: str | None = None  # for samples that are converted for it; None: the temporary folder
     trace: str | None = None  # the file of a trace; None: nothing is noted
     lines: bool = False  # watch the lines of the user's files that make batches
@@ -328,20 +306,19 @@ class CeilingOptions(OfSetup, _OnFiles):
 class LoaderOptions(_OnFiles):
     """The options of running a loader without a model."""
 
-    seconds: float = pydantic.Field(default=0.5, gt=0)  # duration, about, once its caches are filled
+    seconds: Positive = 0.5  # duration, about, once its caches are filled
     folder: str | None = None  # as in `MeasureOptions`
 
 
 class EpochOptions(_OnFiles):
     """The options of timing whole epochs."""
 
-    seconds: float = pydantic.Field(default=4.0, gt=0)  # duration, about, without the first epoch
-    images_per_second: float = pydantic.Field(gt=0)  # of the training, by which the part of the samples is chosen
+    seconds: Positive = 4.0  # duration, about, without the first epoch
+    images_per_second: Positive  # of the training, by which the part of the samples is chosen
     folder: str | None = None  # as in `MeasureOptions`
 
 
-FEWEST_VERIFIED = 256
-"""Samples that a verification looks at, however long they take."""
+FEWEST_VERIFIED = 256  # samples that a verification looks at, however long they take
 
 
 class VerifyOptions(_Options):
@@ -350,7 +327,7 @@ class VerifyOptions(_Options):
     # from the first one on. None: `FEWEST_VERIFIED`; of a wrapped dataset all that are read in `seconds`, and at least
     # as many
     samples: int | None = pydantic.Field(default=None, ge=1)
-    seconds: float = pydantic.Field(default=10.0, ge=0)  # for reading an epoch to its end
+    seconds: Amount = 10.0  # for reading an epoch to its end
     random: bool = False  # look for random numbers that repeat
 
 

@@ -41,8 +41,7 @@ from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
 
-Batches: TypeAlias = Sequence[tuple[bytes, ...]]
-"""Batches, each as the digests of its samples."""
+Batches: TypeAlias = Sequence[tuple[bytes, ...]]  # batches, each as the digests of its samples
 
 SHAPE_BYTES: Final = 4  # of a sample's digest, for its shapes
 _ENOUGH: Final = 24  # batches to compare, at least
@@ -252,8 +251,6 @@ class Look:
 
 
 class _Loaded(Feeder):
-    """A dataset that a loader reads."""
-
     def __init__(self, made: Feeder, loader: Loader) -> None:
         super().__init__(made.length, goes_on=made.goes_on, is_endless=made.is_endless)
         self.dataset, self._loader, self._number = made.dataset, loader, 0
@@ -332,9 +329,6 @@ def _asked(dataset: Any, batches: int, *, same: bool = False, here: bool = False
     return feeder(asked, "make_dataset", None, lambda: asked)
 
 
-# -------------------- chance
-
-
 def _differ(many: int, of_many: int, few: int, of_few: int) -> bool:
     """Return True if `many` of `of_many` is more than `few` of `of_few` by more than chance (Fisher's exact test)."""
     both = many + few
@@ -371,7 +365,6 @@ class _Kind(type):
 
 class OtherSeeds:
     """Gives random generators of Python and NumPy other seeds than the code asks for, between calls of `change`.
-
     Functions and classes that modules have imported by name are replaced in these modules, too. A generator without a
     seed stays as it is. Leaving the context restores everything.
     """

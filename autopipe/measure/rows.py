@@ -15,7 +15,7 @@ from autopipe.measure import costs as cost_model
 from autopipe.measure.facts import Ceiling
 from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.values import Estimate, JsonObject, Value
+from autopipe.values import Amount, Estimate, JsonObject, Positive, Value
 
 
 class ImageForm(Value):
@@ -23,9 +23,9 @@ class ImageForm(Value):
 
     part: str  # its name in the samples
     name: str
-    seconds_per_image: float = pydantic.Field(gt=0)  # processor time of one core that decodes the whole image
-    bytes_per_image: float = pydantic.Field(ge=0)
-    mean_error: float = pydantic.Field(ge=0)  # absolute difference from today's pixels, in levels of 0 to 255
+    seconds_per_image: Positive  # processor time of one core that decodes the whole image
+    bytes_per_image: Amount
+    mean_error: Amount  # absolute difference from today's pixels, in levels of 0 to 255
 
 
 class Formats(Value):
@@ -85,7 +85,6 @@ class Row(Value):
 
     @property
     def figures(self) -> JsonObject:
-        """What every row has, as JSON."""
         return self.model_dump(mode="json", include={"name", "model", "loader", "together", "limit", "doubt"})
 
     @property

@@ -67,10 +67,8 @@ class TrialSession:
         *,
         mode: Mode = Mode.TRAIN,
     ) -> None:
-        """Measure the workload's configurations; or foreign `code`, called `name`, in a process without our settings.
-
-        `code` is a form of plain code, as `autopipe eject` writes it, or a function of the user's. In another `mode`
-        the samples are evaluated or predicted, in order and without chance, as by a trainer.
+        """Measure the workload's configurations; or foreign `code`, a form of plain code or a function of the user's
+        called `name`, in a process without our settings. In another `mode`, evaluate or predict samples in order.
         """
         if code is None and not isinstance(workload.data, WrappedData):  # which may have to run as it is
             processes.keep_freed_memory()  # before the model runs alone, as it is when it trains
@@ -147,19 +145,9 @@ class TrialSession:
         watch = EpochWatch(wanted.seconds, report)
         if self._foreign is not None:
             self._foreign.train_epochs(bench, watch, steps, validation, cut=steps != whole)
-        else:
-            steps[0] = self._train_epochs(config, wanted, watch, steps, report)
-        return watch.epoch_time(steps, whole)
-
-    def _train_epochs(
-        self, config: PipelineConfig, wanted: outcome.EpochOptions, watch: EpochWatch, steps: list[int], report: Report
-    ) -> int:
-        """Train whole epochs of a part of the samples, and return its batches: a cache or a set may hold fewer yet."""
-        bench, pages = self._bench(config.devices, config.channels), self._page_cache(wanted.page_cache)
-        validation, size = self._asked.validation, self._workload.batch_size
-        assert validation is not None  # else there is nothing to time
+            return watch.epoch_time(steps, whole)
         self._require_cache_memory(config)
-        trains = wanted.images_per_second
+        pages, trains = self._page_cache(wanted.page_cache), wanted.images_per_second
         workload = self.part(config, pages, report, trains=trains, folder=wanted.folder).workload
         if not config.kept.converts and steps[0] * size < len(workload.data):
             workload = dataclasses.replace(workload, data=Subset(workload.data, steps[0] * size))
@@ -167,7 +155,8 @@ class TrialSession:
             over = functools.partial(assembly.evaluation_loader, workload, config, model=bench.model)
             trainer = bench.trainer(loader, config.model_setup, config.device_prefetch, over)
             trainer.fit(ENDLESS, validation=Subset(validation, steps[1] * size), callbacks=[watch], verbose=0)
-            return len(loader)
+            steps[0] = len(loader)  # a cache or a set may hold fewer batches yet
+        return watch.epoch_time(steps, whole)
 
     def ceiling(self, options: Options, report: Report) -> Ceiling:
         wanted = outcome.CeilingOptions.model_validate(options)
@@ -240,10 +229,8 @@ class TrialSession:
         folder: str | None = None,
         makes: float | None = None,
     ) -> Part:
-        """Choose the part of the data for a trial; converted samples go to `folder` (None: the temporary one).
-
-        The cores can make `makes` images/s (None: that is measured if something has to be made first). The model
-        `trains` images/s; a cache is filled during training, possibly on the same cores.
+        """Choose the part of the data for a trial. The cores can make `makes` images/s (None: that is measured if
+        needed), the model `trains` so many; a cache is filled during training, possibly on the same cores.
         """
         part, pieces = self._workload, data_source.pieces(self._workload.data)
         count = len(part.data if pieces is None else pieces)
@@ -407,7 +394,6 @@ def _tunes_itself(config: PipelineConfig) -> bool:
 def _foreign_feed(
     foreign: ForeignCode, wanted: outcome.MeasureOptions, bench: Bench, pages: PageCache
 ) -> Iterator[Feed]:
-    """Open the feed of foreign code, which has been compiled."""
     workload, fed, alone = foreign.workload, foreign.fed, wanted.model_images_per_second
     epochs = 1 if pages.regime == "cold" else ENDLESS
     most = min(int((alone or 1e5) * (wanted.max_seconds + MOST_BEFORE_SECONDS)), len(workload.data))
@@ -425,19 +411,17 @@ def _foreign_feed(
     gc.collect()  # a framework's iterators stop reading ahead
 
 
-# -------------------- the measurement of a trial, from its raw readings
-
-
 def _measurement(config: PipelineConfig, feed: Feed, usage: Usage, ended: float) -> Measurement:
-    """Derive the measurement of a training whose last step had ended at `ended`; with foreign code, waiting shows in
-    the rate only. The usage of the process tree starts before the feed is opened.
-
-    Raises WorkloadError if the data ended before anything could be measured.
-    """
+    """Derive the measurement of a training whose last step `ended`. Raises WorkloadError if the data had before."""
     meter, loader = feed.meter, feed.loader
     reading, first = meter.reading, meter.filled_at if loader is None else loader.first_taken
     if reading is None or first is None or meter.began_at is None:
-        raise _too_few(loader)
+        if loader is None:
+            raise WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
+        raise WorkloadError(
+            f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
+            hint='Use page_cache="warm", or more data.',
+        )
     before, usage = usage.samples[0].tree.processes, usage.between(meter.began_at, ended)
     resources, started = _resources(usage, config.devices), max(0, (usage.peak_processes or before) - before)
     rate, stable = meter.overall, reading.stable or reading.cut_short
@@ -489,15 +473,6 @@ def _measurement(config: PipelineConfig, feed: Feed, usage: Usage, ended: float)
 
 def _resources(usage: Usage, devices: int) -> Resources:
     return Resources.of(usage, min(strategies.accelerators(), devices))  # a training has the first that CUDA shows
-
-
-def _too_few(loader: TimedLoader | None) -> WorkloadError:
-    if loader is None:
-        return WorkloadError("The pipeline gave too few batches to measure.", hint="Use more data.")
-    return WorkloadError(
-        f"A cold trial reads each file once, but an epoch has {len(loader)} batches, too few to measure.",
-        hint='Use page_cache="warm", or more data.',
-    )
 
 
 def _notes(feed: Feed) -> Iterator[str]:

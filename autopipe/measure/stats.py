@@ -11,26 +11,23 @@ from statistics import NormalDist
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import pydantic
 from numpy.typing import NDArray
 
-from autopipe.values import Estimate, Value
+from autopipe.values import Amount, Count, Estimate, Positive, Value
 
 FEWEST_PAIRS = 3  # with fewer, an interval also rests on other knowledge of the noise
 USUAL_NOISE = 0.03  # between measurements of one configuration, in log units, as long as nothing was repeated
 REPEATABILITY = 2.8
 """Standard deviations of one figure by which two of them differ at most in 95 % of cases (ISO 5725-6)."""
-CLEAR = 3.0
-"""Times that limit: one pair decides."""
-EQUAL = 0.98
-"""Of a rate: what reaches so much is as good, and a difference below it is not worth having."""
+CLEAR = 3.0  # times that limit: one pair decides
+EQUAL = 0.98  # of a rate: what reaches so much is as good, and a difference below it is not worth having
 
 
 class Ratio(Value):
     """A ratio of two rates, with its 95 % interval."""
 
-    ratio: float = pydantic.Field(gt=0)
-    low: float = pydantic.Field(ge=0)
+    ratio: Positive
+    low: Amount
     high: float | None = None  # None: open
 
     @property
@@ -43,12 +40,9 @@ class Ratio(Value):
 
 
 class Comparison(Ratio):
-    """The ratio of two rates, from measurements in pairs: the geometric mean of the pairs' ratios.
+    """The geometric mean of the ratios of pairs of measurements; its interval is open with fewer than two pairs."""
 
-    The interval is open with fewer than two pairs and nothing else to go by.
-    """
-
-    pairs: int = pydantic.Field(ge=0)  # their number
+    pairs: Count  # their number
 
     @property
     def few(self) -> bool:
@@ -64,10 +58,7 @@ def median(values: Sequence[float] | NDArray[np.float64]) -> float:
 
 
 def bootstrap_interval(values: Sequence[float] | NDArray[np.float64], *, resamples: int = 1000) -> tuple[float, float]:
-    """Return the percentile-bootstrap interval of the median of `values`, drawn anew `resamples` times.
-
-    The same input gives the same interval. That of one value, which has no spread, is endless.
-    """
+    """Return the percentile-bootstrap interval of the median, the same for the same input; endless for one value."""
     data = np.asarray(values, dtype=np.float64)
     if data.size < 2:
         return (-math.inf, math.inf) if data.size else (math.nan, math.nan)
@@ -91,11 +82,10 @@ def log_variance(rate: Estimate) -> float:
 
 
 def compare_pairs(ratios: Sequence[float]) -> Comparison:
-    """Compare measurements taken in pairs, each in the same block, by the ratio of each pair.
-
-    The interval is Student's, on the logarithms. A bootstrap over four to eight pairs is too sure of itself: its "95 %"
-    intervals hold the truth in 80 % of cases with four pairs, Student's in 95 %. Raises ValueError without a ratio, or
-    for one that is not positive.
+    """Compare measurements taken in pairs, each in the same block, by the ratio of each pair. The interval is
+    Student's, on the logarithms. A bootstrap over four to eight pairs is too sure of itself: its "95 %" intervals hold
+    the truth in 80 % of cases with four pairs, Student's in 95 %. Raises ValueError without a ratio, or for one that is
+    not positive.
     """
     if not ratios or min(ratios) <= 0:
         raise ValueError(f"`compare_pairs` needs ratios of rates, which are above zero, but got {list(ratios)}.")
@@ -152,16 +142,14 @@ class Reading(NamedTuple):
 
 
 class Pooled:
-    """Estimates from `readings`, at least one, each with the key of its configuration.
-
-    Rates are taken as logarithms (a factor is a factor, at any level). All measurements of a configuration have the
-    median of their variances. A steady configuration counts for more than a shaky one, but a steady measurement
-    does not: a pause makes a measurement both shaky and slow, and the rate would leave pauses out. The machine adds
-    two errors: one to each measurement (noise), and one to all of a block together (drift), which differences
-    within a block are free of. Their sizes are those of the largest restricted likelihood on a grid, and levels
-    follow by generalised least squares (Montgomery, Design and Analysis of Experiments, ch. 4, on randomised
-    blocks; Patterson and Thompson, Biometrika 58, 1971, on the likelihood). Configurations do not speak for each
-    other.
+    """Estimates from `readings`, at least one, each with the key of its configuration. Rates are taken as logarithms (a
+    factor is a factor, at any level). All measurements of a configuration have the median of their variances. A steady
+    configuration counts for more than a shaky one, but a steady measurement does not: a pause makes a measurement both
+    shaky and slow, and the rate would leave pauses out. The machine adds two errors: one to each measurement (noise),
+    and one to all of a block together (drift), which differences within a block are free of. Their sizes are those of
+    the largest restricted likelihood on a grid, and levels follow by generalised least squares (Montgomery, Design and
+    Analysis of Experiments, ch. 4, on randomised blocks; Patterson and Thompson, Biometrika 58, 1971, on the
+    likelihood). Configurations do not speak for each other.
     """
 
     def __init__(self, readings: Sequence[tuple[str, Reading]]) -> None:
@@ -172,7 +160,9 @@ class Pooled:
         self._own = {key: median([each.variance for one, each in readings if one == key]) for key in self.keys}
         self._variances: Array = np.array([self._own[key] for key, _ in readings])
         self._of: Array = np.array([[float(key == one) for one in self.keys] for key, _ in readings])
-        self._together = _together(self._blocks)
+        same = [[one is not None and one == other for other in self._blocks] for one in self._blocks]
+        # 1 for pairs of measurements that share a block; each shares one with itself.
+        self._together: Array = np.maximum(np.array(same, dtype=float), np.eye(len(same)))
         self._noise, self.drift = self._learnt()
         self._levels, self._spread, _ = self._fitted(self._noise, self.drift)
 
@@ -231,10 +221,3 @@ class Pooled:
         fit = float(left @ np.linalg.solve(errors, left))
         size = np.linalg.slogdet(errors)[1] - np.linalg.slogdet(spread)[1]
         return levels, spread, -0.5 * (fit + float(size))
-
-
-def _together(blocks: Sequence[int | None]) -> Array:
-    """Return 1 for pairs of measurements that share a block, else 0; each shares one with itself."""
-    same = [[one is not None and one == other for other in blocks] for one in blocks]
-    shared: Array = np.maximum(np.array(same, dtype=float), np.eye(len(blocks)))
-    return shared

@@ -134,23 +134,15 @@ def _collected(
     batches = []
     with assembly.build_loader(workload, config) as loader:
         for batch in loader.epoch(0):
-            batches.append([[np.array(part) for part in _sorted(slot)] for slot in batch])
+            # The parts of x, y and the weights in the same order for every batch; none of a missing y.
+            slots = (dict(sorted(slot.items())) if isinstance(slot, dict) else slot for slot in batch)
+            batches.append([[] if slot is None else [np.array(part) for part in leaves(slot)] for slot in slots])
             if values is not None:
                 values.note(batch)
-    x, *targets = (
-        [_channels_last(np.concatenate(parts), config) for parts in zip(*slots, strict=True)]
-        for slots in zip(*batches, strict=True)
-    )
-    return tuple(x), tuple(part for slot in targets for part in slot)
-
-
-def _sorted(slot: Any) -> list[Any]:
-    """Return the parts of x, y or the weights in the same order for every batch; none of a missing y."""
-    return [] if slot is None else leaves(dict(sorted(slot.items())) if isinstance(slot, dict) else slot)
-
-
-def _channels_last(array: NDArray[Any], config: PipelineConfig) -> NDArray[Any]:
-    return np.moveaxis(array, 1, -1) if config.channels == "first" and array.ndim == 4 else array
+    every = [[np.concatenate(parts) for parts in zip(*each, strict=True)] for each in zip(*batches, strict=True)]
+    if config.channels == "first":
+        every = [[np.moveaxis(part, 1, -1) if part.ndim == 4 else part for part in slot] for slot in every]
+    return tuple(every[0]), tuple(itertools.chain(*every[1:]))
 
 
 def _compare(config: PipelineConfig, reference: _Epoch, epoch: _Epoch) -> Agreement:
@@ -202,15 +194,13 @@ def repeats(
     workload: Workload, configs: Sequence[PipelineConfig], options: VerifyOptions, report: Report, own: Any = None
 ) -> Verification:
     """Count repeated samples in the beginning of two epochs with each configuration. `own`: the user's model, if one
-    that is simulated stands in the workload.
-
-    Samples are the same if all bytes of all their parts are. Samples that the data hold twice count, too. The first
-    configuration is the unchanged dataset. Another changes the training if its epochs are equal and the dataset's are
-    not, or if the dataset's are equal, also when it is made anew, and its own differ from them. A first epoch that
-    takes longer than asked for is not read to its end, which caches wait for: then the second is not looked at. Random
-    numbers that repeat, if asked for, are looked for in the epochs of the unchanged dataset, and among the workers of
-    each configuration; and the unchanged dataset is looked at by `epochs`, too. Of slow data, the first configurations
-    are looked at, and a note names the others.
+    that is simulated stands in the workload. Samples are the same if all bytes of all their parts are. Samples that the
+    data hold twice count, too. The first configuration is the unchanged dataset. Another changes the training if its
+    epochs are equal and the dataset's are not, or if the dataset's are equal, also when it is made anew, and its own
+    differ from them. A first epoch that takes longer than asked for is not read to its end, which caches wait for: then
+    the second is not looked at. Random numbers that repeat, if asked for, are looked for in the epochs of the unchanged
+    dataset, and among the workers of each configuration; and the unchanged dataset is looked at by `epochs`, too. Of
+    slow data, the first configurations are looked at, and a note names the others.
     """
     assert isinstance(workload.data, WrappedData)
     data = workload.data.untouched()

@@ -19,7 +19,7 @@ from autopipe.again import without_password
 from autopipe.measure import bottleneck, costs
 from autopipe.measure.costs import CostProfile
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.outcome import ConversionCost, Measurement, Outcome, TrialFailure
+from autopipe.measure.outcome import Measurement, Outcome, TrialFailure
 from autopipe.measure.stats import EQUAL, FEWEST_PAIRS, compare_pairs, median, student_t
 from autopipe.pipeline.config import PipelineConfig, SettingValue
 from autopipe.search import feasible, measurer
@@ -56,12 +56,16 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
         ceiling = session.ceilings[0]
     scores = {} if proved is None else proved.scores
     contests = () if best is None or proved is None else _contests(session, best, proved)
-    whole = proved is not None and _counts_what_is_paid_once(proved)
+    paid = [] if proved is None else [_of_what_is_paid_once(proved, proved.winner, key) for key in proved.scores]
+    whole = any(abs(math.log(each)) > -math.log(EQUAL) for each in paid)  # else ratios are those of the rates
     alone = None if best is None else results.raced_rate(session.raced.values(), best.config.model_dump(mode="json"))
     chosen = None if best is None else _winner(best, ceiling, proved, whole=whole, loader_alone=alone)
     against = tuple(_baseline(session, each, proved, chosen, contests) for each in session.baselines)
     others = [row.outcome.resources.others_cpu_percent for row in rows if isinstance(row.outcome, Measurement)]
     busy = median([each / 100 for each in others if each is not None] or [0.0])
+    left_out = Counter({**session.trimmed.left_out, **session.left_out})  # by the rules of the space, and suggestions
+    refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
+    left_out.update(Counter(str(each) for each in refused if each is not None and str(each) not in left_out))
     found = results.Result(
         winner=chosen,
         proved=proved is not None and stop.reason is not Reason.INTERRUPTED and _is_enough(session, contests, proved),
@@ -77,7 +81,7 @@ def result(session: Session, stop: Stop, proved: Confirmation | None) -> Searche
         utilisation={} if chosen is None else _utilisation(session, chosen, against),
         trials=tuple(trial(row.origin, row.config, row.outcome, seconds=row.seconds) for row in rows),
         raced=tuple(session.raced.values()),
-        left_out=_left_out(session),
+        left_out=dict(left_out),
         over_limits=tuple(
             taken(row.outcome, row.config, workload)
             for row in rows
@@ -169,8 +173,9 @@ def _winner(
         share = min(1.0, rate.value / ceiling.model_images_per_second.value)
     found = None
     if ceiling is not None and share is not None:  # of a model that was read too low, no limit is known
-        limits = costs.bounds(ceiling, point.config)
-        found = bottleneck.bottleneck(limits, rate.value, share, loader_alone, last.resources)
+        found = bottleneck.bottleneck(
+            costs.bounds(ceiling, point.config), rate.value, share, loader_alone, last.resources
+        )
     return Winner(
         config=point.config.model_dump(mode="json"),
         key=point.key,
@@ -277,12 +282,6 @@ def _is_enough(session: Session, contests: Sequence[Contest], proved: Confirmati
     return max(rounds) >= FEWEST_PAIRS
 
 
-def _counts_what_is_paid_once(proved: Confirmation) -> bool:
-    """True if ratios over the whole training differ from those of the rates."""
-    apart = (_of_what_is_paid_once(proved, proved.winner, key) for key in proved.scores)
-    return any(abs(math.log(each)) > -math.log(EQUAL) for each in apart)
-
-
 def _of_what_is_paid_once(proved: Confirmation, first: str, second: str) -> float:
     """Return the ratio of two configurations' rates over that of their scores, in the blocks in which both ran."""
 
@@ -335,33 +334,30 @@ def _paybacks(session: Session, chosen: PipelineConfig | None) -> tuple[Payback,
     rivals = [point for point in points if point.measurements[-1].conversion is None]
     if not rivals:
         return ()
-    rival = max(rivals, key=lambda point: point.estimate.value)
+    other = _cost_profile(session, max(rivals, key=lambda point: point.estimate.value))
     won = None if chosen is None else session.points().get(chosen.key())
-    best: dict[tuple[str, int], Payback] = {}
+    count, epochs, best = session.facts.workload.samples, session.settings.epochs, dict[tuple[str, int], Payback]()
     for point in sorted(points, key=lambda point: -point.estimate.value):
-        if (cost := point.measurements[-1].conversion) is not None:
-            best.setdefault((point.config.kept.form, cost.cut), _payback(session, point, cost, rival, won))
+        cost, form = point.measurements[-1].conversion, point.config.kept.form
+        if cost is None or (form, cost.cut) in best:
+            continue
+        kept = _cost_profile(session, point)
+        pays_after = costs.epochs_to_pay(kept, other, count)
+        late = epochs is not None and (pays_after is None or pays_after > epochs)
+        best[form, cost.cut] = Payback(
+            config=point.config.model_dump(mode="json"),
+            storage=form,
+            rate=point.estimate,
+            cut=cost.cut,
+            convert_seconds=costs.conversion_seconds(cost, count),
+            bytes=round(cost.bytes / cost.samples * (cost.whole or count)),
+            free_bytes=session.facts.disk_bytes,
+            saved_seconds=costs.saved_seconds(kept, other, count),
+            epochs=pays_after,
+            overruled=late and won is not None and point.estimate.low > won.estimate.high,
+            advice=_is_advice(session, point),
+        )
     return tuple(best.values())
-
-
-def _payback(session: Session, point: Point, cost: ConversionCost, rival: Point, won: Point | None) -> Payback:
-    count = session.facts.workload.samples
-    kept, other = _cost_profile(session, point), _cost_profile(session, rival)
-    pays_after, epochs = costs.epochs_to_pay(kept, other, count), session.settings.epochs
-    late = epochs is not None and (pays_after is None or pays_after > epochs)
-    return Payback(
-        config=point.config.model_dump(mode="json"),
-        storage=point.config.kept.form,
-        rate=point.estimate,
-        cut=cost.cut,
-        convert_seconds=costs.conversion_seconds(cost, count),
-        bytes=round(cost.bytes / cost.samples * (cost.whole or count)),
-        free_bytes=session.facts.disk_bytes,
-        saved_seconds=costs.saved_seconds(kept, other, count),
-        epochs=pays_after,
-        overruled=late and won is not None and point.estimate.low > won.estimate.high,
-        advice=_is_advice(session, point),
-    )
 
 
 def _is_advice(session: Session, point: Point) -> bool:
@@ -422,9 +418,6 @@ def only_change(own: Mapping[str, SettingValue], other: Mapping[str, SettingValu
     return (changed[0], other[changed[0]]) if len(changed) == 1 else None
 
 
-# -------------------- other findings
-
-
 def trial(origin: AskedBy, config: PipelineConfig, outcome: Outcome | None, *, seconds: float = 0.0) -> results.Trial:
     """Make a result's entry for a trial; without an outcome it was interrupted."""
     return results.Trial(
@@ -444,21 +437,13 @@ def _bare(failure: TrialFailure | None) -> TrialFailure | None:
     return failure.model_copy(update={"log_tail": "", "config": None, "config_key": None})
 
 
-def _left_out(session: Session) -> dict[str, int]:
-    """List the configurations left out: by the rules of the space, then suggestions that could not run."""
-    reasons = Counter({**session.trimmed.left_out, **session.left_out})
-    refused = [each.user_attrs.get("refused") for each in session.record.study.get_trials(deepcopy=False)]
-    reasons.update(Counter(str(each) for each in refused if each is not None and str(each) not in reasons))
-    return dict(reasons)
-
-
 def _device_counts(session: Session, winner: Winner | None, ceiling: Ceiling | None) -> tuple[results.DeviceCount, ...]:
     """Return what each number of devices came to: that of the winner as its own row has it."""
     alone = {
         count: rate
         for rate, count in sorted((each.model_images_per_second.value, each.devices) for each in session.ceilings)
     }
-    points = [each for each in session.points().values() if each.feasible]
+    points = (each for each in session.points().values() if each.feasible)
     reached = {count: rate for rate, count in sorted((each.estimate.value, each.config.devices) for each in points)}
     if winner is not None:
         count = PipelineConfig.model_validate(winner.config).devices

@@ -40,8 +40,7 @@ class Confirmation:
 
     winner: str  # the key of the configuration to use
     against: Mapping[str, stats.Comparison]  # the winner compared with each other finalist, by key
-    # the rate over the whole training, one-time costs included, if its length is known: these are compared
-    scores: Blocks
+    scores: Blocks  # the rate over a training of known length, with one-time costs: these are compared
     rounds: Blocks = field(default_factory=dict)  # images/s in each block; one far behind does not run again
     rates: Mapping[str, Estimate] = field(default_factory=dict)  # images/s of every finalist in the run, by key
     reached_share: Estimate | None = None  # of the model alone, side by side with it; None if that was not measured
@@ -61,11 +60,9 @@ def cost(config: PipelineConfig, *, cores: int, memory_bytes: float, baseline: b
 
 
 def block_order(keys: Sequence[str], block: int, seed: int) -> list[str]:
-    """Return the order of a block, by a Williams design over keys that are shuffled anew after two rounds
-    of `len(keys)` blocks. The second round is backwards.
-
-    In a round each key has each place once; with an even number of keys each also follows each other once, and with an
-    odd number over two rounds.
+    """Return the order of a block, by a Williams design over keys that are shuffled anew after two rounds of
+    `len(keys)` blocks. The second round is backwards. In a round each key has each place once; with an even number of
+    keys each also follows each other once, and with an odd number over two rounds.
     """
     count = len(keys)
     if count == 0:
@@ -91,10 +88,8 @@ def ratios(first: Mapping[int, float], second: Mapping[int, float]) -> list[floa
 
 
 def leader(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled) -> str | None:
-    """Return the key of the finalist with the highest value, of those that may win and ran; None if none did.
-
-    One that ran in more blocks leads on until another one is significantly faster: of two alike, which is ahead changes
-    with each block, and neither would be proved.
+    """Return the key of the finalist with the highest value, of those that may win and ran, or None. One that ran in
+    more blocks leads until another is significantly faster: of two alike, neither would be proved.
     """
     ran = [each.key for each in finalists if each.feasible and blocks.get(each.key)]
     if not ran:
@@ -124,13 +119,11 @@ def as_good(pooled: Pooled, best: str, key: str) -> bool:
 
 def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:
     """Return the winner so far and those that it still has to be compared with: in three blocks at least, and until
-    their pairs show which is faster, or that it does not matter. Empty if nothing is left to prove.
-
-    These are the required baselines and the fastest one, or without baselines the best of the others.
-
-    A test after each block that stops at the first difference finds one among equals in far more than one case of
-    twenty. So each of the at most so many `looks` tests at the level at which one of them all is wrong in 5 % of cases
-    (`_LEVELS`), which is shared out evenly among the finalists.
+    their pairs show which is faster, or that it does not matter. Empty if nothing is left to prove. These are the
+    required baselines and the fastest one, or without baselines the best of the others. A test after each block that
+    stops at the first difference finds one among equals in far more than one case of twenty. So each of the at most so
+    many `looks` tests at the level at which one of them all is wrong in 5 % of cases (`_LEVELS`), which is shared out
+    evenly among the finalists.
     """
     won = _winner(finalists, blocks, pooled)
     if won is None:
@@ -209,19 +202,14 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 
 # -------------------- the run
 
-_FAR = 2.0
-"""Times the repeatability limit: what is so far behind after a block does not run in the next."""
-_NEAR = 2 / 3
-"""Of the fastest foreign code, what other foreign code makes in its trial that is proved against, too."""
-ENOUGH_BLOCKS = 2
-"""Blocks with fewer than which nothing can be compared."""
+_FAR = 2.0  # times the repeatability limit: what is so far behind after a block does not run in the next
+_NEAR = 2 / 3  # of the fastest foreign code, what other foreign code makes in its trial that is proved against, too
+ENOUGH_BLOCKS = 2  # blocks with fewer than which nothing can be compared
 
 
 def _finalists(session: Session) -> list[Point]:
-    """Return the finalists: the best few points, a cheap one that may be as good, and the required baselines.
-
-    The best are those that were measured highest. Before anything has been repeated, noise cannot be separated from
-    properties of a configuration, and a model that takes both for noise leaves out the best (benchmarks/RESULTS.md).
+    """Return the finalists: the best few as they were measured, a cheap one that may be as good, and the required
+    baselines. A model of the noise would leave out the best before anything is repeated (benchmarks/RESULTS.md).
     """
     points = session.points()
     ranked = sorted((each for each in points.values() if each.feasible), key=lambda each: (-each.value, each.key))
@@ -232,8 +220,13 @@ def _finalists(session: Session) -> list[Point]:
         maybe = [finalist(session, each) for each in ranked if each.value >= enough]
         cheapest = min(maybe, key=lambda each: each.cost).key
         best.append(cheapest if cheapest not in best else ranked[len(best)].key)
-    keys = [*best, *(key for key in _to_beat(session) if key not in best)]
-    return [finalist(session, points[key]) for key in keys]
+    # To beat: all of the user's baselines, and the fastest of the foreign code.
+    ran = [each for each in session.baselines if each.config.key() in points]
+    theirs = [each.config.key() for each in ran if each.config.loader.is_foreign and not each.required]
+    rates = {key: points[key].estimate.value for key in sorted(theirs, key=lambda key: -points[key].estimate.value)}
+    near = [key for key, rate in rates.items() if rate >= _NEAR * max(rates.values())][:MOST_OF_OTHERS]
+    rivals = [key for each in ran if (key := each.config.key()) in near or key not in rates]
+    return [finalist(session, points[key]) for key in [*best, *(key for key in rivals if key not in best)]]
 
 
 def expected_seconds(session: Session) -> float:
@@ -252,16 +245,6 @@ def _pair(session: Session, entered: Sequence[Point]) -> list[Point]:
     return [each for each in entered[:1] if each is not rival] + ([] if rival is None else [rival])
 
 
-def _to_beat(session: Session) -> list[str]:
-    """Return the keys of the baselines that ran: all of the user's, and the fastest of the foreign code."""
-    points = session.points()
-    ran = [each for each in session.baselines if each.config.key() in points]
-    theirs = [each.config.key() for each in ran if each.config.loader.is_foreign and not each.required]
-    rates = {key: points[key].estimate.value for key in sorted(theirs, key=lambda key: -points[key].estimate.value)}
-    near = [key for key, rate in rates.items() if rate >= _NEAR * max(rates.values())][:MOST_OF_OTHERS]
-    return [key for each in ran if (key := each.config.key()) in near or key not in rates]
-
-
 def finalist(session: Session, point: Point) -> Point:
     """Return a point with what a confirmation run looks at: its cost, and whether it is a baseline."""
     facts = session.facts
@@ -274,11 +257,9 @@ def finalist(session: Session, point: Point) -> Point:
 
 
 def run(session: Session, entered: list[Point]) -> None:
-    """Run blocks until the winner is proved, or the time is up. They are in the record, for `judge`.
-
-    What is far behind after one block does not run again. After the fewest blocks, or if the time is too short for one
-    of all, only the winner and those that it has to be proved against run on. A finalist that fails in a block would
-    fail again and cannot be used: it is removed from `entered`.
+    """Run blocks, kept in the record for `judge`, until the winner is proved, or the time is up. What is far behind
+    does not run again, after the fewest blocks only the winner and its rivals do, and what fails is removed from
+    `entered`.
     """
     configs = tuple(each.config for each in entered)
     session.on_event(ConfirmationStarted(configs=configs, blocks=session.settings.blocks))
@@ -312,8 +293,11 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
     """Return the finalists that run in the next block; none if it is over."""
     fewest, most = session.settings.blocks
     blocks, pooled = _measured_blocks(session, entered), session.pooled()
-    done, first = _done(entered, blocks, pooled), leader(entered, blocks, pooled)
-    if done == 0 or first is None:
+    if (first := leader(entered, blocks, pooled)) is None:
+        return entered
+    others = [ran for key, ran in blocks.items() if key != first]  # a block that was interrupted does not count
+    done = max((len(blocks[first].keys() & ran.keys()) for ran in others), default=len(blocks[first]))
+    if done == 0:
         return entered
     needed = unproved(entered, blocks, pooled, most)
     enough = math.exp(-_FAR * repeatability(pooled)) * pooled.value(first)
@@ -325,14 +309,6 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
         running = more
     ended = max(map(len, blocks.values())) >= most  # of the rival, too, beside which others have led before
     return [] if ended or not _has_time(session, running) else running
-
-
-def _done(entered: Sequence[Point], blocks: Blocks, pooled: Pooled) -> int:
-    """Return the number of blocks in which the leader and another one ran: one that was interrupted does not count."""
-    first = leader(entered, blocks, pooled)
-    mine = {} if first is None else blocks[first]
-    others = [ran for key, ran in blocks.items() if key != first]
-    return max((len(mine.keys() & ran.keys()) for ran in others), default=len(mine))
 
 
 def _measured_blocks(session: Session, entered: Sequence[Point], *, raw: bool = False) -> Blocks:
@@ -377,20 +353,16 @@ def judge(session: Session, entered: Sequence[Point]) -> Confirmation | None:
 def entered(session: Session) -> list[Point]:
     """Return the finalists that time is left for; if not for all, those of an earlier confirmation run will do."""
     wanted = _finalists(session)
-    found = _affordable(session, wanted)
-    return found if len(found) == len(wanted) else _proved_before(session) or found
-
-
-def _affordable(session: Session, wanted: Sequence[Point]) -> list[Point]:
-    """Return the finalists that time is left for: the best and its rival in all blocks, the others in the first one."""
-    left, pair = session.seconds_left(proving=True), _pair(session, wanted)
-    if ENOUGH_BLOCKS * _block_seconds(session, pair) > left:  # two prove nothing, but say more than trials far apart
-        return []
-    found, later = pair, _later_seconds(session, pair, session.settings.blocks[0] - 1)
-    for each in wanted:
-        if each not in found and _has_time(session, [*found, each], later):
-            found = [*found, each]
-    return [each for each in wanted if each in found]
+    pair, found = _pair(session, wanted), list[Point]()  # in all blocks; the others in the first one
+    # Two prove nothing, but say more than trials far apart.
+    if ENOUGH_BLOCKS * _block_seconds(session, pair) <= session.seconds_left(proving=True):
+        found, later = pair, _later_seconds(session, pair, session.settings.blocks[0] - 1)
+        for each in wanted:
+            if each not in found and _has_time(session, [*found, each], later):
+                found = [*found, each]
+    if len(found) == len(wanted):
+        return wanted
+    return _proved_before(session) or [each for each in wanted if each in found]
 
 
 def _proved_before(session: Session) -> list[Point]:

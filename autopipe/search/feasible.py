@@ -146,10 +146,6 @@ def _of_limits(config: PipelineConfig, facts: Facts) -> Iterator[str]:
 
 
 _RULES: tuple[Rule, ...] = (_of_request, _of_setup, _of_storage, _of_memory, _of_device, _of_limits)
-_TWIN = "device_prefetch: makes no difference without an accelerator"
-
-
-# -------------------- the space of a search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +158,8 @@ class Trimmed:
 
 
 def trim(space: Space, facts: Facts) -> Trimmed:
-    """Leave out values that cannot run here, are not allowed, or bring nothing, whatever the other settings are.
-
-    Raises SpaceError if no configuration is left, or if `facts.limits.only` names values that the space does not have.
+    """Leave out values that cannot run here, are not allowed, or bring nothing, whatever the other settings are. Raises
+    SpaceError if no configuration is left, or if `facts.limits.only` names values that the space does not have.
     """
     dropped: Counter[str] = Counter()
     narrowed = space
@@ -226,7 +221,7 @@ def _useless_alone(space: Space, parameter: Parameter, value: SettingValue, fact
         if (reason := why_not(config, facts, (_of_limits,))) is not None:
             return reason
     if name == "device_prefetch" and not facts.accelerator and value != parameter.values[0]:
-        return _TWIN
+        return "device_prefetch: makes no difference without an accelerator"
     if name == "keep":
         place = PipelineConfig.model_construct(None, **dict[str, Any](keep=str(value)))
         if (reason := why_not(place, facts, (_of_storage, _of_memory))) is not None:

@@ -102,17 +102,13 @@ def _with_loaders(parameters: dict[str, Any], space: str) -> dict[str, Any]:
 
 def _shipped() -> dict[str, Traversable]:
     """Return the files of spaces that come with autopipe and with extensions, by their names."""
-    found = {each.name.removesuffix(".yaml"): each for each in _folder().iterdir() if each.name.endswith(".yaml")}
+    folder: Traversable = importlib.resources.files("autopipe") / "search_spaces"
+    if not folder.is_dir():
+        folder = Path(__file__).parents[2] / "search_spaces"  # a checkout, or an editable install of one
+    found = {each.name.removesuffix(".yaml"): each for each in folder.iterdir() if each.name.endswith(".yaml")}
     for entry in registry.declared("autopipe.search_spaces"):
         found[entry.name] = importlib.resources.files(entry.module) / f"{entry.name}.yaml"
     return found
-
-
-def _folder() -> Traversable:
-    installed = importlib.resources.files("autopipe") / "search_spaces"
-    if installed.is_dir():
-        return installed
-    return Path(__file__).parents[2] / "search_spaces"  # a checkout, or an editable install of one
 
 
 def _text(name_or_file: str) -> tuple[str, str]:

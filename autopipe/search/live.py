@@ -43,8 +43,7 @@ _log = logging.getLogger(__name__)
 
 # -------------------- windows and verdicts
 
-WAITS: Final = 0.02
-"""A model that waits for less of its time has nothing to gain."""
+WAITS: Final = 0.02  # a model that waits for less of its time has nothing to gain
 
 _WINDOW_SECONDS = 0.25  # the least of a window
 _LOOKS = (1, FEWEST_PAIRS, 4, 6, 9, 13)  # pairs after which a trial is judged; more are for what seems to be faster
@@ -87,10 +86,8 @@ def noise(windows: Sequence[Window]) -> float:
 
 
 def judged(ratios: Sequence[float], noise: float) -> Verdict:
-    """Compare two configurations by the ratios of their rates, in pairs of adjacent windows.
-
-    One pair decides if the difference is far beyond the noise of a window. Else 5 % are shared evenly among the looks,
-    as in a confirmation run, and what is not proved faster after the last is not.
+    """Compare two configurations by pairs of adjacent windows: one decides if they are far apart, else 5 % are shared
+    out evenly among the looks.
     """
     if len(ratios) not in _LOOKS:
         return Verdict.OPEN
@@ -120,9 +117,7 @@ _LONG = 3  # windows in a row: noise explains fewer
 
 
 def allowed_loss(epoch_seconds: float, trained_seconds: float) -> float:
-    """Return the seconds that trials may have cost so far, by those of an epoch and of the training: 2 % of the first
-    epoch, but at least a second, and 0.5 % of later ones.
-    """
+    """Return the seconds that trials may have cost: 2 % of the first epoch, or a second, and 0.5 % of later ones."""
     return max(1.0, 0.02 * epoch_seconds) + 0.005 * max(0.0, trained_seconds - epoch_seconds)
 
 
@@ -133,13 +128,10 @@ def has_fallen(windows: Sequence[Window], settled: Estimate) -> bool:
     return len(last) == _LONG and all(each.rate < least for each in last)
 
 
-# -------------------- the tuner
-
 _MOST_TRIALS = 16  # of one race
 
 Found = TypeVar("Found")
-Keep = Callable[[Learnt], object]
-"""Gets what was learnt at the end of each epoch, in a thread of its own."""
+Keep = Callable[[Learnt], object]  # gets what was learnt at the end of each epoch, in a thread of its own
 Steps = Generator[None, tuple[float, float], Found]
 """Goes on with each batch, which it gets as the seconds that were waited for it, and those of its step."""
 
@@ -480,7 +472,6 @@ class _Race:
         self._answers.put(rate)
 
     def end(self) -> None:
-        """End the race, which waits for no more answers."""
         self.is_over = True
         self._answers.put(None)
 
@@ -492,9 +483,6 @@ def _kept(keep: Keep, learnt: Learnt) -> None:
         _log.warning("What this training has learnt was not written: %s", error)
 
 
-# -------------------- beginning
-
-
 def follow(
     loader: Loader,
     workload: Workload,
@@ -503,9 +491,8 @@ def follow(
     keep: Keep = lambda learnt: None,
     kinds: Sequence[str] = (),
 ) -> Loader:
-    """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read.
-
-    A user's dataset that is read as it is, or that its epochs change, keeps its loader, as the log says; another one
+    """Return a loader of the same batches that begins as `loader`, which it owns, and tunes itself while it is read. A
+    user's dataset that is read as it is, or that its epochs change, keeps its loader, as the log says; another one
     changes between these `kinds` of loaders (none: all). `opened` opens another configuration.
     """
     own = wrap.as_it_is(workload)

@@ -24,8 +24,7 @@ import psutil
 from autopipe.errors import NothingMeasuredError, shortened
 
 MEASURING = "autopipe-measuring"
-PATIENCE_SECONDS = 3600.0
-"""The longest wait unless it is given."""
+PATIENCE_SECONDS = 3600.0  # the longest wait unless it is given
 
 _STOPPED_SECONDS = 15.0  # the longest wait for a stopped process, which may continue in a moment
 _CREDENTIALS = struct.Struct("3i")  # process, user and group, as SO_PEERCRED gives them
@@ -79,8 +78,6 @@ def _taken(door: socket.socket, name: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Holder:
-    """The process that holds the lock, as the kernel knows it."""
-
     process: int = 0  # its id; 0 if it cannot be seen from here
     user: int = -1
 

@@ -25,7 +25,7 @@ from autopipe.pipeline.eject.module import KERAS_WORKERS, WORKERS
 from autopipe.pipeline.loaders.wrapped import Foreign
 from autopipe.search.result import WORTH
 from autopipe.search.settings import Settings
-from autopipe.values import Estimate, JsonObject
+from autopipe.values import JsonObject
 from autopipe.workload.mode import Mode
 
 
@@ -38,8 +38,7 @@ class Baseline:
     required: bool = False  # the result needs it, however short the time is
     incumbent: bool = False  # it stays the configuration to use unless another one is proved faster
     unable: TrialFailure | None = None  # the reason why it cannot run here, if any; it is not tried then
-    # returns the same with this many workers, which help because reads wait; None: it has no number of workers
-    with_workers: Callable[[int], Baseline] | None = None
+    with_workers: Callable[[int], Baseline] | None = None  # the same with so many workers, as reads wait
 
 
 class Measurer(Protocol):
@@ -58,10 +57,8 @@ class Measurer(Protocol):
         """Measure a loader without a model, for half a second or so, in images/s; None if it cannot run so."""
 
     def allow(self, seconds: float | None) -> None:
-        """Limit the time of the next measurements; None: no limit.
-
-        A training ends then, with what it has. A trial that has not begun to train is cut soon after, by a failure of
-        the kind `INTERRUPTED`.
+        """Limit the time of the next measurements; None: no limit. A training ends then; a trial that has not begun to
+        train is cut soon after, by a failure of the kind `INTERRUPTED`.
         """
 
     def measure(
@@ -72,8 +69,6 @@ class Measurer(Protocol):
         may end early once the upper end of that is below `must_reach` images/s.
         """
 
-
-# -------------------- real trials
 
 T = TypeVar("T")
 
@@ -100,9 +95,8 @@ _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; othe
 
 
 class TrialMeasurer:
-    """Measures by trials in a child process. Each piece of foreign code has a process of its own.
-
-    `close` ends those processes; `runner` belongs to the caller.
+    """Measures by trials in a child process. Each piece of foreign code has a process of its own. `close` ends those
+    processes; `runner` belongs to the caller.
     """
 
     def __init__(
@@ -115,11 +109,10 @@ class TrialMeasurer:
         foreign: Callable[[str | None], TrialRunner] | None = None,
         elsewhere: PipelineConfig | None = None,
     ) -> None:
-        """Use `runner`, whose workload has this `description`, for a search with these settings.
-
-        `rivals` are to be beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name, or
-        by None another one of the workload; without it there are no such baselines. `elsewhere` is a configuration
-        whose workers run on other cores.
+        """Use `runner`, whose workload has this `description`, for a search with these settings. `rivals` are to be
+        beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name, or by None another
+        one of the workload; without it there are no such baselines. `elsewhere` is a configuration whose workers run on
+        other cores.
         """
         self._runner = runner
         self._settings = settings
@@ -221,7 +214,11 @@ class TrialMeasurer:
         self._runner.until = self._until()
         answer = self._runner.ceiling(setup, options)
         if isinstance(answer, Ceiling):
-            self._half_width = narrow_enough(answer.model_images_per_second)
+            # What the model alone, with equal steps, varies by is narrow enough for the interval of a trial: but no
+            # less than what is as good, and no more than what is worth having.
+            alone = answer.model_images_per_second
+            strays = max(alone.high - alone.value, alone.value - alone.low) / alone.value
+            self._half_width = min(max(strays, 1.0 - EQUAL), WORTH - 1.0)
         return answer
 
     def allow(self, seconds: float | None) -> None:
@@ -246,14 +243,11 @@ class TrialMeasurer:
         answer = self._in_turn(self._runner_for(config), config, options)
         if config.loader.is_foreign and isinstance(answer, Measurement):
             self._rates[_code(config)] = answer.images_per_second.value
-            self._free_accelerator()
+            # End processes that hold an accelerator's memory, but those that a proof runs by turns.
+            others = sorted(self._rates.keys() - {self._settings.baseline}, key=lambda code: -self._rates[code])
+            for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
+                self._runners[code].close()
         return answer
-
-    def _free_accelerator(self) -> None:
-        """End processes of foreign code that hold an accelerator's memory, but those that a proof runs by turns."""
-        others = sorted(self._rates.keys() - {self._settings.baseline}, key=lambda code: -self._rates[code])
-        for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
-            self._runners[code].close()
 
     def epoch(
         self, config: PipelineConfig, seconds: float, images_per_second: float, *, most: float = math.inf
@@ -278,14 +272,6 @@ class TrialMeasurer:
         for each in others:
             each.close()
         return runner.measure(config, options)
-
-
-def narrow_enough(model_alone: Estimate) -> float:
-    """Return the relative half width that is enough on this machine: what the model alone, with equal steps, varies by,
-    but no less than what is as good, and no more than what is worth having.
-    """
-    strays = max(model_alone.high - model_alone.value, model_alone.value - model_alone.low) / model_alone.value
-    return min(max(strays, 1.0 - EQUAL), WORTH - 1.0)
 
 
 _IN_MEMORY = (module.CACHED, module.FIT)  # forms that keep samples there

@@ -88,7 +88,19 @@ class Look:
             loader, whole = config.loader, settled(config, now)
             if is_native and loader.kind != kind and not loader.shares_lock():  # its threads do not wait for each other
                 return False
-            return self._takes_over(whole, facts) and allowed(whole)
+            if loader.works_elsewhere or loader.pixels_differ() is not None:  # from those of the others, to the bit
+                return False
+            try:
+                if self.workload is not None:
+                    wrap.require_feedable(self.workload, whole, (0, 1))
+            except ConfigError:
+                return False
+            return feasible.why_not(whole, facts) is None and allowed(whole)
+
+        def cost(config: PipelineConfig) -> tuple[float, ...]:
+            workers = config.loader.worker_count()
+            memory = costs.memory_bytes(config, self.facts.workload)
+            return float(facts.cores if workers is None else workers), float(memory)
 
         return Race(
             space=_space(facts),
@@ -96,7 +108,7 @@ class Look:
             reads=facts.reads_at_once,
             allowed=may_run,
             measure=lambda config: measure(settled(config, now)),
-            cost=lambda config: _cost(config, facts),
+            cost=cost,
             over=over,
         )
 
@@ -114,17 +126,6 @@ class Look:
         if apart and _is_limited(race):
             return apart[0].model_copy(update={"keep": best.keep})
         return best
-
-    def _takes_over(self, config: PipelineConfig, facts: Facts) -> bool:
-        """Return True if a loader can run here and gives the batches of the others to the bit."""
-        loader = config.loader
-        if loader.works_elsewhere or loader.pixels_differ() is not None or feasible.why_not(config, facts) is not None:
-            return False
-        with contextlib.suppress(ConfigError):
-            if self.workload is not None:
-                wrap.require_feedable(self.workload, config, (0, 1))
-            return True
-        return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -196,11 +197,6 @@ def settled(config: PipelineConfig, now: PipelineConfig | None) -> PipelineConfi
 def changeable(config: PipelineConfig) -> PipelineConfig:
     """Return what of a configuration can change in a training, as a race knows it."""
     return PipelineConfig(loader=config.loader, keep=config.kept.memory)
-
-
-def _cost(config: PipelineConfig, facts: Facts) -> tuple[float, ...]:
-    workers = config.loader.worker_count()
-    return float(facts.cores if workers is None else workers), float(costs.memory_bytes(config, facts.workload))
 
 
 def _is_limited(race: Race) -> bool:

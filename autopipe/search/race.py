@@ -164,9 +164,8 @@ class Race:
         return None if best is None else best[0]
 
     def _workers(self, best: PipelineConfig, *, few_of_others: bool = True) -> None:
-        """Compare numbers of workers: a quarter and half of the cores, all but one, and all, of the kind of the best,
-        and of others if wanted; and more of each kind, as long as they gain. Where it is not known whether reads wait,
-        more come first, and few do not run if those gain as only waiting lets them.
+        """Compare numbers of workers: parts of the cores, of the best's kind and of others if wanted; and more, as they
+        gain. If reads may wait, more come first, and few do not run once those gain by waiting.
         """
         for kind in dict.fromkeys(config.loader.kind for config, _ in self.ranked()):
             fastest = self._fastest_of(kind)
@@ -192,7 +191,11 @@ class Race:
         if self.workers is not None and self.workers <= self.cores:
             return
         fastest = self._fastest_of(kind)
-        self._climb(fastest, name, _doubled(numbers, max(self.cores, _number(from_config(fastest)[name]))))
+        last, doubled = max(self.cores, _number(from_config(fastest)[name])), list[int]()
+        for number in numbers:
+            if number >= 2 * last:
+                doubled.append(last := number)
+        self._climb(fastest, name, doubled)
 
     def _waits(self, kind: str, name: str) -> bool:
         """True if the fastest of a kind has more workers than cores, and makes 1.5 times as much as any with fewer."""
@@ -236,12 +239,12 @@ class Race:
         shared = {name.rpartition(".")[2]: value for name, value in params.items() if "." in name}
         shared = {name: each for name, each in shared.items() if name not in _WORKERS or _number(each) <= self.cores}
         for kind in self._ranked_kinds():
-            if kind != best.loader.kind and self._may_be_near(kind, best.keep):
+            alike = [rate for each, rate in self.table.values() if (each.loader.kind, each.keep) == (kind, best.keep)]
+            if kind != best.loader.kind and max(alike, default=math.inf) >= 0.5 * self._top():
                 knobs = {f"{kind}.{knob}": value for knob, value in shared.items()}
                 self._round(self._made({**params, **knobs, "loader": kind}))
 
     def _knobs_left(self, best: PipelineConfig) -> None:
-        """Compare the values of every other knob of the loader."""
         self._each([each for each in self._knobs(best) if each.rpartition(".")[2] not in (*_WORKERS, _READS)])
 
     def _others(self, best: PipelineConfig) -> None:
@@ -257,7 +260,6 @@ class Race:
     # ------------------------------------------------------------ measuring
 
     def _round(self, entrants: Iterable[PipelineConfig]) -> None:
-        """Measure each entrant that has not run."""
         new = {each.key(): each for each in entrants if each.key() not in self.table and each.key() not in self._failed}
         for config in new.values():
             if self.table and self._is_over():
@@ -290,12 +292,6 @@ class Race:
     def _fastest_of(self, kind: str) -> PipelineConfig:
         return max((each for each in self.table.values() if each[0].loader.kind == kind), key=lambda each: each[1])[0]
 
-    def _may_be_near(self, kind: str, keep: str) -> bool:
-        """True if a kind of loader has not run with samples kept so, or made half of the best rate then."""
-        alike = (each for each in self.table.values() if (each[0].loader.kind, each[0].keep) == (kind, keep))
-        rates = [rate for _, rate in alike]
-        return not rates or max(rates) >= 0.5 * self._top()
-
     # ------------------------------------------------------------ configurations
 
     def _knobs(self, config: PipelineConfig, names: Sequence[str] = ()) -> list[str]:
@@ -317,15 +313,6 @@ class Race:
                 if self.allowed(config):
                     return [config]
         return []
-
-
-def _doubled(numbers: Sequence[int], last: int) -> list[int]:
-    """Return numbers beyond `last`, each at least twice the one before."""
-    found = list[int]()
-    for number in numbers:
-        if number >= 2 * last:
-            found.append(last := number)
-    return found
 
 
 def _number(value: SettingValue) -> int:

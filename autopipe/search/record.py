@@ -85,8 +85,7 @@ class Point:
     measurements: tuple[Measurement, ...]  # oldest first, at least one
     estimate: Estimate  # images/s over all their windows
     value: float  # the objective
-    # within the user's limits, by its settings and by every measurement: else it is only compared with
-    feasible: bool
+    feasible: bool  # within the limits, by settings and measurements; else it is only compared with
     # in a confirmation run
     cost: tuple[float, ...] = ()  # beside its rate; the lower wins a tie
     baseline: str | None = None  # its name if it is a baseline
@@ -94,9 +93,8 @@ class Point:
 
 
 def merged(measurements: Sequence[Measurement]) -> Estimate:
-    """Return images/s over all measurements of one configuration: their median, with the interval of all windows.
-
-    A measurement's own rate counts the pauses between epochs, which the median of windows would leave out.
+    """Return images/s over all measurements of a configuration: the median of their rates, which count the pauses
+    between epochs, with the interval of all windows.
     """
     if len(measurements) == 1:
         return measurements[0].images_per_second
@@ -116,8 +114,6 @@ def taken(measurement: Measurement, config: PipelineConfig, workload: Descriptio
     more += costs.validation_bytes(config, workload, took.workers_bytes)
     return took.model_copy(update={"peak_rss_bytes": int(took.peak_rss_bytes + more)})
 
-
-# -------------------- the record
 
 SCHEMA_VERSION = 1
 _OF_FILES = {
@@ -173,11 +169,9 @@ class Record:
         return [Ceiling.model_validate_json(text) for text in self.study.user_attrs.get("ceilings", [])]
 
     def keep_ceilings(self, ceilings: list[Ceiling]) -> None:
-        """Keep the ceilings with the study, so that resuming does not measure them again."""
         self._keep("ceilings", [ceiling.model_dump_json() for ceiling in ceilings])
 
     def raced(self) -> list[Raced]:
-        """Return the loaders that ran without a model."""
         return [Raced.model_validate_json(text) for text in self.study.user_attrs.get("raced", [])]
 
     def keep_raced(self, raced: Iterable[Raced]) -> None:
@@ -212,7 +206,6 @@ class Record:
         self.study.enqueue_trial(params, user_attrs=_described(config, origin))
 
     def waiting(self) -> bool:
-        """True if a trial is enqueued: by this search, or by the user's own code."""
         return bool(self.study.get_trials(deepcopy=False, states=[TrialState.WAITING]))
 
     def describe(self, trial: optuna.Trial, config: PipelineConfig, *, origin: AskedBy) -> None:
@@ -286,7 +279,13 @@ def open_record(
         return record
     with opened(storage_url) as kept:
         there = _opened(kept, name, wanted, fresh=fresh)
-        _require_same(there, wanted)
+        known = there.user_attrs.get("digests")
+        if known is None:
+            there.set_user_attr("digests", wanted)
+        elif known != wanted:
+            names = (each for each in sorted(known.keys() | wanted.keys()) if known.get(each) != wanted.get(each))
+            said = "; ".join(f"{each}: {_sides(known.get(each), wanted.get(each))}" for each in names)
+            raise TrialError(f"The study `{name}` was recorded for something else: {said}.", hint=_ANOTHER)
         record.keep_in(kept, there, on_lost)
         try:
             _ = record.rows(), record.ceilings(), record.block_ceilings()
@@ -309,22 +308,6 @@ def _opened(kept: RDBStorage, name: str, wanted: dict[str, str], *, fresh: bool)
         return study
     optuna.delete_study(study_name=name, storage=kept)
     return optuna.create_study(storage=kept, study_name=name, direction="maximize")
-
-
-def _require_same(study: optuna.Study, wanted: dict[str, str]) -> None:
-    """Store these digests in a new study, and refuse a study that has others."""
-    known = study.user_attrs.get("digests")
-    if known is None:
-        study.set_user_attr("digests", wanted)
-        return
-    names = [name for name in sorted(known.keys() | wanted.keys()) if known.get(name) != wanted.get(name)]
-    sides = {name: _sides(known.get(name), wanted.get(name)) for name in names}
-    if sides:
-        said = "; ".join(f"{name}: {each}" for name, each in sides.items())
-        raise TrialError(
-            f"The study `{study.study_name}` was recorded for something else: {said}.",
-            hint=_ANOTHER,
-        )
 
 
 def _sides(there: str | None, here: str | None) -> str:
@@ -402,30 +385,24 @@ def fitting(space: Space, params: Mapping[str, SettingValue]) -> Params:
 
 
 def best_elsewhere(storage_url: str | None, workload: str) -> list[PipelineConfig]:
-    """Return the best configuration of every study of a workload, on any machine; the latest study's first. Studies are
-    opened with the digest of their `workload`; a storage in memory, None, holds nothing. Raises TrialError if the
-    storage cannot be used.
+    """Return the best configuration of every study of a workload, on any machine; the latest study's first. Raises
+    TrialError if the storage cannot be used.
     """
     if storage_url is None:
         return []
     with opened(storage_url) as kept:
         studies = [optuna.load_study(study_name=name, storage=kept) for name in optuna.get_all_study_names(kept)]
-        best = [_best(study) for study in reversed(studies) if _is_of(study, workload)]
-    return list({config.key(): config for config in best if config is not None}.values())
-
-
-def _is_of(study: optuna.Study, workload: str) -> bool:
-    digests = study.user_attrs.get("digests")  # a study that autopipe did not begin has none
-    return isinstance(digests, dict) and digests.get("workload") == workload
-
-
-def _best(study: optuna.Study) -> PipelineConfig | None:
-    rows = list[TrialRow]()
-    with suppress(*_UNREADABLE):  # its machine may have other packages
-        rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
-    rows = [row for row in rows if not row.config.loader.is_foreign]
-    best = max(rows, key=lambda row: row.value or 0.0, default=None)
-    return None if best is None else best.config
+        found = dict[str, PipelineConfig]()
+        for study in reversed(studies):
+            digests, rows = study.user_attrs.get("digests"), list[TrialRow]()
+            if isinstance(digests, dict) and digests.get("workload") == workload:  # one of others' has none
+                with suppress(*_UNREADABLE):  # its machine may have other packages
+                    rows = [row for row in Record(study).rows() if row.value is not None and row.feasible]
+            rows = [row for row in rows if not row.config.loader.is_foreign]
+            if rows:
+                best = max(rows, key=lambda row: row.value or 0.0).config
+                found.setdefault(best.key(), best)
+    return list(found.values())
 
 
 # -------------------- the storage of studies, as Optuna opens it by its URL: its errors in words, and URLs to be shown

@@ -22,17 +22,12 @@ from autopipe.measure.outcome import EpochTime, Measurement, Resources, TrialFai
 from autopipe.measure.rows import Row
 from autopipe.measure.stats import Comparison, Ratio
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.values import Estimate, JsonObject, Value, count_text, figure_text
+from autopipe.values import Amount, Count, Estimate, JsonObject, Positive, Share, Value, count_text, figure_text
 from autopipe.workload.mode import Mode
 
-WORTH: Final = 1.05
-"""Times as fast: a smaller difference is no gain, even if it can be measured."""
+WORTH: Final = 1.05  # times as fast: a smaller difference is no gain, even if it can be measured
 
-MOST_CHANGES: Final = 100
-"""The last changes of a training that tunes itself, which are kept."""
-
-Amount = Annotated[float, pydantic.Field(ge=0)]
-Share = Annotated[float, pydantic.Field(ge=0, le=1)]
+MOST_CHANGES: Final = 100  # the last changes of a training that tunes itself, which are kept
 
 
 class Reason(enum.StrEnum):
@@ -108,8 +103,7 @@ class Winner(Value):
     config: JsonObject
     key: str
     images_per_second: Estimate  # in the confirmation run if there was one
-    # over the whole training, with what is paid once, if that makes a difference: ratios are of these then
-    whole_images_per_second: Amount | None = None
+    whole_images_per_second: Amount | None = None  # with what is paid once, if that changes the ratios
     data_wait_share: Share
     first_batch_seconds: Amount | None = None
     hand_over_seconds: Amount | None = None  # of a batch from a worker on another machine
@@ -130,8 +124,7 @@ class BaselineResult(Value):
     name: str
     key: str
     config: JsonObject
-    # None if it was not measured. In the winner's rounds, if it ran in some: both rates have the ratio of their pairs
-    images_per_second: Estimate | None = None
+    images_per_second: Estimate | None = None  # in the winner's rounds if it ran in some: by the ratio of their pairs
     whole_images_per_second: Amount | None = None  # as the winner's
     failure: TrialFailure | None = None  # why not, if it failed
     incumbent: bool = False  # it stays unless another one is proved faster
@@ -168,10 +161,10 @@ class Payback(Value):
 
     config: JsonObject
     storage: str
-    cut: int = pydantic.Field(ge=0)  # ops done before samples are kept
+    cut: Count  # ops done before samples are kept
     rate: Estimate
     convert_seconds: Estimate  # for the whole set, extrapolated from the trial's part
-    bytes: int = pydantic.Field(ge=0)  # of the whole set on disk
+    bytes: Count  # of the whole set on disk
     free_bytes: int | None = None
     saved_seconds: float  # in each epoch, against the best configuration that needs no conversion
     epochs: float | None = None  # after which it has paid: 0 at once, None never
@@ -210,8 +203,7 @@ class Result(Value):
     winner: Winner | None = None  # None if none could be measured, or none proved faster than one that was not
     proved: bool = False  # a confirmation run had enough rounds of the winner and those that it is compared with
     ceiling: Ceiling | None = None  # the rates of the model, the ops and the storage alone, for the winner's setup
-    # the model alone, in the winner's setup, with twice the batch size; None if there was no accelerator or no time
-    doubled_images_per_second: Amount | None = None
+    doubled_images_per_second: Amount | None = None  # the model alone, at twice the batch size; None: no device or time
     baselines: tuple[BaselineResult, ...] = ()  # that the winner is compared with
     contests: tuple[Contest, ...] = ()  # the winner against each other finalist, the largest ratio first
     whole_training: bool = False  # ratios include one-time costs, and that makes a difference
@@ -242,11 +234,10 @@ class Result(Value):
     space: str = ""
     budget_seconds: Amount | None = None
     epochs: int | None = None  # over which one-time costs were charged
-    # of the steps that were measured
-    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
+    mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN  # of the steps that were measured
     batch_size: int = pydantic.Field(default=1, ge=1)
     counted: str | None = None  # the parts of x that make a sample, which counts as one image; None: it is an image
-    cache_bytes: int | None = pydantic.Field(default=None, ge=0)  # of a cache of all samples; None if they differ
+    cache_bytes: Count | None = None  # of a cache of all samples; None if they differ
     data: str | None = None  # a digest of the data
     reads_alone: bool = False  # a dataset without a model, beside steps that take no time
 
@@ -324,10 +315,10 @@ class Result(Value):
 class Change(Value):
     """A configuration that was tried in a running training."""
 
-    epoch: int = pydantic.Field(ge=0)
+    epoch: Count
     before: str  # configurations, in short
     after: str
-    ratio: float | None = pydantic.Field(default=None, gt=0)  # of the rates, after over before; None if it failed
+    ratio: Positive | None = None  # of the rates, after over before; None if it failed
     kept: bool
     failure: str | None = None
 
@@ -437,9 +428,6 @@ a confirmation run follows unless it is an interruption.
 """
 
 OnEvent: TypeAlias = Callable[[Event], None]
-
-
-# -------------------- the error of a search without a result
 
 
 def nothing_measured(result: Result) -> NothingMeasuredError:

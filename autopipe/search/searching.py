@@ -111,8 +111,6 @@ def devices_of(described: Description, nvml: int) -> tuple[int, str]:
     return 1, "there is no accelerator"
 
 
-# -------------------- searching
-
 STARTING_SHARE = 0.25
 """Of the budget: if a process takes longer to start, baselines start theirs one by one, and not side by side."""
 _RIVALS_EPOCHS = 2  # baselines whose epochs are timed
@@ -139,10 +137,8 @@ def _warn(remark: Log) -> None:
 class Watcher:
     """The listeners of a search."""
 
-    # gets the machine, first of all, and again if what the workload imports takes cores away
-    on_machine: Callable[[Machine], None] = lambda found: None
-    # gets the request of a retune, with that of the tune before it
-    on_request: Callable[[Settings], None] = lambda settings: None
+    on_machine: Callable[[Machine], None] = lambda found: None  # first, and again if fewer cores are left
+    on_request: Callable[[Settings], None] = lambda settings: None  # of a retune, with that of the tune before it
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=lambda: once(_warn))
 
@@ -168,9 +164,8 @@ def read_space(settings: Settings, found: Machine) -> library.OnMachine:
 
 
 def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
-    """Return the queue of processes that measure on this machine; `on_event` hears of a wait.
-
-    A search with a budget waits for at most twice as long, so that two searches can run one after the other.
+    """Return the queue of processes that measure on this machine. A search with a budget waits for twice as long at
+    most.
     """
     patience = PATIENCE_SECONDS if budget_seconds is None else 2 * budget_seconds
     return Queue(lambda who: on_event(Waiting(why=who, seconds=patience)), patience)
@@ -179,13 +174,11 @@ def queue_of(on_event: OnEvent, budget_seconds: float | None = None) -> Queue:
 def search(
     runner: TrialRunner, site: Site, settings: Settings, on_event: OnEvent, *, rivals: Sequence[Baseline] = ()
 ) -> tuple[Searched, Settings]:
-    """Search for the fastest configuration, once no other process measures on this machine.
-
-    Free memory and disk of the `site` are read when the search begins, and `runner` is closed at its end. `rivals` have
-    to be beaten beside the usual baselines. Returns the result, and the settings with the facts about the workload.
-    Raises SpaceError if the search space holds nothing that can run here, TrialError if the study is another workload's
-    or its storage cannot be used, and NothingMeasuredError if another process still measures on this machine after the
-    longest wait.
+    """Search for the fastest configuration, once no other process measures on this machine. Free memory and disk of the
+    `site` are read when the search begins, and `runner` is closed at its end. `rivals` have to be beaten beside the
+    usual baselines. Returns the result, and the settings with the facts about the workload. Raises SpaceError if the
+    search space holds nothing that can run here, TrialError if the study is another workload's or its storage cannot be
+    used, and NothingMeasuredError if another process still measures on this machine after the longest wait.
     """
     queue = queue_of(on_event, settings.budget_seconds)
     with queue.held(MEASURING):
@@ -280,10 +273,8 @@ def _tell_of_changes(
 
 
 def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineConfig, left: float) -> Searched:
-    """Return the result with the rate of the model alone at twice the batch size, in 6 s or 5 % of the budget, if it is
-    left. Less than 2.5 s may not do: it compiles once more, and is measured for a second or two.
-
-    It is the last measurement: a batch that is too large may take memory that an accelerator's process keeps.
+    """Return the result with the model alone at twice the batch size, in 2.5 s (it compiles) to 6 s. It comes last, as
+    the batch may take memory that an accelerator's process keeps.
     """
     budget = found.result.budget_seconds
     seconds = min(6.0, left, math.inf if budget is None else 0.05 * budget)
@@ -317,10 +308,16 @@ def runner_for(
     """
     gpu.require_known()
     settings = settings or Settings()
+    shared = {  # an accelerator, of which each process takes only the memory that it needs
+        "TF_CPP_MIN_LOG_LEVEL": "1",  # warnings go to the child's log: one tells of a cache that is thrown away
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    }
+    variables = {name: os.environ.get(name, value) for name, value in shared.items()}
     launch = Launch(
         workload=under_policy_of_here(workload) if isinstance(workload, Workload) else workload,
         folder=folder,
-        environment=(*_shared_accelerator(), (gpu.VARIABLE, str(settings.virtual_devices))),
+        environment=(*variables.items(), (gpu.VARIABLE, str(settings.virtual_devices))),
         # A workload object imports modules beside the script, wherever the script is run from.
         sys_path=(str(Path.cwd()), *(sys.path if isinstance(workload, Workload) else ())),
         simulate=settings.simulate,
@@ -331,22 +328,11 @@ def runner_for(
 
 
 def foreign_runner(runner: TrialRunner, code: str | None) -> TrialRunner:
-    """Make a runner of foreign code on the workload of `runner`; None: of the workload. Nothing starts yet.
-
-    However much memory its process comes to hold (arrays of all samples, caches), it goes on.
+    """Make a runner of foreign code, or of None: the workload. It goes on however much memory its process comes to
+    hold.
     """
     launch = dataclasses.replace(runner.launch, code=code)
     return TrialRunner(launch, on_event=runner.on_event, growth_bytes=sys.maxsize)
-
-
-def _shared_accelerator() -> tuple[tuple[str, str], ...]:
-    """Return variables with which processes share an accelerator: each takes only the memory that it needs."""
-    wanted = {
-        "TF_CPP_MIN_LOG_LEVEL": "1",  # warnings go to the child's log: one tells of a cache that is thrown away
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    }
-    return tuple((name, os.environ.get(name, value)) for name, value in wanted.items())
 
 
 def description(runner: TrialRunner) -> Description:
@@ -379,7 +365,13 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Setti
     described, hardware = site.described, site.hardware
     epochs = settings.epochs if settings.epochs is not None else described.epochs
     convert = epochs is not None if settings.convert is None else settings.convert
-    name, measured = settings.study_name, _measured_as(settings)
+    name, measured = settings.study_name, dict[str, str]()  # what else changes the figures of trials
+    if settings.simulate is not None:
+        measured["simulated step"] = step_text(settings.simulate)
+    if settings.page_cache != "auto":
+        measured["page cache"] = settings.page_cache
+    if settings.mode is not Mode.TRAIN:
+        measured["mode"] = settings.mode.value
     if record.is_shared(settings.storage):  # by workloads and machines, and by tunes that run at once
         workload = digests.digest(workload_key(described), *measured.values())
         kind = digests.digest(digests.canonical(hardware))
@@ -399,27 +391,14 @@ def _completed(settings: Settings, site: Site, *, only: Mapping[str, tuple[Setti
     )
 
 
-def _measured_as(settings: Settings) -> dict[str, str]:
-    """Return settings that change the figures of trials and belong neither to the workload nor to the machine."""
-    found = {}
-    if settings.simulate is not None:
-        found["simulated step"] = step_text(settings.simulate)
-    if settings.page_cache != "auto":
-        found["page cache"] = settings.page_cache
-    if settings.mode is not Mode.TRAIN:
-        found["mode"] = settings.mode.value
-    return found
-
-
 ANY_LOADER = "loader."
 """`loader.workers` stands for the workers of every loader that has such a knob."""
 
 
 def held(space: Space, only: Mapping[str, tuple[SettingValue, ...]]) -> dict[str, tuple[SettingValue, ...]]:
-    """Return the allowed values by the parameters of the space, in place of `loader.KNOB`.
-
-    A loader that has the knob but none of the values is left out of the search. Raises SpaceError if no loader of the
-    space has such a knob with such a value.
+    """Return the allowed values by the parameters of the space, in place of `loader.KNOB`. A loader that has the knob
+    but none of the values is left out of the search. Raises SpaceError if no loader of the space has such a knob with
+    such a value.
     """
     found: dict[str, tuple[SettingValue, ...]] = {}
     unfit: set[SettingValue] = set()

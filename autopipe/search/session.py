@@ -28,8 +28,7 @@ from autopipe.search.result import WORTH, AskedBy, Asker, OnEvent, Raced, TrialF
 from autopipe.search.settings import Settings
 from autopipe.search.space import from_config, to_config
 
-SLACK = 0.05
-"""Of the budget, by which a confirmation may exceed it."""
+SLACK = 0.05  # of the budget, by which a confirmation may exceed it
 
 Measured = TypeVar("Measured")
 
@@ -95,7 +94,6 @@ class Session:
 
     @property
     def counts(self) -> list[SettingValue]:
-        """The numbers of devices that can be tried."""
         return values_of(self, "devices")
 
     @property
@@ -105,7 +103,6 @@ class Session:
 
     @property
     def names(self) -> dict[str, str]:
-        """The names of the baselines, by key."""
         return {each.config.key(): each.name for each in self.baselines}
 
     def seconds(self) -> float:
@@ -121,11 +118,9 @@ class Session:
         return max(0.0, (1.0 + SLACK * proving) * searching - self.seconds())
 
     def _limit(self, origin: AskedBy, key: str = "") -> float:
-        """Tell the measurer the time limit of the next measurement, and return it in seconds.
-
-        A measurement may take what is left of the budget. One that the result needs (the first of ours, a baseline
-        that is required) has a minute, however short the budget is. Another baseline has half of what is left, or a
-        third if one has run: a proof of what is known is worth more than one more comparison.
+        """Tell the measurer the time limit of the next measurement, and return it in seconds. What the result needs
+        (the first of ours, a required baseline) has a minute at least; other baselines have half of what is left, then
+        a third, as a proof is worth more than one more comparison.
         """
         if self.settings.budget_seconds is None:
             self.measurer.allow(None)
@@ -143,7 +138,6 @@ class Session:
         return self.seconds_left() < 2 * self.trial_seconds()
 
     def tried(self) -> set[str]:
-        """Return the keys of the configurations that ran."""
         return {row.key for row in self.ended_rows()}
 
     def ended_rows(self) -> list[TrialRow]:
@@ -151,7 +145,6 @@ class Session:
         return [row for row in self.record.rows() if row.block is None and row.outcome is not None]
 
     def beyond_baselines(self) -> bool:
-        """Return True if another configuration than the baselines has run."""
         return any(row.origin.asker is not Asker.BASELINE for row in self.ended_rows())
 
     def points(self) -> dict[str, Point]:
@@ -172,7 +165,6 @@ class Session:
         return self._points
 
     def why_not(self, config: PipelineConfig) -> str | None:
-        """Return the reason why a race leaves a configuration out, or None."""
         named, loader = "loader" in self.facts.limits.only, config.loader
         ops = next((each.op_costs for each in self.ceilings if each.op_costs), None)
         is_native = ops is not None and not costs.python_ops(ops)  # the library makes all of a sample
@@ -193,7 +185,6 @@ class Session:
         return max(points, key=lambda point: (point.value, point.key), default=None)
 
     def worth(self, config: PipelineConfig) -> float | None:
-        """Return the value of a configuration; None if it has not run, failed, or breaks a limit."""
         point = self.points().get(config.key())
         return point.value if point is not None and point.feasible else None
 
@@ -242,7 +233,6 @@ class Session:
         return next((each for each in self.ceilings if each.setup == setup), None)
 
     def timed(self, measure: Callable[[], Measured]) -> Measured:
-        """Return a measurement beside the trials; its time counts as measuring."""
         self._limit(AskedBy(Asker.RACE))
         began = self.settings.clock()
         measured = measure()
@@ -269,8 +259,8 @@ class Session:
         return None if known is None else known.model_images_per_second.value
 
     def look_again(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
-        """Measure the model alone once more in a setup, and return this reading; as other load can only lower it, the
-        highest counts. Without `again`, one that a trial in this setup has made will do.
+        """Measure the model alone in a setup, and return this reading; the highest counts, as other load can only lower
+        it. Without `again`, one that a trial has made will do.
         """
         reading = self.timed(lambda: self.measurer.model_alone(setup, again=again))
         if reading is None:
@@ -311,9 +301,7 @@ class Session:
     def run_each(
         self, asked: Iterable[tuple[PipelineConfig, AskedBy]], over: Callable[[], object] = lambda: None
     ) -> None:
-        """Run trials with reasons, without repetitions, until the search is `over`; a baseline that failed before runs
-        again.
-        """
+        """Run trials with reasons, without repetitions, until the search is `over`; baselines that failed run again."""
         for config, origin in asked:
             if over():
                 return
@@ -406,10 +394,8 @@ def first_ceiling(session: Session) -> Ceiling:
 
 
 def devices_for(session: Session, wanted: float) -> int:
-    """Return the fewest devices on which the model takes `wanted` images/s or, if there are too few, all that it can.
-
-    Another number of devices needs another process, so only those are measured that could ideally be enough, and fewer
-    than what was measured only if they could ideally do the same.
+    """Return the fewest devices on which the model takes `wanted` images/s, or all that it can. Each number needs a
+    process, so only those are measured that could ideally be enough, or do the same with fewer.
     """
     usual, most = session.ceilings[0], 0.9  # of the ideal, that more devices come to: they exchange gradients
     known = {usual.setup.devices: usual.model_images_per_second.value}

@@ -22,11 +22,10 @@ import pydantic
 from autopipe.errors import ConfigError, SpaceError, shortened
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Limits
-from autopipe.pipeline import config
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
 from autopipe.search import library
-from autopipe.values import Value
+from autopipe.values import Count, Positive, Value
 from autopipe.workload.mode import Mode
 
 STUDY = "autopipe"
@@ -41,13 +40,11 @@ class Settings:
     """The settings of a search."""
 
     space: str = "default"  # the name of a shipped search space, or a YAML file
-    # an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory
-    storage: str | None = None
+    storage: str | None = None  # an Optuna storage URL such as "sqlite:///study.db"; None keeps the study in memory
     trials: int = 30  # the most, baselines included and the confirmation run's blocks not
     budget_seconds: float | None = 120.0  # with the confirmation run; None for as long as it takes
     end_seconds: float = 0.0  # of the budget, kept for the time after the search: the result, the report, the exit
-    # the reading of `clock` at which the budget began, such as before the import of the workload; None: with the search
-    began: float | None = None
+    began: float | None = None  # of the budget, by `clock`, such as before an import; None: with the search
     seed: int = 0  # of everything random in the search
     known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried before the sampler's
     limits: Limits = field(default_factory=Limits)
@@ -63,8 +60,7 @@ class Settings:
     # less is enough if measurements vary too much to show more
     reached_share: float = 0.99
     finalists: int = 3  # the best ones to prove, beside the baselines
-    # fewest and most rounds of the confirmation, which may end early with the budget; (0, 0) leaves it out
-    blocks: tuple[int, int] = BLOCKS
+    blocks: tuple[int, int] = BLOCKS  # fewest and most rounds of the confirmation run; (0, 0) leaves it out
     study_name: str = STUDY  # in the storage; one study is one workload on one kind of machine
     digests: Mapping[str, str] = field(default_factory=dict)  # must be equal to resume a study
     fresh: bool = False  # begin anew even if there is such a study
@@ -95,12 +91,12 @@ class Request(Value):
 
     space: str = pydantic.Field(default="default", max_length=4096)
     trials: int = pydantic.Field(default=30, ge=1)
-    budget_seconds: float | None = pydantic.Field(default=None, gt=0)
+    budget_seconds: Positive | None = None
     limits: Limits = Limits()
     convert: bool | None = None
     epochs: int | None = pydantic.Field(default=None, ge=1)
     simulate: SimulatedAccelerator | None = None
-    virtual_devices: int = pydantic.Field(default=0, ge=0)
+    virtual_devices: Count = 0
     mode: Annotated[Mode, pydantic.Field(strict=False)] = Mode.TRAIN
     page_cache: Literal["warm", "cold", "auto"] = "auto"
     seed: int = 0
@@ -167,11 +163,10 @@ def step_text(simulated: SimulatedAccelerator) -> str:
 
 
 def retune_settings(request: Request, settings: Settings, given: Collection[str], folder: Path) -> Settings:
-    """Return the settings of a retune: those of the tune, except for the ones that are given now.
-
-    Virtual devices in the environment count as given: a training there will have as many. `settings` are those of the
-    command, with the defaults of a retune; `given` names the fields of `Settings` and `Limits` to take from it.
-    `folder` is the artifact's. Raises SpaceError if the file of the tune's search space is gone.
+    """Return the settings of a retune: those of the tune, except for the ones that are given now. Virtual devices in
+    the environment count as given: a training there will have as many. `settings` are those of the command, with the
+    defaults of a retune; `given` names the fields of `Settings` and `Limits` to take from it. `folder` is the
+    artifact's. Raises SpaceError if the file of the tune's search space is gone.
     """
     known: dict[str, Any] = dict(request) | {
         "space": request.space if "space" in given else _space(request.space, folder),
@@ -211,10 +206,7 @@ def as_options(settings: Settings) -> str:
             value = step_text(value) if isinstance(value, SimulatedAccelerator) else value
             said.append(text.format(shlex.quote(str(value))))
     said += ["--convert" if request.convert else "--no-convert"] if request.convert is not None else []
-    only = (f"{name}={','.join(map(_text, values))}" for name, values in request.limits.only.items())
-    said += [f"--only {shlex.quote(each)}" for each in only]
+    for name, values in request.limits.only.items():
+        texts = ",".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+        said.append(f"--only {shlex.quote(f'{name}={texts}')}")
     return " ".join(said)
-
-
-def _text(value: config.SettingValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

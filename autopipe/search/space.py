@@ -71,9 +71,6 @@ def from_config(config: PipelineConfig) -> Params:
     return {"loader": kind, **knobs, **plain}
 
 
-# -------------------- a space on one machine
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter on one machine."""
@@ -84,7 +81,6 @@ class Parameter:
     when: tuple[tuple[str, tuple[SettingValue, ...]], ...] = ()
 
     def counts(self, params: Mapping[str, SettingValue]) -> bool:
-        """Return True if it counts, given the earlier parameters."""
         return all(name in params and params[name] in allowed for name, allowed in self.when)
 
 
@@ -120,7 +116,6 @@ class Space:
             yield from self._grid({**chosen, parameter.name: value}, at + 1)
 
     def count(self) -> int:
-        """Return the number of its combinations."""
         # Of the values chosen so far, only those that later conditions name decide how many combinations follow.
         places = range(1 + len(self.parameters))
         named = [{name for later in self.parameters[at:] for name, _ in later.when} for at in places]
@@ -187,9 +182,8 @@ _COMPUTED = re.compile(r"[*+/(]|\b(cores|gpus)\b")  # in what is no word for a l
 
 
 class ParameterSpec(pydantic.BaseModel):
-    """One parameter in a file: `choices`, or a `range` of whole numbers, and `when` it counts.
-
-    A range goes from its first bound to the largest of the others.
+    """One parameter in a file: `choices`, or a `range` of whole numbers, and `when` it counts. A range goes from its
+    first bound to the largest of the others.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -229,11 +223,9 @@ class SpaceSpec(pydantic.BaseModel):
 def resolve(
     spec: SpaceSpec, known: Mapping[str, int], where: Callable[[KeyPath], str] = lambda path: ".".join(map(str, path))
 ) -> Space:
-    """Give a space its values on a machine.
-
-    `known` are the values of bounds, e.g. `{"cores": 8, "gpus": 1}`; `where` returns the place of a key in the file,
-    for messages. Raise SpaceError for an unknown parameter, bound or condition, or a value that its parameter cannot
-    take.
+    """Give a space its values on a machine. `known` are the values of bounds, e.g. `{"cores": 8, "gpus": 1}`; `where`
+    returns the place of a key in the file, for messages. Raise SpaceError for an unknown parameter, bound or condition,
+    or a value that its parameter cannot take.
     """
     types, names = parameter_types(), numbers(known)
     parameters: dict[str, Parameter] = {}
@@ -264,10 +256,11 @@ def places(wanted: Iterable[SettingValue], values: Iterable[SettingValue]) -> tu
 
 
 def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = False) -> tuple[SettingValue, ...]:
-    if written.choices is not None and words:
-        return _unique(written.choices)
     if written.choices is not None:
-        return _unique(_choice(choice, names) for choice in written.choices)
+        # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
+        is_bound = [not words and isinstance(each, str) and _COMPUTED.search(each) for each in written.choices]
+        both = zip(written.choices, is_bound, strict=True)
+        return _unique(_bound(str(each), names) if bound else each for each, bound in both)
     assert written.range is not None
     low, *others = (_bound(end, names) for end in written.range)
     high = max(others)
@@ -281,11 +274,6 @@ def _values(written: ParameterSpec, names: Mapping[str, int], *, words: bool = F
     if (high - low) // written.step >= _MOST_VALUES:
         raise _BoundError(f"{low} to {high} are more than {_MOST_VALUES} values; use `log: true` or a larger `step`")
     return _unique([*range(low, high + 1, written.step)])
-
-
-def _choice(choice: SettingValue, names: Mapping[str, int]) -> SettingValue:
-    # A word is a word ("auto", "jpeg-array") unless a bound's name is in it or it computes something.
-    return _bound(choice, names) if isinstance(choice, str) and _COMPUTED.search(choice) else choice
 
 
 def _bound(written: int | str, names: Mapping[str, int]) -> int:
@@ -350,14 +338,10 @@ def _check_value(
         raise SpaceError(f"{where}: `{name}` cannot be {value!r}: {problem['msg']}.{guess}") from None
 
 
-# -------------------- the space of a wrapped dataset
-
-
 def of_wrapped(parameters: Mapping[str, Sequence[SettingValue]], bounds: Mapping[str, int] | None = None) -> Space:
-    """Return the search space of a wrapped dataset with these parameters, and what can be set around it.
-
-    With the `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only
-    the parameters of the function count.
+    """Return the search space of a wrapped dataset with these parameters, and what can be set around it. With the
+    `bounds` of the machine, loaders are tried whose workers make its batches by their index, for which only the
+    parameters of the function count.
     """
     kinds = [] if bounds is None else wrap.kinds_of_workers()
     entries: dict[str, Any] = {"loader": ["wrapped", *kinds]}

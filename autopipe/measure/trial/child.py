@@ -212,7 +212,6 @@ class ChildLog:
         self._mark = self.size_bytes
 
     def cut(self) -> None:
-        """Empty the file if it has grown too large."""
         if self.size_bytes > LIMIT_BYTES:
             os.ftruncate(self.fd, 0)
             self._mark = 0
@@ -283,8 +282,6 @@ def _locked(path: Path) -> int | None:
     return None
 
 
-# -------------------- the process
-
 IN_TRIAL = "AUTOPIPE_IN_TRIAL"
 """Set in the child's environment, so that a script without a main guard that tunes in there gets a clear error."""
 
@@ -298,8 +295,7 @@ _LOG = logging.getLogger(__name__)
 class Launch(Terms):
     """The settings that a child is started with."""
 
-    # its name ("train.py:workload"), or the object itself, which then travels by cloudpickle
-    workload: str | Workload | WorkloadName
+    workload: str | Workload | WorkloadName  # its name, "train.py:workload", or the object, which cloudpickle sends
     directory: Path | None = None  # the working directory; None for the parent's own
     folder: Path | None = None  # on the disk that samples converted for trials are written to; None: the temporary one
     environment: tuple[tuple[str, str], ...] = ()  # variables in addition to the parent's own
@@ -407,9 +403,8 @@ class Child:
         wait_until(lambda: self.log.size_bytes > before or not self.is_alive(), 0.5)
 
     def end(self, grace_seconds: float, *, politely: bool = False) -> None:
-        """End the process and everything it started, with this much time to clean up. Safe to call twice.
-
-        If `politely`, it is asked by `Close`, else by SIGTERM.
+        """End the process and everything it started, with this much time to clean up. Safe to call twice. If
+        `politely`, it is asked by `Close`, else by SIGTERM.
         """
         try:
             self._tree.running()  # once more with those whose parents end now
@@ -475,11 +470,10 @@ _RESOURCE_TRACKER = b"multiprocessing.resource_tracker"
 
 
 def held_bytes(tree: ProcessTree, allowed: float = math.inf) -> int:
-    """Return the memory that only these processes keep in use.
-
-    Pages of files (a memory-mapped data set, say) are left out, since the kernel drops them when it needs room. Shared
-    memory is counted once. What a fork still shares with its parent is counted for both, unless that is more than
-    `allowed`: then the kernel's own figures, which take longer, decide.
+    """Return the memory that only these processes keep in use. Pages of files (a memory-mapped data set, say) are left
+    out, since the kernel drops them when it needs room. Shared memory is counted once. What a fork still shares with
+    its parent is counted for both, unless that is more than `allowed`: then the kernel's own figures, which take
+    longer, decide.
     """
     running = tree.running()
     each = [processes.resident(pid) for pid in running]

@@ -349,9 +349,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     return not is_ours and any(words in str(error) for words in _OUT_OF_MEMORY_WORDS)
 
 
-# -------------------- the process
-
-
 def _on_sigterm(_number: int, _frame: Any) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise _Terminated

@@ -34,11 +34,10 @@ VARIABLE: Final = "AUTOPIPE_PATIENCE"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Seconds without a sign of life, by phase, and seconds for a whole request.
-
-    They separate a dead trial from a slow one, so they are generous: a framework takes 8 s to import on an idle machine
-    and a minute on a loaded one, and a segmentation batch can take 10 s. `request` is for a whole trial without the
-    loading of the workload; `end` is the time to clean up after SIGTERM, before SIGKILL.
+    """Seconds without a sign of life, by phase, and seconds for a whole request. They separate a dead trial from a slow
+    one, so they are generous: a framework takes 8 s to import on an idle machine and a minute on a loaded one, and a
+    segmentation batch can take 10 s. `request` is for a whole trial without the loading of the workload; `end` is the
+    time to clean up after SIGTERM, before SIGKILL.
     """
 
     start_seconds: float = 60.0
@@ -168,8 +167,6 @@ def _ending(status: int | None) -> str:
         return f"was ended by signal {-status}"
 
 
-# -------------------- requests
-
 _DISCARDED = "partially cached contents of the dataset"  # TensorFlow's warning of it
 _NO_CACHE = (
     "TensorFlow throws away the content of a `cache()` in each epoch, because no epoch reads all that it caches. Leave "
@@ -180,9 +177,8 @@ _Answer = TypeVar("_Answer", bound=Value)
 
 
 class TrialRunner:
-    """Measures configurations in a child process, one at a time: `TrialRunner(Launch(workload=...)).measure(config)`.
-
-    A context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and
+    """Measures configurations in a child process, one at a time: `TrialRunner(Launch(workload=...)).measure(config)`. A
+    context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and
     exceptions of `on_event`, which gets each phase, progress and log line, pass through after the child and all it
     started have been killed. `memory_limit_bytes` is for the child and all it starts; None: their memory at the time of
     a request, and 90 % of the free memory then. A child that has grown by more than `growth_bytes` since its first
@@ -272,9 +268,8 @@ class TrialRunner:
         return _expected(Verification, self._request(request, None)[0])
 
     def close(self) -> None:
-        """End the child and all it started; a child that still loads is not asked to close. Safe to call twice.
-
-        It has no longer for that than requests have from now on.
+        """End the child and all it started; a child that still loads is not asked to close. Safe to call twice. It has
+        no longer for that than requests have from now on.
         """
         least, most = self._deadlines.end_seconds, self._deadlines.close_seconds
         most = max(least, min(most, self.until - time.monotonic()))

@@ -51,14 +51,12 @@ def loaded(named: Workload | WorkloadName | str) -> Workload:
 
 def load_workload(reference: str, *, may_call: bool = True) -> Workload:
     """Import the workload that `reference` names, or with `may_call` the one that a function without arguments returns.
-
     The folder of a file is put first on `sys.path`, as `python train.py` does, and the file becomes a module under its
     own name, so that worker processes can import it too. If it imports relative to its package, it becomes the
     package's, as for `python -m`. Loading it again gives the same module, and so does a file that was imported already,
     or that this process runs: importing it once more would train, and tune, once more. `may_call` is for names from the
-    user; an artifact alone may not name a function. A dataset of the user's own becomes a workload
-    without a model. Raises WorkloadError if the file, module or attribute does not exist, is something else, or cannot
-    be imported.
+    user; an artifact alone may not name a function. A dataset of the user's own becomes a workload without a model.
+    Raises WorkloadError if the file, module or attribute does not exist, is something else, or cannot be imported.
     """
     module, target, attribute = _imported(reference, "workload", "train.py:workload")
     return _workload_in(module, attribute, target, may_call=may_call)

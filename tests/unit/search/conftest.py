@@ -24,7 +24,6 @@ from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import open_record
 from autopipe.search.result import Event
-from autopipe.search.session import Session
 from autopipe.search.settings import Settings
 from autopipe.search.space import Space
 from tests.fakes.surface import Surface
@@ -136,12 +135,12 @@ def run(
     return study.run(space, surface, known, settings(surface, storage=url, **chosen), hears)
 
 
-def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> Session:
+def session_of(space: Space, surface: Surface, *, ceilings: bool = True, **chosen: object) -> study.Search:
     """Begin a search over a surface, with its ceilings measured if it shall have predictions."""
     asked = settings(surface, **chosen)
     facts = dataclasses.replace(surface.facts(), limits=asked.limits)
     opened = open_record(None, "study", digests={}, fresh=False)
-    session = Session(trim(space, facts), surface, facts, asked, opened, lambda event: None)
+    session = study.Search(trim(space, facts), surface, facts, asked, opened, lambda event: None)
     if ceilings:
         session.know_ceilings([surface.ceiling(ModelSetup())])
     return session

@@ -19,7 +19,7 @@ from autopipe.search.feasible import candidates
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, nothing_measured
 from autopipe.search.space import Space, to_config
-from autopipe.search.study import Search, ceiling_stop, needed_share, no_gain_stop
+from autopipe.search.study import ceiling_stop, needed_share, no_gain_stop
 from autopipe.values import Estimate
 from tests.fakes.surface import Surface
 from tests.unit.search.conftest import PARAMETERS, Theirs, loader_bound, run, session_of, some, space_of
@@ -113,7 +113,7 @@ def test_what_is_not_allowed_or_was_cut_off_is_no_gain_to_be_exceeded(space: Spa
     with pytest.raises(KeyboardInterrupt):
         session.run_config(PipelineConfig(loader=Threads(workers=1)), AskedBy(Asker.SAMPLER, "tpe"))
     assert len(session.record.rows()) == 3
-    assert Search(session).no_gain() is None  # nothing that may win ran before the last one
+    assert session.no_gain() is None  # nothing that may win ran before the last one
 
 
 # ---------------------------------------------------------------- at the ceiling
