@@ -96,7 +96,10 @@ def look(data: WrappedData, first: Epoch, second: Epoch, *, whole: bool, has_y: 
     fixed = _asked(data, dataset, found)
     _prepared(data, dataset, first, found)
     if any(_kind(each) == "FilterDataset" for each, _ in tfdata.dataset_ops(dataset)):
-        found.notes += filter(None, [_thrown_away(dataset)])
+        until, iterator = time.monotonic() + 3.0, iter(dataset)
+        with contextlib.suppress(sys.modules["tensorflow"].errors.OpError):  # behind the samples that were asked for
+            collections.deque(itertools.takewhile(lambda _: time.monotonic() < until, iterator), maxlen=0)
+        found.notes += filter(None, [tfdata.thrown_away(iterator)])
     if randomness.is_passed_once(dataset):
         every = list(itertools.chain(*first))
         found.faults += filter(None, [copies(len(every), len(set(every)), getattr(dataset, "num_workers", 0))])
@@ -335,14 +338,6 @@ def orders_nothing(dataset: Any) -> str | None:
         return None
     said = f"`{name}` draws {', '.join(f'`{each}`' for each in drawn)} anew, which no other method reads"
     return f"{said}: each batch keeps its samples. Let `__getitem__` take them in that order"
-
-
-def _thrown_away(dataset: Any) -> str | None:
-    """Read a dataset for three seconds, and say what it throws away."""
-    until, iterator = time.monotonic() + 3.0, iter(dataset)
-    with contextlib.suppress(sys.modules["tensorflow"].errors.OpError):  # behind the samples that were asked for
-        collections.deque(itertools.takewhile(lambda _: time.monotonic() < until, iterator), maxlen=0)
-    return tfdata.thrown_away(iterator)
 
 
 def _kind(dataset: Any) -> str:

@@ -314,13 +314,12 @@ def model_digest(model: Any) -> str:
         step = [f"{instead.step_seconds!r} {instead.batch_size!r}"]
     elif isinstance(instead, OwnStep):
         step = [repr(instead)]
-    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *map(_layer_text, layers))
-
-
-def _layer_text(layer: Any) -> str:
-    shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
-    policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
-    return f"{type(layer).__name__} {policy} {shapes} {json.dumps(_settings(layer), sort_keys=True)}"
+    texts = list[str]()
+    for layer in layers:
+        shapes = [tuple(weight.shape) for weight in getattr(layer, "weights", ())]
+        policy = getattr(getattr(layer, "dtype_policy", None), "name", None)
+        texts.append(f"{type(layer).__name__} {policy} {shapes} {json.dumps(_settings(layer), sort_keys=True)}")
+    return digests.digest(str(getattr(model, "input_shape", None)), optimizer, *step, *texts)
 
 
 def _settings(layer: Any) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from autopipe.workload.ops.planner import looked_at, make_plan
 from autopipe.workload.sample import SLOTS, Field, Source, leaves, mapped
 from autopipe.workload.workload import Workload
 
+_FILL_SECONDS: Final = 2.0  # about, of a cache of tf.data
 _RETURNS: Final = (
     "It must return a tf.data.Dataset, a keras.utils.PyDataset, or a pair of arrays (x, y), perhaps with weights third."
 )
@@ -129,8 +130,7 @@ class ForeignCode:
         numbers, began, count = looked_at(len(workload.data)), time.perf_counter(), len(workload.data)
         module.cached_bytes(workload, plan)  # decodes them
         seconds = (time.perf_counter() - began) * count / len(numbers) / machine.usable_cores()
-        # One of so many samples is kept: of eight batches at least, in about two seconds.
-        every = max(1, min(math.ceil(seconds / 2.0), count // (8 * workload.batch_size)))
+        every = max(1, min(math.ceil(seconds / _FILL_SECONDS), count // (8 * workload.batch_size)))  # of eight batches
         data = self._made(module.CACHED, workload, every)
         for _ in data:
             pass

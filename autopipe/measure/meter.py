@@ -56,16 +56,11 @@ class Reading:
 def read(
     edges: Sequence[Edge], rule: StopRule, *, burst: int = 1, epoch_images: int | None = None, final: bool = False
 ) -> Reading | None:
-    """Read the edges of a trial; None while there are too few.
+    """Read the edges of a trial, its beginning and the ends of the windows so far; None while there are too few.
 
-    Args:
-        edges: the beginning, and the ends of the windows so far.
-        rule: when to stop.
-        burst: images that may arrive together, by which a queue's level varies without meaning. A trial goes on until
-            it holds as many, unless as many wait in the queue: in twice the most time at most, or in 20 s if the queue
-            is not seen, as people have epochs of one burst.
-        epoch_images: images of an epoch, if known: a trial that can hold one goes on until it does.
-        final: True if no more windows follow, for another reason than the rule.
+    `burst` images may arrive together, by which a queue's level varies without meaning. A trial goes on until it holds
+    as many, unless as many wait in the queue: in twice the most time at most, or in 20 s if the queue is not seen, as
+    people have epochs of one burst; and until it holds an epoch of `epoch_images`, if it can. `final`: no more follow.
     """
     if len(edges) < 2:
         return None
@@ -220,16 +215,12 @@ def _warnings(rate: Estimate, *, narrow: bool, drift: float | None, filling: boo
 
 
 def overall(windows: Sequence[Window], epoch_images: int | None = None, images_before: int | None = None) -> Estimate:
-    """Return the images of all windows together over the time they took, with its bootstrap interval.
+    """Return the images of all windows over the time they took, with its bootstrap interval: a stopwatch's rate, as the
+    median of windows leaves out pauses that fall into few of them.
 
-    It is a stopwatch's rate; the median of windows leaves out pauses that fall into few of them.
-
-    Args:
-        windows: one after the other.
-        epoch_images: images of an epoch; if one fits in, as many whole ones as there are count, each with its pause.
-            If none does, a pause counts as in a whole one, whose other images go on as in the other windows.
-            None if images are those that the loader made: it goes on in the model's pauses.
-        images_before: those before the first window, which give the beginnings of epochs; None: unknown.
+    If an epoch of `epoch_images` fits in, as many whole ones as there are count, each with its pause. If none does, a
+    pause counts as in a whole one, whose other images go on as in the other windows. None: the loader made them, and
+    goes on in the model's pauses. The `images_before` the first window give the beginnings of epochs, if known.
     """
     if epoch_images is None:
         return _together(windows)

@@ -385,6 +385,7 @@ def _one(workload: Workload, plan: Plan, index: int, clock: Clock) -> list[tuple
 _LADDER = (4, 16, 64, 256)
 _LADDER_SECONDS = 2.0  # after which no other rung begins
 _RUNG_SECONDS = 0.25  # of a rung at least
+_ALONE_SECONDS = 0.4  # of reads one after the other
 _OF_THE_TAIL = 2 * FEWEST_OF_A_TAIL  # reads: of 200, hardly ever none is one of those that are slow once in fifty
 MOST_READERS = 64  # reads at a time, where their number is not looked for
 
@@ -410,7 +411,7 @@ def read_costs(
         if (read := reads.one(clock)) is not None:
             waits.append(read[1])
             busy.append(read[2])
-            if len(busy) >= 3 and read[0] - began > 0.4:
+            if len(busy) >= 3 and read[0] - began > _ALONE_SECONDS:
                 break
     if not busy:
         return None

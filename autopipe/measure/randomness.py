@@ -113,7 +113,10 @@ class Look:
             repeated = _repeated(later, first)
             if not _differ(repeated, len(later), 0, len(later)):
                 return None
-            if self._is_traced(dataset.dataset):  # by ops that no other seeds reach
+            # Functions that were traced before draw by ops that no other seeds reach.
+            traced = tfdata.functions(dataset.dataset)
+            again = tfdata.functions(self._made().dataset) if traced else []
+            if any(one is other for one in traced for other in again):
                 is_drawn = tfdata.draws(dataset.dataset) and "changes" not in tfdata.cached(dataset.dataset)
             else:
                 is_drawn = _differ(repeated, len(later), *self._otherwise(dataset, first, later))
@@ -123,12 +126,6 @@ class Look:
             f"{repeated} of {len(later)} batches of the next epochs hold the samples of the first epoch, made with "
             f"the same random numbers: {remedy}"
         )
-
-    def _is_traced(self, dataset: Any) -> bool:
-        """Return True if the user's function gives a `tf.data.Dataset` whose functions were traced before."""
-        traced = tfdata.functions(dataset)
-        again = tfdata.functions(self._made().dataset) if traced else []
-        return any(one is other for one in traced for other in again)
 
     def over_workers(self) -> str | None:
         """Return a sentence if worker processes draw the same numbers as each other, or anew in each epoch; None if

@@ -105,12 +105,6 @@ def judged(ratios: Sequence[float], noise: float) -> Verdict:
     return Verdict.NOT_FASTER if is_over else Verdict.OPEN
 
 
-def may_fill(ratio: float, noise: float) -> Verdict:
-    """Judge a configuration with a cache that is yet to fill by one pair: it may cost 5 % and noise."""
-    is_cheap = math.log(ratio / 0.95) > -REPEATABILITY * noise
-    return Verdict.FASTER if is_cheap else Verdict.NOT_FASTER
-
-
 # -------------------- what may be lost, and whether to look again
 
 _LONG = 3  # windows in a row: noise explains fewer
@@ -351,7 +345,10 @@ class LiveTuner:
             ratios.append(theirs.rate / ours.pop().rate)
             if theirs.cut:
                 break
-            verdict = may_fill(ratios[0], spread_of) if fills else judged(ratios, spread_of)
+            verdict = judged(ratios, spread_of)
+            if fills:  # it may cost 5 % and noise, as the next epochs gain by it
+                is_cheap = math.log(ratios[0] / 0.95) > -REPEATABILITY * spread_of
+                verdict = Verdict.FASTER if is_cheap else Verdict.NOT_FASTER
             if verdict is Verdict.OPEN and loader.loader is mine:
                 yield from self._goes_on()
                 ours = self._windows[-1:]

@@ -258,18 +258,12 @@ def open_record(
     fresh: bool,
     on_lost: Callable[[str], None] = lambda reason: None,
 ) -> Record:
-    """Open a study, or resume it.
+    """Open a study in any Optuna storage, None: in memory, or resume it.
 
-    Args:
-        storage_url: any Optuna storage; None keeps the study in memory.
-        name: the study's.
-        digests: must be the same as when the study began: texts, or JSON of named values.
-        fresh: delete a study of that name first, as one of something else is that holds no trial.
-        on_lost: gets the reason if the storage fails later on; the study then goes on in memory.
-
-    Raises:
-        TrialError: the study is of another workload, machine or space, or of a version that this one does not read; or
-            the storage cannot be used.
+    `digests`, texts or JSON of named values, must be as they were when the study began. `fresh` deletes a study of that
+    name first, as one of something else is that holds no trial. `on_lost` gets the reason if the storage fails later
+    on; the study then goes on in memory. Raises TrialError if the study is of another workload, machine or space, or of
+    a version that this one does not read; or if the storage cannot be used.
     """
     wanted = {"schema_version": str(SCHEMA_VERSION), **digests}
     with _quiet():

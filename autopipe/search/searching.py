@@ -23,7 +23,7 @@ from autopipe.errors import DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
 from autopipe.hardware.machine import Machine, detect_memory
 from autopipe.measure import fingerprint
-from autopipe.measure.facts import Description, Facts, Limits, WrappedDataset
+from autopipe.measure.facts import Description, Facts, WrappedDataset
 from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.outcome import FEWEST_VERIFIED, FailureKind, TrialFailure
 from autopipe.measure.trial.child import IN_TRIAL, Launch, Log
@@ -199,7 +199,9 @@ def _searched(
         space = of_wrapped(described.wrapped.choices, bounds(facts) if described.wrapped.with_workers else None)
     foreign = functools.partial(foreign_runner, runner)
     completed = _completed(settings, site, only=held(space, settings.limits.only))
-    elsewhere = _elsewhere(space, completed.limits)
+    asked = completed.limits.only.get("loader", space["loader"].values)
+    kinds = [kind for kind in space["loader"].values if kind in asked and LOADERS[str(kind)].works_elsewhere]
+    elsewhere = to_config(next(space.only("loader", kinds).grid())) if kinds else None  # on other cores
     limited = dataclasses.replace(settings, limits=completed.limits)
     measurer = TrialMeasurer(runner, described, limited, rivals=rivals, foreign=foreign, elsewhere=elsewhere)
     with contextlib.closing(measurer):
@@ -286,13 +288,6 @@ def _with_twice_the_batch(found: Searched, runner: TrialRunner, best: PipelineCo
         return found
     rate = answer.model_images_per_second.value
     return dataclasses.replace(found, result=found.result.model_copy(update={"doubled_images_per_second": rate}))
-
-
-def _elsewhere(space: Space, limits: Limits) -> PipelineConfig | None:
-    """Return a configuration of the search with workers on other cores than the training, or None."""
-    asked = limits.only.get("loader", space["loader"].values)
-    kinds = [kind for kind in space["loader"].values if kind in asked and LOADERS[str(kind)].works_elsewhere]
-    return to_config(next(space.only("loader", kinds).grid())) if kinds else None
 
 
 def runner_for(

@@ -51,10 +51,14 @@ def run(
     facts = replace(facts, limits=settings.limits)
     trimmed = feasible.trim(space, facts)
     on_event(result.SpaceTrimmed(candidates=trimmed.space.count(), left_out=trimmed.left_out))
+    described = {}  # a study is only resumed with the same values and conditions
+    for each in trimmed.asked:
+        when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
+        described[each.name] = ", ".join(map(str, each.values)) + (f" if {when}" if when else "")
     record = open_record(
         settings.storage,
         settings.study_name,
-        digests={**settings.digests, "space": _space_text(trimmed.asked)},
+        digests={**settings.digests, "space": json.dumps(described)},
         fresh=settings.fresh,
         on_lost=lambda reason: on_event(result.StorageLost(reason=reason)),
     )
@@ -432,16 +436,6 @@ def _compared(race: Race, said: str) -> Stop:
     ran = count_text(len(race.table), "configuration")
     message = f"The time for comparing settings was up after {ran}; a longer `--budget` compares more."
     return Stop(reason=Reason.TIME, message=message)
-
-
-def _space_text(space: Space) -> str:
-    """Return each parameter's values and condition as JSON: a study is only resumed with the same."""
-    found = {}
-    for each in space:
-        values = ", ".join(map(str, each.values))
-        when = " and ".join(f"{name} is {' or '.join(map(str, values))}" for name, values in each.when)
-        found[each.name] = values + (f" if {when}" if when else "")
-    return json.dumps(found)
 
 
 # -------------------- what ends a search: time or trials, the model as the limit, and no more gain

@@ -133,7 +133,11 @@ class _Server:
                 workload = _workload(request.workload)
             finally:
                 gpu.require_installed()  # Keras names no extra; a script may choose another backend as it begins
-            _leave_other_frameworks_out(workload, forked=self._forked)
+            # What no model reads, and steps of torch, run on torch: forked workers may hang beside another framework. A
+            # process that was forked has imported Keras anyway.
+            others = {"keras", "tensorflow", "jax"} & sys.modules.keys()
+            if (backend := backend_of(workload)) is not None and (self._forked or not others):
+                os.environ.setdefault("KERAS_BACKEND", backend)
             if self._forked and _of_frameworks() != before:
                 return child.Ready(too_late=True)
             own_model = workload.model
@@ -148,15 +152,6 @@ class _Server:
             self._session = make_session(workload, *code, **mode)  # its ops look at the first samples
             self._session.own_model = own_model
         return child.Ready()
-
-
-def _leave_other_frameworks_out(workload: Workload, *, forked: bool) -> None:
-    """Run on torch what no model reads, or steps of torch: forked workers may hang beside another framework. A process
-    that was `forked` has imported Keras anyway.
-    """
-    others = {"keras", "tensorflow", "jax"} & sys.modules.keys()
-    if (backend := backend_of(workload)) is not None and (forked or not others):
-        os.environ.setdefault("KERAS_BACKEND", backend)
 
 
 def _of_frameworks() -> dict[str, str]:
