@@ -357,7 +357,7 @@ _PY_DATASET: Final = _Form(_PY_DATASET_TEMPLATE, _py_dataset)
 
 _ARRAYS_TEMPLATE: Final = '''\
 $load$finish
-def _arrays($given) -> Any:
+def arrays($given) -> Any:
     """Return all samples: `$fit`."""
 $made
     return $finished
