@@ -120,12 +120,7 @@ class Stored:
 
 
 def stored(path: Path, *, workload: Workload | str | None = None, allow_outside: bool = False) -> Stored:
-    """Read an artifact with its workload, or with the `workload` (an object, or "train.py:workload") in its place.
-
-    The generated module beside the artifact must name the same workload. Without such a module the workload may lie in
-    the artifact's folder or below the working directory, and elsewhere only with `allow_outside`. Raise ArtifactError
-    if the file is no artifact, or its workload does not exist or may not be read there.
-    """
+    """Read an artifact with its workload, or the given one; raises ArtifactError for one that it may not name."""
     file = path.absolute()
     artifact = read(file)
     if isinstance(workload, Workload):
@@ -142,9 +137,7 @@ def write(artifact: Artifact, path: str | os.PathLike[str]) -> Path:
 
 
 def replace_text(path: str | os.PathLike[str], text: str, *, usual: str) -> Path:
-    """Write a text file atomically; raises ArtifactError if that fails. `usual` is the usual name of such a file, for
-    the hint if `path` is a folder.
-    """
+    """Write a text file atomically; raises ArtifactError, whose hint names the `usual` file if `path` is a folder."""
     file = Path(path)
     try:
         with disk.replacing(file, sync=True) as stream:
@@ -222,9 +215,7 @@ def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
 
 
 def renew(known: Artifact, profile: Profile, path: Path) -> Path:
-    """Write a profile into an artifact, in the place of its machine's or beside the others, and return the path.
-    `known` is the artifact as it was read before, in case the file is gone. Raises ArtifactError on failure.
-    """
+    """Write a profile into an artifact, which is `known` if its file is gone; raises ArtifactError on failure."""
     with alone(path):
         with contextlib.suppress(ArtifactError):
             known = read(path)
@@ -249,7 +240,6 @@ def alone(file: Path) -> Iterator[None]:
 
 
 def _locked(path: Path) -> int:
-    """Return a descriptor of the lock file at `path`, which must not be a link."""
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < give_up:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

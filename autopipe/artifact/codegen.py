@@ -84,9 +84,7 @@ def text_for(named: Reference | None, artifact: str) -> str:
 
 
 def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, Path]:
-    """Write the artifact and the module beside it, in place of older ones, and return both paths; raises ArtifactError
-    if the folder cannot be written to.
-    """
+    """Write the artifact and the module beside it, in place of older ones; raises ArtifactError if that fails."""
     artifact = tuned.save(Path(folder) / "autopipe.json")
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
     return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
@@ -147,10 +145,7 @@ def point(path: Path, workload: Reference) -> tuple[Path, ...]:
 
 
 def eject(stored: Stored) -> str:
-    """Return this machine's configuration as code. The workload is imported, and a few of its samples are read.
-
-    If plain code cannot express it, raise a PlainCodeError that says why.
-    """
+    """Return this machine's configuration as code; raises PlainCodeError, with why, if plain code cannot be."""
     choice = pick.pick(stored.artifact, fingerprint.detect())
     return module.eject(converting.imported(stored.workload), choice.config)
 

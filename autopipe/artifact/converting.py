@@ -108,11 +108,7 @@ _BESIDE = "converted"  # in an artifact's folder
 
 
 def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -> Workload:
-    """Return the workload with the folder of its converted samples: `converted` beside the artifact, or its own.
-
-    The artifact's is used first; also if neither has the right set but the artifact has any, so that the error is about
-    that one.
-    """
+    """Return the workload with its converted samples: beside the artifact, unless only its own folder has them."""
     beside = None if folder is None else folder / _BESIDE
     if beside is None or not config.kept.converts or not beside.is_dir():
         return workload
@@ -127,10 +123,7 @@ def looked_up(workload: Workload, config: PipelineConfig, folder: Path | None) -
 
 
 def is_beside(folder: Path, described: Description, config: PipelineConfig) -> bool:
-    """Return True if the set that `config` reads lies beside an artifact, complete, of this data and these ops.
-
-    The check uses the description of a workload, which need not be imported.
-    """
+    """Return True if the set that `config` reads lies beside an artifact, complete, of this data and these ops."""
     form, cut = config.kept.form, config.kept.cut
     cut = 0 if described.pieces else cut if isinstance(cut, int) else described.depths.get(form, 0)
     whole = described.pieces or (described.samples, described.data_digest)

@@ -60,9 +60,7 @@ class Promise:
 
 
 def shortfall(promise: Promise, figures: EpochFigures, cores: int) -> str | None:
-    """Say by how much a training on this many `cores` falls short of its promise, why, and what to run; None unless it
-    exceeds the interval and the noise between trials, or half the rate.
-    """
+    """Say by how much a training falls short of its promise, why, and what to run; None if it does not."""
     winner, cores_then = promise.profile.winner, promise.profile.hardware.cores
     then = winner.images_per_second
     rate, waits = figures.images_per_second, figures.data_wait_share
@@ -169,7 +167,6 @@ class Rates:
         )
 
     def rows(self, profile: Profile) -> tuple[Row, ...]:
-        """Return the winner of a profile, with what limits it by the costs of its tune, and the others."""
         winner, ceiling = pick.config_of(profile), profile.result.ceiling
         limit, rate = None, self.images_per_second
         if ceiling is not None and self.model is not None and self.share is not None:
@@ -205,9 +202,7 @@ class Result(Value):
 
 
 def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: WorkloadDigest | None = None) -> Result:
-    """Decide whether a profile is of this machine and up to date. `now` has a time zone, and `workload` is the workload
-    as it would be trained now; None leaves it unchecked.
-    """
+    """Decide whether a profile is of this machine and up to date, and of this workload unless that is None."""
     match = compare_hardware(profile.hardware, here)
     age_days = max(0, (now - profile.measured_at).days)  # clocks of machines differ
     reasons = [f"{found.field} was {found.known} and is {found.here} now" for found in match.software]

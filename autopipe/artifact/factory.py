@@ -238,7 +238,6 @@ class Tuned:
             files.renew_live(Live(hardware=fingerprint.detect(self.workload.data), **dict(learnt)), self.path)
 
     def artifact_for(self, folder: Path) -> Artifact:
-        """Return the artifact with paths that start in `folder`."""
         moved = reference.moved(self.artifact.workload, self.folder, folder)
         return self.artifact.model_copy(update={"workload": moved})
 
@@ -281,10 +280,7 @@ def of_profile(
     study: Any = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
-    """Return the tuned pipeline of a profile that was just measured on this machine.
-
-    `named` is the source of the workload, with an absolute path; None: it is derived from the workload.
-    """
+    """Return the tuned pipeline of a profile that was measured here; `named` (absolute) is where its workload is."""
     match = fingerprint.compare_hardware(profile.hardware, profile.hardware)
     choice = pick.Choice(config=pick.config_of(profile), profile=profile, match=match)
     source = (lambda: workload) if isinstance(workload, Workload) else workload

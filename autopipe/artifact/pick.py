@@ -79,17 +79,13 @@ def retune(name: str = "autopipe.json", backend: fingerprint.Difference | None =
 
 
 def nearest(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> tuple[Profile, fingerprint.Match]:
-    """Return the profile of the machine most similar to `here`, and their comparison. A profile that was tuned for
-    something else is taken only if there is no other.
-    """
+    """Return the profile of the machine most similar to `here`, tuned for the same if possible, and the comparison."""
     profile = ranked(artifact, here, asked)[0]
     return profile, compare_hardware(profile.hardware, here)
 
 
 def ranked(artifact: Artifact, here: Hardware, asked: Asked = TRAINING) -> list[Profile]:
-    """Return all profiles, those that were tuned for this first; of them the one of the most similar machine first; of
-    equals, the latest.
-    """
+    """Return all profiles: those that were tuned for this first, then by the machine's similarity, then the latest."""
     latest_first = sorted(artifact.profiles, key=lambda profile: profile.measured_at, reverse=True)
     return sorted(latest_first, key=lambda known: (known.request.asked != asked, _distance(here, known)))
 
@@ -101,10 +97,7 @@ def beside(artifact: Artifact, profile: Profile, mode: Mode) -> Profile | None:
 
 
 def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineConfig] = ()) -> list[PipelineConfig]:
-    """Return a retune's first configurations: each profile's best, then other good ones; nearest machine first.
-
-    `elsewhere` are the best of machines without a profile in the artifact.
-    """
+    """Return a retune's first configurations: each profile's best, those of `elsewhere`, then other good ones."""
     profiles = ranked(artifact, here)
     best = readable(profile.winner.config for profile in profiles)
     measured = readable(config for profile in profiles for config, _ in profile.result.measured())
@@ -160,9 +153,7 @@ def joined(fresh: Artifact, known: Artifact) -> Artifact:
 
 
 def merge(artifacts: Sequence[Artifact]) -> Artifact:
-    """Unite the profiles of several artifacts; of those of one machine for the same, the latest stays. Raise
-    ArtifactError if they are not of one workload.
-    """
+    """Unite profiles of artifacts, the latest of each machine and task; raises ArtifactError if workloads differ."""
     first, *others = artifacts
     for other in others:
         _require_one_workload(first, other)

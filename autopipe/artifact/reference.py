@@ -33,9 +33,7 @@ from autopipe.workload.workload import Workload
 
 
 def parse(text: str) -> FileReference | ModuleReference:
-    """Parse "train.py:workload" or "package.module:workload"; paths become absolute. Raises ArtifactError for a name
-    that an artifact cannot hold.
-    """
+    """Parse "train.py:workload" or "package.module:workload"; raises ArtifactError for what an artifact cannot name."""
     target, _, attribute = text.rpartition(":")
     try:
         if target.endswith(".py"):
@@ -283,7 +281,6 @@ def _absolute_text(named: FileReference | ModuleReference, file: Path) -> str:
 
 
 def _constant(statement: ast.stmt) -> tuple[str, Any] | None:
-    """Return the name and the value of `NAME = literal`, or None for other statements."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return None
     try:

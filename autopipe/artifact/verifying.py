@@ -66,9 +66,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
 
 def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the unchanged configuration, and those with one parameter changed to a value that can be used: not to
-    several threads of Keras, if the dataset is not for threads. What is set around the dataset changes no batch.
-    """
+    """Return the unchanged configuration, and those with one parameter changed to a value that can be used."""
     as_it_is = wrapped.as_it_is
     loader, kind, around = as_it_is.loader.model_dump(), as_it_is.loader.kind, type(as_it_is.loader).model_fields
     names = [name for name in wrapped.choices if name not in around]
@@ -174,9 +172,7 @@ def verify_files(
 def inspect(
     conversion: Conversion, journal: Path, *, workers: int, on_progress: Callable[[int, int], None] | None = None
 ) -> FileVerification:
-    """Inspect every sample; see `verify_files`. The file `journal` keeps the progress until the end; bad samples of an
-    earlier run are inspected again.
-    """
+    """Inspect every sample; see `verify_files`. The `journal` keeps the progress; bad samples are inspected again."""
     processes.keep_freed_memory()
     count = len(conversion)
     done = _kept(journal)
@@ -219,7 +215,6 @@ def _look(conversion: Conversion, group: range) -> tuple[list[BadFile], Counter[
 
 
 def _kept(journal: Path) -> set[int]:
-    """Return the first numbers of the groups that were good; half a line of a killed run is none."""
     try:
         text = journal.read_text(encoding="ascii", errors="replace")
     except OSError:

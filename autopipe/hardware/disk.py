@@ -36,9 +36,7 @@ _WRITTEN_SECONDS = 120  # changes are on disk after 30 s (vm.dirty_expire_centis
 
 
 def regime(choice: Literal["warm", "cold", "auto"], data_bytes: int, usable_bytes: int) -> Regime:
-    """Decide whether trials read from memory or from disk; `auto` is cold if the whole data set, as it is read, is
-    larger than memory, so that no epoch can find it warm.
-    """
+    """Decide whether trials read from memory or disk; `auto` is cold if the data are larger than memory."""
     return choice if choice != "auto" else "cold" if data_bytes > usable_bytes else "warm"
 
 

@@ -136,10 +136,7 @@ _EXTRAS: Final = ("jax", "torch")  # backends that an extra of the same name bri
 
 
 def keras_backend(environment: Mapping[str, str] = os.environ, modules: Mapping[str, Any] = sys.modules) -> str | None:
-    """Return "tensorflow", "jax", "torch", ...; None if Keras is not imported yet and nothing is set.
-
-    Keras's own file, ~/.keras/keras.json, is not read: a training script may still choose another before it imports.
-    """
+    """Return Keras's backend; None if it is not imported and nothing is set. A script may choose despite its file."""
     config = getattr(modules.get("keras"), "config", None)
     if config is not None:
         return str(config.backend())

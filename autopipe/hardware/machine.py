@@ -117,18 +117,12 @@ class Cpu:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Return the number of threads that can run at once: the least of affinity and the cgroups' quota, at least 1.
-
-    A broken quota is rounded up (1.5 cores keep two threads partly busy), as the Java runtime does.
-    """
+    """Return how many threads can run at once, at least 1; a broken quota is rounded up, as the Java runtime does."""
     return max(1, math.ceil(core_time(root)))
 
 
 def core_time(root: Path = ROOT) -> float:
-    """Return the cores' time that this process gets: the least of CPU affinity and the cgroups' CPU quota, not rounded.
-
-    A quota of 1.5 cores keeps two threads busy for three quarters of the time.
-    """
+    """Return the cores' time that this process gets, not rounded: the least of affinity and the cgroups' quota."""
     quota = quota_cores(root)
     count = float(len(allowed()))
     return count if quota is None else min(count, quota)
@@ -161,10 +155,7 @@ def core_limits(root: Path = ROOT, environment: Mapping[str, str] = os.environ) 
 
 
 def spare_cores(root: Path = ROOT) -> float:
-    """Return the cores of this process's affinity that its CPU quota leaves unused; 0 without a quota.
-
-    Other processes may use so many without slowing this one.
-    """
+    """Return the cores of this process's affinity that its CPU quota leaves to others; 0 without a quota."""
     return len(allowed()) - core_time(root)
 
 
@@ -238,11 +229,7 @@ def detect_memory(root: Path = ROOT) -> Memory:
 
 
 def oom_kills(root: Path = ROOT) -> int:
-    """Return the count of processes in this cgroup that the kernel killed for memory; 0 if unknown.
-
-    The machine's count in /proc/vmstat includes all other containers. `memory.failcnt` counts no kills: it rises
-    whenever a group at its limit has to give up pages of files.
-    """
+    """Return the processes of this cgroup that the kernel killed for memory; 0 if unknown."""
     return sum(
         _entries(folders[0] / (_UNIFIED if unified else _LEGACY).kills).get("oom_kill", 0)
         for unified, folders in _groups("memory", root)
@@ -282,7 +269,6 @@ def _limits(root: Path) -> Iterator[tuple[int, int]]:
 
 
 def _entries(path: Path) -> dict[str, int]:
-    """Return the lines `name number` or `name: number unit` of a kernel file."""
     pairs = [line.split()[:2] for line in text_of(path).splitlines()]
     return {pair[0].rstrip(":"): value for pair in pairs if len(pair) == 2 and (value := whole(pair[1])) is not None}
 
@@ -353,10 +339,7 @@ def detect(root: Path = ROOT) -> Machine:
 
 
 def installed_versions() -> dict[str, str | None]:
-    """Return the versions of the packages that matter to speed, from their metadata; None if one is not installed.
-
-    A package on the path without metadata is not seen. Nothing is imported.
-    """
+    """Return the versions of packages that matter to speed, from their metadata; None if not installed."""
     return {name: next(filter(None, map(_installed_version, of)), None) for name, of in _DISTRIBUTIONS.items()}
 
 

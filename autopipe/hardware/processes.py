@@ -44,15 +44,11 @@ def resident(pid: int, proc: Path = PROC) -> Resident:
 
 
 def own_bytes(pid: int, proc: Path = PROC) -> int:
-    """Return a process's share of the memory that is no file's, where the processes that share a page divide it.
-
-    What a forked process has not yet changed counts once so. Zero if it has gone; slow, see `ProcessTree`.
-    """
+    """Return a process's share of memory that is no file's; pages that processes share are divided. Slow."""
     return sum(_sizes(pid, "smaps_rollup", (b"Pss_Anon", b"Pss_Shmem"), proc))
 
 
 def _sizes(pid: int, file: str, names: Sequence[bytes], proc: Path) -> list[int]:
-    """Return the bytes of each name in a file of a process's; zero for a name that is not there."""
     sizes = dict.fromkeys(names, 0)
     for line in _read(pid, file, proc).splitlines():
         name, _, value = line.partition(b":")
@@ -119,12 +115,10 @@ class ProcessTree:
         )
 
     def running(self) -> set[int]:
-        """Find the processes that joined and left, and return the numbers of those that run."""
         self._look()
         return {pid for pid, process in self._members.items() if not process.has_ended}
 
     def read(self) -> TreeReading:
-        """Find the processes that joined and left, and return the tree's use until now."""
         self._look()
         each = {pid: resident(pid, self._proc) for pid in self._members}
         own = sum(one.anonymous_bytes for one in each.values())
@@ -137,9 +131,7 @@ class ProcessTree:
         )
 
     def queued_seconds(self) -> float:
-        """Return the seconds for which the tree's threads have waited for a core, added up; 0 if the kernel does not
-        count them (`schedstat` of each thread in /proc).
-        """
+        """Return the seconds for which the tree's threads have waited for a core, added up; 0 if not counted."""
         waited = 0
         for file in itertools.chain(*((self._proc / str(pid) / "task").glob("*/schedstat") for pid in self._members)):
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -159,7 +151,6 @@ class ProcessTree:
         self._ticks -= min(0, missing)
 
     def _living(self) -> dict[int, _Process]:
-        """Return the living members, old and new. Unrelated processes are not looked at again."""
         listed = frozenset[int]()
         with contextlib.suppress(OSError):
             listed = frozenset(int(name) for name in os.listdir(self._proc) if name.isdecimal())  # noqa: PTH208 - no objects for a thousand names
@@ -305,9 +296,7 @@ def set_library_threads(count: int = 1) -> None:
 
 @contextlib.contextmanager
 def library_threads(count: int = 1) -> Iterator[None]:
-    """Have them use so many within a block, or fewer if another holder of this process has asked for fewer. They have
-    their own threads back when the last holder is done.
-    """
+    """Have them use so many within a block, or fewer if another holder asks; the last one gives theirs back."""
     set_library_threads(count)
     try:
         yield
@@ -358,7 +347,7 @@ class Usage:
     spare_cores: float = 0.0
 
     def between(self, start_seconds: float, stop_seconds: float) -> Usage:
-        """Return the part from the last sample before the start to the first after the stop, by `time.monotonic`."""
+        """Return the part from the last sample before the start to the first after the stop."""
         times = [sample.seconds for sample in self.samples]
         first, last = bisect_right(times, start_seconds) - 1, bisect_left(times, stop_seconds)
         return replace(self, samples=self.samples[max(0, first) : last + 1])
@@ -389,11 +378,7 @@ _BUSY: Final = (0, 1, 2, 5, 6, 7)  # user, nice, system, interrupts and steal; g
 
 
 def busy_seconds(proc: Path = PROC, cores: Collection[int] | None = None) -> float:
-    """Return the busy core-seconds of some cores since the machine started; None: of the usable ones.
-
-    Time that a hypervisor has stolen from them is included. Read from /proc/stat (`man 5 proc`), line by line of a
-    core.
-    """
+    """Return the busy core-seconds of some cores (None: the usable ones) since boot, time that was stolen included."""
     ours = {f"cpu{core}" for core in (machine.allowed() if cores is None else cores)}
     lines = (line.split() for line in machine.text_of(proc / "stat").splitlines() if line.startswith("cpu"))
     ticks = (int(counts[field]) for name, *counts in lines if name in ours for field in _BUSY if field < len(counts))

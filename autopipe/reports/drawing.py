@@ -50,7 +50,6 @@ class Drawing:
     _behind: list[str] = field(default_factory=list)
 
     def rect(self, x: float, y: float, width: float, height: float, css: str) -> None:
-        """Draw a bar; one without width is not drawn."""
         if width > 0:
             self._parts.append(_shape("rect", css, x=x, y=y, width=width, height=height))
 
@@ -94,7 +93,6 @@ class Drawing:
             self.line(end, y - 3.5, end, y + 3.5, "whisker")
 
     def legend(self, items: Sequence[LegendItem], y: float) -> float:
-        """Explain marks, in as many lines as they need; return the height of the last line."""
         x = 0.0
         for shape, css, words in items:
             wide = 24.0 + text_width(words, _SMALL)
@@ -106,7 +104,6 @@ class Drawing:
         return y
 
     def axes(self, across: Scale, up: Scale, names: tuple[str, str]) -> None:
-        """Draw two axes, below and at the side, with their names and faint lines across."""
         for tick in up.ticks(5):
             self.behind(across.begin, up(tick), across.end, up(tick), "grid")
             self.text(across.begin - 6.0, up(tick) + 4.0, f"{tick:,.10g}", "small muted", "end")
@@ -121,11 +118,11 @@ class Drawing:
     def render(self, style: str | None = None) -> str:
         """Return the SVG element; with a style sheet if the picture stands alone."""
         width, height = _number(self.width), _number(self.height)
-        alone = fixed = whole = ""
+        alone = whole = ""
         if style is not None:
-            alone, fixed = ' xmlns="http://www.w3.org/2000/svg"', f' width="{width}" height="{height}"'
+            alone = f' xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}"'
             whole = f'<style>{style}</style><rect class="paper" width="100%" height="100%"/>'
-        head = f'<svg{alone}{fixed} class="plot" viewBox="0 0 {width} {height}" role="img" '
+        head = f'<svg{alone} class="plot" viewBox="0 0 {width} {height}" role="img" '
         return f'{head}aria-label="{html.escape(self.label)}">{whole}{"".join(self._behind + self._parts)}</svg>'
 
 
@@ -152,7 +149,6 @@ class Scale:
     log: bool = False  # equal ratios, not equal differences, have equal distances
 
     def __call__(self, value: float) -> float:
-        """Return the coordinate of a value, limited to the axis."""
         value = min(max(value, min(self.first, self.last)), max(self.first, self.last))
         if self.first == self.last:
             return self.begin
@@ -163,18 +159,16 @@ class Scale:
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self, most: int = 6) -> list[float]:
-        """Return round values along the axis, at most `most`."""
-        if self.first == self.last:
-            return [self.first]
-        return _log_ticks(self.first, self.last, most) if self.log else _ticks(self.first, self.last, most)
-
-
-def _ticks(first: float, last: float, most: int) -> list[float]:
-    rough = (last - first) / most
-    power = 10 ** math.floor(math.log10(rough))
-    step = next(each * power for each in (1, 2, 2.5, 5, 10, 20) if each * power >= rough)
-    begin = math.ceil(first / step - 1e-9)
-    return [each * step for each in range(begin, math.floor(last / step + 1e-9) + 1)]
+        first, last = self.first, self.last
+        if first == last:
+            return [first]
+        if self.log:
+            return _log_ticks(first, last, most)
+        rough = (last - first) / most
+        power = 10 ** math.floor(math.log10(rough))
+        step = next(each * power for each in (1, 2, 2.5, 5, 10, 20) if each * power >= rough)
+        begin = math.ceil(first / step - 1e-9)
+        return [each * step for each in range(begin, math.floor(last / step + 1e-9) + 1)]
 
 
 _FINENESS = (
@@ -203,10 +197,7 @@ _ROW = 28.0  # height
 
 
 class RowChart:
-    """The frame of a picture with a label, a plot and a figure in each row.
-
-    `ends` are the first and last value of the axis, and `values` is the longest figure to the right.
-    """
+    """A picture with a label, a plot and a figure a row; `ends` are the axis's values, `values` the longest figure."""
 
     def __init__(
         self, label: str, ends: tuple[float, float], *, values: str, log: bool = False, labels: float = 214.0
@@ -225,7 +216,6 @@ class RowChart:
         self._top += 22.0
 
     def row(self, label: str, value: str = "", css: str = "") -> float:
-        """Begin a row, and return the height of its middle."""
         drawing, middle = self.drawing, self._top + _ROW / 2
         drawing.text(0.0, middle + 4.5, fitted(label, self._left - 12.0), f"label {css}".strip())
         drawing.text(drawing.width, middle + 4.5, value, f"value {css}".strip(), "end")
@@ -236,16 +226,13 @@ class RowChart:
         self.drawing.rect(self.scale(begin), y - 7.0, self.scale(end) - self.scale(begin), 14.0, css)
 
     def step(self, y: float, value: float) -> None:
-        """Connect a row with the next one, at a value."""
         self.drawing.line(self.scale(value), y + 7.0, self.scale(value), y + _ROW - 7.0, "step")
 
     def rule(self, value: float, css: str) -> None:
-        """Draw a vertical line through all rows so far."""
         x = self.scale(value)
         self.drawing.behind(x, self._rows_begin, x, self._top, css)
 
     def axis(self, show: Callable[[float], str], unit: str, most: int = 6) -> Drawing:
-        """Draw the axis below the rows, and return the finished picture."""
         drawing, y = self.drawing, self._top + 2.0
         for tick in self.scale.ticks(most):
             x = self.scale(tick)

@@ -104,12 +104,10 @@ def _one_process(result: Result) -> str:
     if ceiling is None or best is None or not ceiling.op_costs:
         return ""
     config = pick.parse_config(best.config)
-    threads = cost_model.turns(config.loader, ceiling.cores or 1.0)
-    work = cost_model.bounds(ceiling, config).work
-    said = bottleneck.python_text(work.paid, threads, ceiling.not_native)
-    if said is None:
-        return " The native library makes the samples: one process may use all cores." if work.paid else ""
-    return f" {capital(said)}."
+    paid, threads = cost_model.bounds(ceiling, config).work.paid, cost_model.turns(config.loader, ceiling.cores or 1.0)
+    if said := bottleneck.python_text(paid, threads, ceiling.not_native):
+        return f" {capital(said)}."
+    return " The native library makes the samples: one process may use all cores." if paid else ""
 
 
 def _remark(row: Row) -> str:
@@ -156,17 +154,16 @@ def _draw_rung(rows: RowChart, rung: Rung, top: float) -> None:
         rows.bar(y, 0.0, rung.images_per_second, css)
         if rung.interval is not None:
             drawing.whisker(scale(rung.interval[0]), scale(rung.interval[1]), y)
-    if rung.limits:
-        inside = end + 46.0 > scale.end
-        place, css, anchor = (end - 10.0, "tag on", "end") if inside else (end + 10.0, "tag", "start")
-        drawing.text(place, y + 4.0, "limit", css, anchor)
+    if rung.limits and end + 46.0 > scale.end:
+        drawing.text(end - 10.0, y + 4.0, "limit", "tag on", "end")
+    elif rung.limits:
+        drawing.text(end + 10.0, y + 4.0, "limit", "tag")
 
 
 # -------------------- parts
 
 
 def _parts(result: Result, best: Winner, ceiling: Ceiling) -> list[Rung]:
-    """Return the rate of each part. The limit is that of the winner's row."""
     config = pick.parse_config(best.config)
     limits = cost_model.bounds(ceiling, config)
     paid = {op.name for op in limits.work.paid}
@@ -185,7 +182,12 @@ def _parts(result: Result, best: Winner, ceiling: Ceiling) -> list[Rung]:
     is_model = way is not None and way.kind is Kind.MODEL
 
     def rung(limit: Limit) -> Rung:
-        name = "the winner's loader" if limit.images_per_second == raced else _told(limit, config, cores)
+        name = _TOLD.get(limit.kind, str(limit.kind))
+        if limit.kind is Kind.OP:
+            name = f"loader and model on {wording.count(cores, 'core')}"
+            if limit.workers:
+                name = f"all of it by {wording.count(config.loader.worker_count() or 0, 'worker')}"
+        name = "the winner's loader" if limit.images_per_second == raced else name
         return Rung(name=name, images_per_second=limit.images_per_second)
 
     others = [each for each in limits.limits if each.kind is not Kind.MODEL and math.isfinite(each.images_per_second)]
@@ -195,27 +197,16 @@ def _parts(result: Result, best: Winner, ceiling: Ceiling) -> list[Rung]:
     return [*found, replace(_measured("model alone", ceiling.model_images_per_second, "model"), limits=is_model)]
 
 
-def _told(limit: Limit, config: PipelineConfig, cores: float) -> str:
-    if limit.kind is not Kind.OP:
-        return _TOLD.get(limit.kind, str(limit.kind))
-    if limit.workers:
-        return f"all of it by {wording.count(config.loader.worker_count() or 0, 'worker')}"
-    return f"loader and model on {wording.count(cores, 'core')}"
-
-
 def _storage(ceiling: Ceiling, config: PipelineConfig, limits: Bounds) -> list[Rung]:
-    """Return the storage's rate at the winner's number of reads at a time, or at the most that were measured."""
     reads, spared = ceiling.reads, limits.work.from_source == 0
-    found = []
+    rates = dict[str, float]()
     if reads is not None:
         at_once = config.loader.reads_at_once() or math.ceil(ceiling.cores or 1.0)
         at_once = min(at_once, reads.most_at_once) if reads.waits else at_once
-        name = f"storage, {wording.count(at_once, 'read')} at a time"
-        found.append(Rung(name=name, images_per_second=reads.images_per_second(at_once), spared=spared))
+        rates[f"storage, {wording.count(at_once, 'read')} at a time"] = reads.images_per_second(at_once)
     if ceiling.read_bytes_per_second and ceiling.bytes_per_image:
-        rate = ceiling.read_bytes_per_second / ceiling.bytes_per_image
-        found.append(Rung(name="storage, by its bandwidth", images_per_second=rate, spared=spared))
-    return found
+        rates["storage, by its bandwidth"] = ceiling.read_bytes_per_second / ceiling.bytes_per_image
+    return [Rung(name=name, images_per_second=rate, spared=spared) for name, rate in rates.items()]
 
 
 def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) -> Rung:
@@ -229,7 +220,6 @@ _MODEL = "the model's own"
 
 
 def _paid(result: Result) -> list[tuple[OpCost, bool]]:
-    """Return what an image costs, op by op, then the model, and whether the winner is spared each; [] if unknown."""
     ceiling = result.ceiling
     if ceiling is None or not ceiling.op_costs or result.winner is None:
         return []

@@ -27,9 +27,7 @@ def progress(budget_seconds: float | None = None) -> events.OnEvent | None:
 
 
 class Live:
-    """Shows a search: as a line of text, and as HTML with a picture of all trials. `show` replaces the output, and
-    takes the text of each kind; `clock` gives monotonic seconds.
-    """
+    """Shows a search as text and as HTML with a picture of all trials, by `show`; `clock` gives monotonic seconds."""
 
     def __init__(
         self, show: Show, budget_seconds: float | None = None, clock: Callable[[], float] = time.monotonic

@@ -48,14 +48,16 @@ def history(result: Result) -> Section | None:
         }
         for number, each in enumerate(trials, start=1)
     ]
-    failures = [f"{row['config']}: {row['failure']}" for row in rows if row["failure"] is not None]
+    failures = (f"{row['config']}: {row['failure']}" for row in rows if row["failure"] is not None)
     folded = [*left_out, *dict.fromkeys(failures)]
     columns = (
         Column("", lambda row: str(row["number"])),
         words_column("by", "origin"),
         words_column("configuration", "config"),
-        Column("images/s", _rate),
-        Column("95 % interval", _interval_of_rate),
+        Column("images/s", lambda row: wording.rate(rate["value"]) if (rate := row["images_per_second"]) else "none"),
+        Column(
+            "95 % interval", lambda row: span_text(of["low"], of["high"]) if (of := row["images_per_second"]) else ""
+        ),
     )
     return Section(
         key="history",
@@ -88,7 +90,17 @@ def draw_history(trials: Sequence[Trial], measured: Ceiling | None) -> Drawing:
         said = f"model alone {wording.rate(ceiling)}"
         drawn.line(left, up(ceiling), across.end, up(ceiling), "ceiling")
         drawn.text(across.end, up(ceiling) - 10.0, said, "small ceiling-words", "end")
-    _draw_best(drawn, trials, across, up)
+    steps, so_far, last = list[tuple[float, float]](), 0.0, 0.0  # of the best until then
+    for number, each in enumerate(trials, start=1):
+        if each.images_per_second is None or each.origin is Asker.PROOF:
+            continue
+        last = across(number)
+        if each.images_per_second.value > so_far:
+            steps += [(last, up(so_far))] if steps else []
+            so_far = each.images_per_second.value
+            steps.append((last, up(so_far)))
+    if steps:
+        drawn.path([*steps, (last, up(so_far))], "best")
     for number, each in enumerate(trials, start=1):
         if (rate := each.images_per_second) is None:
             drawn.mark("cross", across(number), up.begin - 6.0, "fail")
@@ -99,35 +111,10 @@ def draw_history(trials: Sequence[Trial], measured: Ceiling | None) -> Drawing:
     return drawn
 
 
-def _draw_best(drawn: Drawing, trials: Sequence[Trial], across: Scale, up: Scale) -> None:
-    points: list[tuple[float, float]] = []
-    best = last = 0.0
-    for number, each in enumerate(trials, start=1):
-        if each.images_per_second is None or each.origin is Asker.PROOF:
-            continue
-        last = across(number)
-        if each.images_per_second.value > best:
-            points += [(last, up(best))] if points else []
-            best = each.images_per_second.value
-            points.append((last, up(best)))
-    if points:
-        drawn.path([*points, (last, up(best))], "best")
-
-
 def _failure(trial: Trial) -> str | None:
     if trial.images_per_second is not None:
         return None
     return "cut off before its end" if trial.failure is None else wording.failed(trial.failure)
-
-
-def _rate(row: Row) -> str:
-    rate = row["images_per_second"]
-    return "none" if rate is None else wording.rate(rate["value"])
-
-
-def _interval_of_rate(row: Row) -> str:
-    rate = row["images_per_second"]
-    return "" if rate is None else span_text(rate["low"], rate["high"])
 
 
 # -------------------- forest plots
@@ -169,7 +156,13 @@ def confirmation(result: Result) -> Section | None:
     columns = (
         words_column("the winner against", "name"),
         Column("times faster", lambda row: wording.times(row["ratio"])),
-        Column("95 % interval", _interval_of_rounds),
+        Column(
+            "95 % interval",
+            lambda row: (
+                wording.interval(*row["interval"])
+                + (f", likely by {wording.count(row['pairs'], 'round')}" if row["few"] else "")
+            ),
+        ),
         Column("round by round", lambda row: ", ".join(map(wording.times, row["blocks"]))),
     )
     return Section(
@@ -183,16 +176,15 @@ def confirmation(result: Result) -> Section | None:
     )
 
 
-def _interval_of_rounds(row: Row) -> str:
-    few = f", likely by {wording.count(row['pairs'], 'round')}" if row["few"] else ""
-    return wording.interval(*row["interval"]) + few
-
-
 def settings(result: Result) -> Section | None:
     """Make the section of the gain of each setting; None if none is known."""
     if not result.effects:
         return None
-    shown = _shown(result.effects)
+    kept: dict[str, list[Effect]] = {}  # of each setting the largest effects
+    for each in sorted(result.effects, key=lambda each: -abs(math.log(each.ratio))):
+        if each.decided and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
+            kept[each.setting].append(each)
+    shown = sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
     text = "No single setting has a measurable effect."
     if shown:
         first, gain = shown[0], wording.times(shown[0].ratio)
@@ -212,7 +204,6 @@ def settings(result: Result) -> Section | None:
         {**each.model_dump(mode="json", exclude={"low", "high"}), "interval": [each.low, each.high]}
         for each in result.effects
     ]
-
     what = "How many times faster the winner's setting is"
     return Section(
         key="settings",
@@ -225,27 +216,15 @@ def settings(result: Result) -> Section | None:
     )
 
 
-def _shown(effects: Sequence[Effect]) -> list[Effect]:
-    """Return the effects that make a difference, of each setting the largest."""
-    kept: dict[str, list[Effect]] = {}
-    for each in sorted(effects, key=lambda each: -abs(math.log(each.ratio))):
-        if each.decided and len(kept.setdefault(each.setting, [])) < _MOST_OTHERS:
-            kept[each.setting].append(each)
-    return sorted((each for group in kept.values() for each in group), key=lambda each: -each.ratio)
-
-
 def _rest(effects: Sequence[Effect]) -> list[str]:
-    """Return the settings without a measurable effect, first those that surely have none, each with its interval."""
-    same, unknown = [], []
-    for each in effects:
-        if each.decided:
-            continue
+    same, unknown = list[str](), list[str]()
+    for each in (each for each in effects if not each.decided):
         said = wording.interval(each.low, each.high)
         if each.low >= 1 / _NO_DIFFERENCE and each.high is not None and each.high <= _NO_DIFFERENCE:
             same.append(f"{_label(each)}: no difference ({said})")
         else:
             unknown.append(f"{_label(each)}: " + (said if said == "not known" else f"not known ({said})"))
-    return [*same, *unknown]
+    return same + unknown
 
 
 def _paired(row: Row) -> str:
@@ -282,7 +261,6 @@ def _draw_line(rows: RowChart, line: Line, y: float) -> None:
 
 
 def _ends(lines: Sequence[Line]) -> tuple[float, float]:
-    """Return both ends of the axis: 1, all ratios and the drawable part of their intervals are on it."""
     ratios = [1.0, *(each.ratio for each in lines)]
     low, high = min(ratios), max(ratios)
     room = max(high / low, 1.25)
@@ -317,7 +295,8 @@ def payback(result: Result, samples: int) -> Section | None:
     epoch = samples / max(each.images_per_second for each in ways)
     if max(each.once_seconds for each in ways) < _LEAST_ONCE * epoch:
         return None
-    plain = min(ways, key=lambda each: (_keeps(each), each.once_seconds))  # nothing kept, or the least one-time cost
+    usual = [each for each in ways if any(config.keep == "none" for config in pick.readable([each.config]))]
+    plain = min(usual or ways, key=lambda each: each.once_seconds)  # nothing kept, or the least one-time cost
     pays = [None if each is plain else epochs_to_pay(each, plain, samples) for each in ways]
     rows: list[Row] = [
         {
@@ -331,12 +310,18 @@ def payback(result: Result, samples: int) -> Section | None:
         }
         for each, epochs in zip(ways, pays, strict=True)
     ]
+
+    def after(row: Row) -> str:
+        epochs = row["epochs_to_pay"]
+        told = "never" if epochs is None else f"{wording.epochs_number(epochs)} epochs"
+        return "" if row["plain"] else told
+
     columns = (
         words_column("samples kept as", "name"),
         Column("images/s", lambda row: wording.rate(row["images_per_second"])),
         Column("paid once", lambda row: wording.seconds(row["once_seconds"])),
         Column("an epoch", lambda row: wording.seconds(row["epoch_seconds"])),
-        Column("pays after", _after),
+        Column("pays after", after),
     )
     said = [f"{row['name']} {wording.pays(row['epochs_to_pay'])}" for row in rows if not row["plain"]]
     last_crossing = max((each for each in pays if each), default=5.0)
@@ -350,18 +335,6 @@ def payback(result: Result, samples: int) -> Section | None:
         caption="How long a training takes, by its epochs: what is paid once, for converting samples or filling a "
         "cache, and then each epoch at the steady rate of the fastest configuration of each way.",
     )
-
-
-def _keeps(way: Way) -> bool:
-    found = next(pick.readable([way.config]), None)
-    return found is None or found.keep != "none"
-
-
-def _after(row: Row) -> str:
-    if row["plain"]:
-        return ""
-    epochs = row["epochs_to_pay"]
-    return "never" if epochs is None else f"{wording.epochs_number(epochs)} epochs"
 
 
 def _draw_payback(ways: Sequence[Way], samples: int, epochs: float) -> Drawing:

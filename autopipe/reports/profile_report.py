@@ -97,7 +97,6 @@ def _facts(profile: Profile) -> list[tuple[str, str, str]]:
 
 
 def _trained(live: Live | None) -> Section | None:
-    """Make the section of the last training on this machine that tuned itself."""
     if live is None:
         return None
     columns = (
@@ -118,7 +117,6 @@ def _trained(live: Live | None) -> Section | None:
 
 
 def _circumstances(profile: Profile) -> Section:
-    """Make the section of the conditions of the figures, with the command that repeats them."""
     hardware, workload, result = profile.hardware, profile.workload, profile.result
     budget = "none" if result.budget_seconds is None else wording.seconds(result.budget_seconds)
     found = [

@@ -79,10 +79,7 @@ def machine(
 
 
 def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
-    """Render trainings side by side: a line of figures for each, then what limits each, or why a figure is missing.
-
-    `own` is the workload's batch size, if the rows are batch sizes.
-    """
+    """Render trainings side by side, with what limits each; `own` is the workload's batch size, if rows are such."""
     shown = [each.alone.resources for each in found if each.alone is not None and each.alone.resources]
     of_memory = "gpu_memory_bytes" if any(each.gpu_memory_bytes for each in shown) else "peak_rss_bytes"
     memory = ["GPU memory" if of_memory == "gpu_memory_bytes" else "memory"] * bool(shown)
@@ -102,9 +99,7 @@ def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
 
 
 def measurement(row: Row, simulated: SimulatedAccelerator | None = None, counted: str | None = None) -> RenderableType:
-    """Render a workload whose parts and whole were measured, with what is known besides; `simulated` is the accelerator
-    in the model's place, if any; `counted` are the parts of x that make a sample, if it is not plainly an image.
-    """
+    """Render a workload whose parts and whole were measured; `counted` are the parts of x that make a sample."""
     found, config, ceiling = row.both, row.config, row.alone
     assert found is not None and config is not None and ceiling is not None  # noqa: PT018  all were measured
     rate, limits = found.images_per_second, cost_model.bounds(ceiling, config)
@@ -178,9 +173,7 @@ def profiles(
     now: datetime.datetime,
     live: Live | None = None,
 ) -> RenderableType:
-    """Render `autopipe show`; `used` is the profile that this machine gets, or `live` what a training has learnt on it
-    later; `note` is a remark on it.
-    """
+    """Render `autopipe show`; `used` is this machine's profile, or `live` what a training learnt, with a `note`."""
     parts: list[RenderableType] = []
     for number, profile in enumerate(artifact.profiles, 1):
         mark = " (used on this machine)" if profile == used and live is None else ""
@@ -288,7 +281,6 @@ def verification(found: Verification) -> RenderableType:
 
 
 def _seen(each: Agreement) -> str:
-    """Return how much of a wrapped dataset was read, and how much of it came twice."""
     read = f"{each.epochs} epochs" if each.epochs > 1 else "the beginning of an epoch"
     if each.is_pass:
         return f"{each.repeated:,} of {each.samples:,} came before ({read})"
@@ -348,7 +340,6 @@ def _came_twice(agreement: Agreement) -> bool:
 
 
 def _difference(agreement: Agreement) -> float:
-    """Return the largest difference of a pixel, for values in 0..1."""
     return agreement.largest_difference / (1.0 if agreement.largest_value <= 1.5 else agreement.largest_value)
 
 

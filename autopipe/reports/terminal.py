@@ -68,9 +68,7 @@ def figures(*titles: str, words: Collection[str] = ()) -> Table:
 
 
 class Count:
-    """Says in a line how far some work is, its rate and the seconds left, at most once in `every_seconds`. It is called
-    with the number done and the total; what was done before the first call does not count into the rate.
-    """
+    """Says how far some work is, its rate and the seconds left, at most once in `every_seconds`."""
 
     def __init__(
         self,
@@ -97,10 +95,7 @@ class Count:
 
 
 def cell(first: str) -> Callable[[dict[str, str]], None] | None:
-    """Show `first` in the running cell of a notebook, and return a function that replaces it; None outside of one.
-
-    The function takes the text of each MIME type.
-    """
+    """Show `first` in the running notebook cell; return what replaces it by MIME type, None outside of one."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None or not hasattr(shell, "kernel"):  # a terminal has a shell, too

@@ -53,7 +53,6 @@ def render(result: Result) -> RenderableType:
 
 
 def _rates(result: Result, best: Winner) -> Table:
-    """Tabulate the rates of all that was compared, and the winner's ratio to each, which is that of the rates."""
     whole = f"over {wording.count(result.epochs or 0, 'epoch')}" if result.whole_training else None
     words = ("", "95 % interval", "the winner is")
     table = figures("", "images/s", words[1], *([whole] if whole else []), words[2], words=words)

@@ -58,10 +58,7 @@ _HEADLINES = {
 
 
 def headline(result: Result) -> str:
-    """Return the headline: the winner's rate and its gain.
-
-    The baseline is the user's own pipeline if one was named, with the others beside it; else the best of them.
-    """
+    """Return the headline: the winner's rate and its gain over the user's own pipeline, or else the best baseline."""
     best, rival = result.winner, compared_with(result)
     if best is None:
         return "No configuration could be measured."
@@ -200,7 +197,6 @@ def _is_new(effect: Effect, theirs: Params) -> bool:
 
 
 def _told(effect: Effect, config: PipelineConfig) -> str:
-    """Return what a configuration does by one of its settings."""
     setting, kept, workers = effect.setting, config.kept, config.loader.worker_count()
     match setting:
         case "loader":
@@ -244,7 +240,6 @@ def _ahead(result: Result) -> BaselineResult | None:
 
 
 def _printed(baseline: BaselineResult) -> str:
-    """Return the command that prints the code of a baseline, if it is plain code."""
     loaders = [config.loader for config in pick.readable([baseline.config]) if config.loader.is_foreign]
     plain = [loader.model_dump()["code"] for loader in loaders if not is_own(baseline)]
     return f": `autopipe eject --to {plain[0]}` prints it" if plain else ""
@@ -317,9 +312,7 @@ def _all_reach_the_ceiling(result: Result) -> bool:
 
 
 def gains(result: Result) -> str:
-    """Return the gain of single settings of the winner over their next best value, those whose measured difference is
-    not proved, and those without one.
-    """
+    """Return the gains of single settings over their next best value, those not proved, and those without one."""
     said = [
         f"{each.setting}={each.value} instead of {each.other}: {wording.times(each.ratio)}"
         for each in _next_best(result, {})

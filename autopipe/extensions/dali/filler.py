@@ -7,6 +7,7 @@ also names its fault. Settings and checks of the user are in `loader`.
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import dataclasses
 import logging
@@ -26,7 +27,7 @@ from autopipe.workload.op import Step
 from autopipe.workload.ops import planner
 from autopipe.workload.ops.decode import Decode, jpeg_header
 from autopipe.workload.ops.sizes import Resize
-from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec, Source
+from autopipe.workload.sample import FieldKind, Sample, SampleSpec, Source
 
 if TYPE_CHECKING:
     from autopipe.extensions.dali.loader import Dali
@@ -52,7 +53,6 @@ class DaliDecoder:
         self._start()
 
     def begin(self, files: list[NDArray[np.uint8]]) -> None:
-        """Begin a batch of files, which may be empty."""
         self._running.append((files, self._run(files)))
 
     def take(self) -> list[NDArray[np.uint8]]:
@@ -160,7 +160,7 @@ def resized_to(steps: Sequence[Step]) -> tuple[int, int] | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Begun:
-    """A batch that was read: the source's result or error for each sample, and the samples that DALI decodes."""
+    """A batch that was read: each sample or its error, and the samples that DALI decodes."""
 
     samples: dict[int, Sample | BaseException]
     decoding: list[int]
@@ -192,8 +192,9 @@ class DaliFiller:
                 sample = samples[index] = planner.normalise(self._source.source.read(index))
             except BaseException as error:  # noqa: BLE001  # the kernel raises it in the batch's place, with a name
                 samples[index] = error
-            else:
-                if self._is_for_dali(sample[0]):
+                continue
+            with contextlib.suppress(BadSampleError):  # `Decode` names the fault
+                if jpeg_header(sample[0], self._max_pixels, strict=False) is not None:  # DALI decodes it alike
                     files[index] = np.frombuffer(sample[0], np.uint8)
         self._begun.append(_Begun(samples, list(files)))
         self._decoder.begin(list(files.values()))
@@ -216,13 +217,6 @@ class DaliFiller:
 
     def stop(self) -> None:
         """The thread ends by itself after its present batch: it waits only for DALI."""
-
-    def _is_for_dali(self, data: Part) -> bool:
-        """Return True if DALI decodes such a file as `Decode` does; else `Decode` does it, and names the fault."""
-        try:
-            return jpeg_header(data, self._max_pixels, strict=False) is not None
-        except BadSampleError:
-            return False
 
 
 class _AtHand(Around):

@@ -121,7 +121,6 @@ class _Watch:
         return reads
 
     def watch_for_hang(self, looked_at: Onlooker | Reads) -> None:
-        """End the script from a thread if no batch comes, and what should make one computes nothing."""
         threading.Thread(target=self._wait_for_hang, args=(looked_at,), name="autopipe-hang", daemon=True).start()
 
     def _wait_for_hang(self, looked_at: Onlooker | Reads) -> None:
@@ -202,9 +201,7 @@ class _Watch:
             raise
 
     def read_by_framework(self, function: Callable[..., Any], data: Any, *arguments: Any) -> Any:
-        """Read a batch for a framework, perhaps in a thread or process of its own, and say which one cannot be used.
-        All that is left of an error there may be its text.
-        """
+        """Read a batch for a framework, perhaps in a process where only an error's text is left of it."""
         from autopipe.errors import raised
 
         name = f"{type(data).__name__}[{arguments[0]!r}]" if arguments else ""
@@ -257,7 +254,6 @@ class _Watch:
             _end_here()
 
     def end(self) -> None:
-        """Tell what was seen: the script has ended, or trains on data that are not seen."""
         if self._first:
             self._write(self._first[0])
         elif "reads" in vars(self):
@@ -396,7 +392,6 @@ class _Watch:
         return (*fit_call.faults(given), *fit_call.predicted(validation, self._text(), shuffles=shuffles))
 
     def _limited(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield the batches of a generator, and end the script if they go on for long."""
         until = math.inf
         for count, batch in enumerate(batches, start=1):
             if count == _PEEKED + 1:
@@ -466,7 +461,6 @@ class _Watch:
             unpacked.Unpacked(self._note).look_at(module)
 
     def _see_threads(self, cv2: Any) -> None:
-        """Note who sets OpenCV's threads to more than there are cores."""
         cores = len(os.sched_getaffinity(0))
 
         @hooks.around(cv2, "setNumThreads")
@@ -528,7 +522,6 @@ def _end_here() -> NoReturn:
 
 
 def _show(error: Exception) -> None:
-    """Print the traceback that the script has when nobody watches it."""
     own = (str(Path(__file__).parents[2]), "<frozen runpy>", "<string>")
     every = [traceback.TracebackException.from_exception(error)]
     for each in every:

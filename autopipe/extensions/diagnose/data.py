@@ -47,9 +47,7 @@ def of_loader(data: Any, name: str, usual: Any = None) -> Any:
 
 
 def shared(data: Any) -> Iterator[str]:
-    """Say that forked workers of a DataLoader, or of a PyDataset, share open files, draw the same random numbers, each
-    keep what a function returned, or come to copy many objects, or that threads of a PyDataset share files, if so.
-    """
+    """Say that workers share files, draw the same random numbers, keep results each, or copy many objects, if so."""
     source = torch_batches.whole(of_loader(data, "dataset", data))
     name, used = type(source).__name__, pickling.used(source)
     if not (by_keras := forks(data)) and not stream.forks_workers(data):
@@ -111,9 +109,7 @@ _MUCH_MEMORY = 0.1  # of all, in batches that wait to be trained on
 
 
 def ahead_of(data: Any) -> tuple[str, int]:
-    """Return the setting for how many batches of a PyDataset, a DataLoader or a `tf.data.Dataset` may wait in a queue,
-    and its value.
-    """
+    """Return the setting for how many batches may wait in a queue, and its value."""
     if hasattr(data, "element_spec"):
         return "prefetch", tfdata.batches_ahead(data)
     if workers := of_loader(data, "num_workers"):
@@ -293,10 +289,7 @@ _DEPTH = 3  # datasets in datasets, as torch has them in a DataLoader
 
 
 def image_files(data: Any) -> tuple[Progressive, str] | None:
-    """Return the number of progressive image files of a training, and the innermost folder that holds all its files.
-
-    None if its data name no files.
-    """
+    """Return a training's progressive image files and the folder of all; None if its data name no files."""
     if not (paths := _paths(data)):
         return None
     named = [paths[index] for index in spread(len(paths), _FILES)]
@@ -357,9 +350,7 @@ _JPEG = {"Gray": "grey", "YCbCr": "RGB"}
 
 
 def modes(data: Any, error: str) -> str | None:
-    """Say that the image files of a training's data are of several modes, such as grey and RGB, with one of each, if an
-    error is of shapes.
-    """
+    """Say that the image files are of several modes, such as grey and RGB, if an error is of shapes."""
     until, found = time.monotonic() + _REFUSED_SECONDS, dict[str, list[str]]()
     paths = _paths(data) if any(each in error for each in _SHAPES) else []
     for path in itertools.takewhile(lambda _: time.monotonic() < until, paths):
@@ -402,9 +393,7 @@ def _paths(data: Any) -> list[str]:
 
 
 def mispaired(data: Any) -> Iterator[str]:
-    """Say that two lists of files have the same numbers in their names, but not place by place, if so: both are sorted
-    as texts, or one is of masks.
-    """
+    """Say that two lists of files have the same numbers in their names, but not place by place, if so."""
     own = inspect.getgeneratorlocals(data) if inspect.isgenerator(data) else getattr(data, "__dict__", {})
     lists = [*tfdata.texts(data), *(each for each in own.values() if isinstance(each, list | tuple | np.ndarray))]
     for pair in itertools.combinations(_named(lists), 2):
@@ -505,9 +494,7 @@ def counts_samples(data: Any, steps: int | None, batch: Any) -> Iterator[str]:
 
 
 def missing_files(data: Any) -> str | None:
-    """Say that image files of a training's data are not where the data say; None if they are, or if what reads them may
-    put a folder before their names.
-    """
+    """Say that image files are not where the data say; None if a folder may be put before their names."""
     for paths in _named(_lists(data)):
         by_windows = "\\" in paths[0]
         named = [path for path in paths if path]
@@ -520,7 +507,6 @@ def missing_files(data: Any) -> str | None:
 
 
 def _named(lists: Iterable[Sequence[Any] | NDArray[Any]]) -> Iterator[list[str]]:
-    """Yield each list whose first element is, or holds, the path of an image, as paths."""
     for listed in lists:
         place = next((at for at in range(_FIRST) if len(listed) and _path(listed[0], at)), None)
         if place is not None:
@@ -542,7 +528,6 @@ def _lists(data: Any) -> Iterator[Sequence[Any] | NDArray[Any]]:
 
 
 def _held(data: Any) -> Iterator[Any]:
-    """Yield what a dataset or a generator holds, and the globals that its code names."""
     frame = data.gi_frame if inspect.isgenerator(data) else None
     if frame is None:
         yield from [*getattr(data, "__dict__", {}).values(), *pickling.used(data).values()]
@@ -552,7 +537,6 @@ def _held(data: Any) -> Iterator[Any]:
 
 
 def _path(value: Any, place: int) -> str:
-    """Return the path of an image in an element of a list; "" if there is none."""
     if isinstance(value, tuple | list):
         value = value[place] if place < len(value) else None
     elif place > 0:

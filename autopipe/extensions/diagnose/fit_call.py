@@ -65,9 +65,7 @@ def renumbered(one: Mapping[str, int], other: Mapping[str, int]) -> str | None:
 
 
 def predicted(validation: Any, text: str, *, shuffles: bool) -> Iterator[str]:
-    """Say that a script predicts on its validation data, whose order is another one each time, if so. `shuffles`: a
-    `tf.data.Dataset` does.
-    """
+    """Say that a script predicts on its validation data, whose order is another one each time, if so."""
     names = set(re.findall(r"validation_data\s*=\s*(\w+)", text))
     if names.isdisjoint(re.findall(r"\.predict\(\s*(\w+)", text)):
         return
@@ -80,9 +78,7 @@ def predicted(validation: Any, text: str, *, shuffles: bool) -> Iterator[str]:
 
 
 def faults(given: Mapping[str, Any]) -> Iterator[str]:
-    """Say that an epoch of `fit` never ends, or has fewer batches than it counts on, or that its classes differ from
-    those of the validation.
-    """
+    """Say that an epoch of `fit` never ends or has too few batches, or that classes differ from the validation's."""
     x, steps, validation = (given.get(name) for name in ("x", "steps_per_epoch", "validation_data"))
     count, epochs = batches(x), given.get("epochs", 1)
     if count == math.inf and steps is None:

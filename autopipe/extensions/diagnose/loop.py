@@ -217,7 +217,6 @@ def _x_and_y(batch: Any) -> Any:
 
 
 def _stacks_tensors(data: Any) -> bool:
-    """Return True for a DataLoader that picks small samples of tensors one by one, and stacks them."""
     of = of_loader(data, "dataset")
     of = getattr(of, "dataset", of) if type(of).__name__ == "Subset" else of
     if getattr(of_loader(data, "collate_fn"), "__name__", "") != "default_collate":
@@ -337,7 +336,6 @@ def _tell(loop: Loop, owner: int) -> None:
 
 
 def _place() -> str:
-    """Return the file and line of the innermost frame of the user's."""
     frame = users_frame(sys._getframe(1))
     place = "not seen" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
     return place.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109  as lines are named
@@ -386,7 +384,6 @@ class Reads:
         self._loops.clear()
 
     def end(self) -> None:
-        """Tell of the longest loop that trains, unless one was told of: the script has ended."""
         loops = sorted(self._loops.values(), key=lambda loop: (loop.trains > 0 or loop.is_traced, loop.clock.seconds))
         if not self._off and loops:
             self._tell(loops[-1])
@@ -439,9 +436,7 @@ class Reads:
         return batch
 
     def _pass(self, loop: Loop, data: Any, index: Any) -> tuple[bool, _Pass]:
-        """Return whether a pass over some data goes on, and the pass. Data that were read once each since the last read
-        of this pass, as by `zip` or by `next`, are a part of its steps.
-        """
+        """Return whether a pass goes on, and the pass; data read once each since, as by `zip`, belong to its steps."""
         self._count += 1
         known = [each for each in self._passes if each.data() is data and each.place == loop.place]
         begins = getattr(data, "_num_yielded", 1) == 0  # torch's, which `iter` gives again if its workers stay

@@ -143,9 +143,7 @@ class _File:
         return any(isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.compile" for node in self._scope)
 
     def expression(self, node: ast.AST, *, is_object: bool, once: bool = True) -> str | None:
-        """Return code that makes this value at the end of the file: an object if `is_object`, else a function that
-        returns one. None if no plain code does. An object that can be read `once` only is made anew.
-        """
+        """Return code for an object, or for a function that makes it (anew, unless `once`); None if none does."""
         if isinstance(node, ast.Name):
             if node.id in self.objects and once:
                 return node.id if is_object else f"lambda: {node.id}"

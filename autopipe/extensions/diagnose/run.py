@@ -41,11 +41,7 @@ _UNSEEN = "Lines were seen in no process: those that were not forked from the tr
 
 
 class Onlooker(keras.callbacks.Callback):
-    """Watches one `fit`, reports once, and leaves the model unchanged.
-
-    Each epoch's `images_per_second` and `data_wait_share` go to the logs; callbacks that come later in the list see
-    them.
-    """
+    """Watches one `fit`, reports once, leaves the model unchanged, and adds its figures to each epoch's logs."""
 
     def __init__(
         self,
@@ -74,7 +70,7 @@ class Onlooker(keras.callbacks.Callback):
         self._sampler: processes.Sampler | None = None
         self._lines: LineWatch | None = None
         self._validations: LineWatch | None = None
-        self._validation_from, self._tested = 0.0, 0.0
+        self._validation_from = self._tested = 0.0
         self._batch: Any = None
         self._unwatch: Callable[[], None] = lambda: None
         self._unhook = self._unwatch
@@ -84,7 +80,6 @@ class Onlooker(keras.callbacks.Callback):
         self._begin()
 
     def _begin(self, *, has_y: bool = True) -> None:
-        """Forget what was seen of a `fit` before."""
         self._steps, self._pages, self._hooks = StepClock(), watched.PageCounts(), list[float]()
         self._epochs_from: list[float] = []  # by the monotonic clock
         self._validation_lines: Lines | None = None
@@ -152,12 +147,12 @@ class Onlooker(keras.callbacks.Callback):
     @contextlib.contextmanager
     def _queue(self) -> Iterator[None]:
         """Note the time in which the queue of workers is emptied, unless it is the validation's."""
-        if self._tests is not None or threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        self._steps.spent_on("between")
+        notes = self._tests is None and threading.current_thread() is threading.main_thread()
+        if notes:
+            self._steps.spent_on("between")
         yield
-        self._steps.spent_on("queue")
+        if notes:
+            self._steps.spent_on("queue")
 
     def on_test_begin(self, logs: Any = None) -> None:
         if self._seen is None or self._lines is None:
@@ -220,25 +215,21 @@ class Onlooker(keras.callbacks.Callback):
             self._seen.train_function = self._owners
         self._unwatch()
         self._unhook()
-        if self._sampler is not None:
-            self._sampler.stop()
-        for lines in (self._lines, self._validations):
-            if lines is not None:
-                lines.stop()
+        for each in (self._sampler, self._lines, self._validations):
+            if each is not None:
+                each.stop()
         if self._tests is not None and self.model.test_function == self._test:
             self.model.test_function = self._tests
         self._tests, self._validations = None, None
-        self._seen, self._owners, self._sampler, self._lines, self._batch = None, None, None, None, None
-        self._reader = None
+        self._seen = self._owners = self._sampler = self._lines = self._batch = self._reader = None
 
     def _step(self, *arguments: Any) -> Any:
         """Do a step, and read the clock. Keras does not report the end of a `fit` that ends in here."""
         try:
             return self._timed(*arguments)
-        except StopIteration:  # the end of the data
-            raise
-        except BaseException:
-            self.leave()
+        except BaseException as error:
+            if not isinstance(error, StopIteration):  # the end of the data
+                self.leave()
             raise
 
     def _timed(self, *arguments: Any) -> Any:
@@ -259,7 +250,11 @@ class Onlooker(keras.callbacks.Callback):
         self._steps.step_ended(self._images, is_new=len(self._shapes) > known)
         self._pages.step_ended()
         if not self._done:
-            self._watch_lines()
+            assert self._lines is not None
+            if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
+                self._lines.start()
+            elif self._look.is_enough(len(self._steps.steps), self._steps.seconds, timing.LINES_SHARE):
+                self._lines.stop()
         if enough:
             self._tell(tuple(result[1:]) if state else ())
             self._steps.pause_ended()
@@ -294,15 +289,7 @@ class Onlooker(keras.callbacks.Callback):
             return left > self._look.steps
         return left * self._steps.seconds > len(steps) * self._look.seconds
 
-    def _watch_lines(self) -> None:
-        assert self._lines is not None
-        if len(self._steps.steps) == 1 and self._lines.is_new:  # the one that compiles
-            self._lines.start()
-        elif self._look.is_enough(len(self._steps.steps), self._steps.seconds, timing.LINES_SHARE):
-            self._lines.stop()
-
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Count the samples of a step, and keep its last batch."""
         for batch in batches:
             self.waiting_since = None
             rows = timing.rows_of(batch)
@@ -402,10 +389,7 @@ class Onlooker(keras.callbacks.Callback):
 
 
 def calls(function: Callable[..., Any], state: tuple[Any, ...], batch: Any, seconds: float) -> list[float]:
-    """Time calls of a model's function for so many seconds; return calls a second, window by window, warm.
-
-    Its `state` is a copy, which a call may use up, and empty if the model holds it; `batch` is an item of its iterator.
-    """
+    """Time calls of a model's function on a copied `state`; return calls a second, window by window."""
     given = [batch] if keras.backend.backend() == "torch" else itertools.repeat(batch)
 
     def took(count: int) -> float:

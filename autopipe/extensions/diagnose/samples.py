@@ -56,7 +56,6 @@ class Samples:
         self._trained[len(self._epochs) - 1] += 1
 
     def trained(self, batch: Any) -> None:
-        """Look at a batch that is trained on, if that takes no time that matters."""
         if not self._epochs:
             self.epoch_began()
         self._batches[-1] += 1
@@ -124,9 +123,7 @@ class Samples:
                 yield said.format(both, len(validated))
 
     def other_validations(self) -> Iterator[str]:
-        """Tell of validations one after the other that have neither a sample nor the targets in common: changes at
-        random alone leave the targets as they are.
-        """
+        """Tell of validations in a row without a sample in common; changes at random leave the targets as they are."""
         pairs = [pair for pair in itertools.pairwise(self._validations) if all(each and all(each) for each in pair)]
         if not pairs or not all(_xs(one).isdisjoint(_xs(other)) for one, other in pairs):
             return
@@ -146,9 +143,7 @@ class Samples:
             )
 
     def tested(self, loops: Iterable[tuple[str, Samples]]) -> Iterator[str]:
-        """Tell of samples that loops, by their places, read without a step of a training: those of a validation, unless
-        they come before the training or from its own loader.
-        """
+        """Tell of samples that loops, by place, read without a step of the training, as a validation does."""
         if not self._tells:
             return
         began, loaders = self._passes[min(self._trained)][0], {self._passes[number][1] for number in self._trained}
@@ -216,11 +211,9 @@ class Samples:
             yield from _sentence(epochs.same_targets([first, *others]))
 
     def overlapping(self) -> Iterator[str]:
-        """Tell of batches that share most of their samples."""
         yield from map(capital, _sentence(epochs.overlapping(self._fullest)))
 
     def hardly_mixed(self) -> Iterator[str]:
-        """Tell of data that are sorted by y."""
         yield from map(capital, _sentence(epochs.hardly_mixed(self._fullest, drawn=self._drawn)))
 
     def few_targets(self) -> Iterator[str]:

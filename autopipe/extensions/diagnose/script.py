@@ -69,10 +69,7 @@ def run(  # noqa: PLR0913  as `diagnose`
     keep_running: bool = False,
     quiet: bool = False,
 ) -> tuple[list[Watched], int]:
-    """Run a script as `diagnose` does, and return the findings for each `fit` and the script's exit status.
-
-    If `quiet`, the script's stdout goes to stderr.
-    """
+    """Run a script as `diagnose` does, its stdout to stderr if `quiet`; return the findings and its exit status."""
     if steps is not None and steps < 1:
         raise ConfigError(f"`steps` must be a whole number of 1 or more, but got {steps!r}.")
     if (long := seconds(time, "time")) < _LEAST_SECONDS:

@@ -180,7 +180,6 @@ class StepClock:
         self._last, self._opening = now, False
 
     def step_lasted(self) -> None:
-        """Note that the last step has ended only now: its device was behind."""
         now = self._clock()
         last, more = self.steps[-1], now - self._last
         self.steps[-1] = dataclasses.replace(last, seconds=last.seconds + more)
@@ -228,9 +227,7 @@ def steady(steps: Sequence[TimedStep]) -> Sequence[TimedStep]:
 
 
 def compiling(seen: Sequence[TimedStep], framework: str | None) -> float:
-    """Return the seconds that steps on batches of new shapes took beyond the median of the other steps. If there are no
-    others, JAX has compiled each; other frameworks compile a step for all shapes, or none.
-    """
+    """Return the seconds that steps on new shapes took beyond others; without these, JAX compiled each."""
     new, old = ([step.seconds - step.waiting_seconds for step in seen if step.is_new is new] for new in (True, False))
     usual = median(old) if old else 0.0 if framework == "jax" else math.inf
     return sum(max(0.0, seconds - usual) for seconds in new)
@@ -257,9 +254,7 @@ def empty(steps: Sequence[TimedStep]) -> Iterator[str]:
 
 
 def asked_of(data: Any) -> int | None:
-    """Return the samples that a torch DataLoader reads for a batch. `data` is the loader or its iterator; the answer is
-    None for other data, and for a dataset of fewer samples.
-    """
+    """Return the samples that a torch DataLoader, or its iterator, reads for a batch; None for other data, or fewer."""
     if not (hasattr(data, "collate_fn") or hasattr(data, "_collate_fn")):
         return None
     asked = getattr(getattr(data, "_index_sampler", data), "batch_size", None)

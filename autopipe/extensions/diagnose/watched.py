@@ -181,9 +181,7 @@ class Watched(Value):
 
     @property
     def opening_share(self) -> float:
-        """The share of whole epochs in which their data were opened and dropped, or batches of the next epoch waited
-        for: workers that begin anew may do so in either.
-        """
+        """The share of epochs in which data are opened and dropped: workers that begin anew may do so in either."""
         if self.epochs is None:
             return 0.0
         return self.parts[Verdict.PAUSES] + self.epochs.queue_seconds / self.epochs.seconds

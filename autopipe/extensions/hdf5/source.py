@@ -24,36 +24,27 @@ from autopipe.workload.sample import leaves
 
 def _rows_of(dataset: Any) -> Any:
     """Return an indexable of the rows of an open, non-empty dataset of h5py. A row of encoded images is bytes."""
-    if _is_encoded(dataset):
-        return _Decoded(dataset)
-    rows = _in_own_order(dataset)
+    import h5py
+
+    base = h5py.check_vlen_dtype(dataset.dtype)
+    if dataset.ndim == 1 and base is not None and np.dtype(base) == np.uint8:
+        return _Encoded(dataset)
+    rows = dataset
+    if dataset.dtype.kind in "iuf" and not dataset.dtype.isnative:  # JAX takes no other byte order than the machine's
+        rows = dataset.astype(dataset.dtype.newbyteorder("="))
     if dataset.ndim == 1 and dataset.dtype.kind in "biuf":  # 8 bytes a row, mostly
         with contextlib.suppress(OSError):  # a damaged part spoils its own rows alone
             return np.asarray(rows[:])
     return rows
 
 
-class _Decoded:
+class _Encoded:
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
 
     def __getitem__(self, index: int) -> bytes:
         content: bytes = self._dataset[index].tobytes()
         return content
-
-
-def _is_encoded(dataset: Any) -> bool:
-    import h5py
-
-    base = h5py.check_vlen_dtype(dataset.dtype)
-    return dataset.ndim == 1 and base is not None and np.dtype(base) == np.uint8
-
-
-def _in_own_order(dataset: Any) -> Any:
-    """Return a reader of a dataset in the byte order of this machine: JAX takes no other."""
-    if dataset.dtype.kind not in "iuf" or dataset.dtype.isnative:
-        return dataset
-    return dataset.astype(dataset.dtype.newbyteorder("="))
 
 
 class HDF5(Columns):
@@ -135,36 +126,23 @@ class HDF5(Columns):
         return f"{PathList(folder or b'/', [(b'', name)]).digest()} {self._described}"
 
     def _row(self, index: int) -> list[Any]:
-        return [rows[index] for rows in self._all_rows()]
-
-    def _all_rows(self) -> list[Any]:
-        """Return the rows of each dataset, opened by this process: a handle from before a fork is the parent's."""
         opened = self._opened
-        if opened is None or opened[0] != os.getpid():
+        if opened is None or opened[0] != os.getpid():  # a handle from before a fork is the parent's
             datasets = self._datasets()
             self._opened = opened = (os.getpid(), [_rows_of(each) for each in datasets], datasets)
-        return opened[1]
+        return [rows[index] for rows in opened[1]]
 
     def _datasets(self) -> list[Any]:
         """Return the open datasets; they keep the file open, and the library's lock of it."""
-        file = _open(self._path)
-        return [_dataset(file, column, self._path) for column in self._selection.columns]
-
-
-def _open(path: str) -> Any:
-    try:
-        return extra_module("hdf5", "h5py").File(path, "r")
-    except FileNotFoundError as error:
-        raise DataError(f"The file `{path}` does not exist.") from error
-
-
-def _dataset(file: Any, column: str, path: str) -> Any:
-    import h5py
-
-    found = file.get(column)
-    if not isinstance(found, h5py.Dataset):
-        known: list[str] = []
-        file.visititems(lambda name, each: known.append(name) if isinstance(each, h5py.Dataset) else None)
-        hint = 'Name them: ap.HDF5(path, x="...", y="..." or None).'
-        raise missing_column(column, known, f"`{path}`", "datasets", hint)
-    return found
+        h5py = extra_module("hdf5", "h5py")
+        try:
+            file = h5py.File(self._path, "r")
+        except FileNotFoundError as error:
+            raise DataError(f"The file `{self._path}` does not exist.") from error
+        datasets, known = {column: file.get(column) for column in self._selection.columns}, list[str]()
+        for column, each in datasets.items():
+            if not isinstance(each, h5py.Dataset):
+                file.visititems(lambda name, each: known.append(name) if isinstance(each, h5py.Dataset) else None)
+                hint = 'Name them: ap.HDF5(path, x="...", y="..." or None).'
+                raise missing_column(column, known, f"`{self._path}`", "datasets", hint)
+        return [*datasets.values()]

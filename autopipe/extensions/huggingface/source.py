@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 from collections.abc import Iterable, Sequence
@@ -167,10 +168,9 @@ def _dtype(feature: Any) -> np.dtype[Any] | None:
     """Return the dtype of a column of arrays; None for any other column."""
     while isinstance(feature, list) or hasattr(feature, "feature"):
         feature = feature[0] if isinstance(feature, list) else feature.feature
-    try:
-        found: np.dtype[Any] = np.dtype(feature.dtype)
-    except (AttributeError, TypeError):
-        return None
+    found: np.dtype[Any] | None = None
+    with contextlib.suppress(AttributeError, TypeError):
+        found = np.dtype(feature.dtype)
     return found
 
 
@@ -209,17 +209,15 @@ def _target(value: Any, index: int) -> Any:
 
 
 def _loaded(datasets: Any, path: Any) -> Any:
+    path = os.fspath(path)
     try:
-        found = datasets.load_from_disk(os.fspath(path))
+        found = datasets.load_from_disk(path)
     except (OSError, ValueError) as error:
         hint = 'Images and metadata are read by datasets.load_dataset("imagefolder", data_dir=..., split="train").'
-        said = f"`{os.fspath(path)}` cannot be read as a Hugging Face dataset: {error}"
-        raise DataError(said, hint=hint) from error
+        raise DataError(f"`{path}` cannot be read as a Hugging Face dataset: {error}", hint=hint) from error
     if isinstance(found, datasets.DatasetDict):
-        raise DataError(
-            f"`{os.fspath(path)}` holds several splits: {', '.join(found)}.",
-            hint=f'Pass the path of one: ap.HuggingFace("{os.fspath(path)}/{next(iter(found))}").',
-        )
+        hint = f'Pass the path of one: ap.HuggingFace("{path}/{next(iter(found))}").'
+        raise DataError(f"`{path}` holds several splits: {', '.join(found)}.", hint=hint)
     return found
 
 

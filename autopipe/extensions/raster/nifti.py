@@ -95,9 +95,7 @@ def parsed(path: str, content: bytes) -> Header:
 
 
 def unpacked(path: str, file: Ranges, header: Header) -> NDArray[np.generic]:
-    """Return the voxels of a .nii.gz file as they are stored. Raise BadSampleError if it is cut short, and what gzip
-    raises if it is damaged.
-    """
+    """Return the voxels of a .nii.gz file as stored; raises BadSampleError if it is cut short, and what gzip raises."""
     voxels = np.empty(header.shape, header.dtype)
     room = voxels.reshape(-1).view(np.uint8)
     with gzip.open(io.BytesIO(file.read(0, file.size))) as content:

@@ -7,6 +7,7 @@ Here is where pixels lie in a file and how a tile is unpacked. Which windows the
 from __future__ import annotations
 
 import abc
+import contextlib
 import dataclasses
 import functools
 import io
@@ -59,26 +60,20 @@ class Kept:
         cost: Callable[[_Value], int],
         patience_seconds: float | None = None,
     ) -> _Value:
-        """Return a value, made if it is not kept. Threads that ask for one that is being made wait for it, but no
-        longer than their patience: then they make it, too.
-        """
+        """Return a value, made if it is not kept, or waited for while another thread makes it, up to the patience."""
+        made: _Value
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
-                kept: _Value = self._values[key][0]
-                return kept
-            others, mine = self._made.get(key), Future[Any]()
-            if others is None:
-                self._made[key] = mine
-        made: _Value
-        if others is not None:
-            try:
-                made = others.result(patience_seconds)
-            except TimeoutError:
-                made = make()
-                self._keep(key, made, cost(made))
-            return made
+                made = self._values[key][0]
+                return made
+            mine = Future[Any]()
+            others = self._made.setdefault(key, mine)
         try:
+            if others is not mine:
+                with contextlib.suppress(TimeoutError):
+                    made = others.result(patience_seconds)
+                    return made
             made = make()
             self._keep(key, made, cost(made))
             mine.set_result(made)
@@ -87,7 +82,8 @@ class Kept:
             raise
         finally:
             with self._lock:
-                del self._made[key]
+                if others is mine:
+                    del self._made[key]
         return made
 
     def _keep(self, key: Hashable, made: Any, taken: int) -> None:
@@ -155,9 +151,7 @@ class Raster(abc.ABC):
         self.path = self.key = path
 
     def window(self, place: Sequence[slice], bands: Sequence[int] | None, kept: Kept) -> NDArray[Any]:
-        """Return the pixels of a part that lies inside, as an array of its own with as many axes as `shape`. Bands have
-        numbers from 0, None for all; `kept` holds unpacked tiles between calls.
-        """
+        """Return the pixels of a part that lies inside, with the axes of `shape`; bands count from 0, None for all."""
         stored = self._raw(place, bands, kept)
         if self.scaling is None:
             return stored
@@ -173,13 +167,14 @@ class Raster(abc.ABC):
         """Take the shape of a whole array: a place's axes, with bands before or behind, and axes of 1 in front."""
         shape = shape[-layout.axes - 1 :] if math.prod(shape[: -layout.axes - 1]) == 1 else shape
         if len(shape) not in (layout.axes, layout.axes + 1) or 0 in shape:
-            what, axes = ("volume", "depth, height, width") if layout.axes > 2 else ("raster", "height, width")
+            what, axes, hint = "volume", "depth, height, width", None
+            if layout.axes == 2:
+                what, axes = "raster", "height, width"
+                hint = "Windows of volumes have a size of three: (1, None, None) is a slice."
             raise DataError(
                 f"`{self.path}` must hold a {what} ({axes}), ({axes}, bands) or, with bands_first=True, "
                 f"(bands, {axes}), but its shape is {shape}.",
-                hint=None
-                if layout.axes > 2
-                else "Windows of volumes have a size of three: (1, None, None) is a slice.",
+                hint=hint,
             )
         self.shape = tuple(map(int, layout.turned(shape)))
         if dtype is None or np.dtype(dtype).kind not in "biuf":
@@ -188,12 +183,6 @@ class Raster(abc.ABC):
             )
         self.dtype = self._dtype = np.dtype(dtype).newbyteorder("=")
 
-    def _scaled(self, scaling: tuple[float, float] | None) -> None:
-        """Have pixels scaled: of numbers up to 16 bits, and of float32, they become float32, of others float64."""
-        self.scaling = scaling
-        if scaling is not None:
-            self.dtype = np.result_type(self._dtype, np.float32)
-
 
 class _Plain(Raster):
     """Pixels that lie in a file as they are."""
@@ -201,9 +190,7 @@ class _Plain(Raster):
     def __init__(
         self, path: str, file: Ranges, start: int, array: Any, layout: Layout, *, turned: bool = False
     ) -> None:
-        """Read an array of the shape and dtype of `array` from byte `start` on. `turned`: as Fortran has it, with the
-        first axis together.
-        """
+        """Read an array like `array` from byte `start` on; `turned`: as Fortran has it."""
         super().__init__(path)
         self._described(array.shape, array.dtype, layout)
         self._start, self._lying, self._file = start, np.dtype(array.dtype), file
@@ -284,19 +271,15 @@ class _Tiled(Raster):
         return tile
 
 
-def crossed(wanted: slice, size: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the tiles along one axis that a window crosses, and the places in the window and in the tile."""
+def crossed(wanted: slice, size: int, whole: int | None = None) -> Iterator[tuple[int, slice, slice]]:
+    """Yield the tiles along one axis that a window crosses, and the places in the window and in the tile. The last tile
+    of an axis of length `whole` is moved inwards to its edge.
+    """
     for number in range(wanted.start // size, (wanted.stop - 1) // size + 1):
-        first, end = max(wanted.start, number * size), min(wanted.stop, (number + 1) * size)
-        start = number * size
-        yield number, slice(first - wanted.start, end - wanted.start), slice(first - start, end - start)
-
-
-def in_grid(wanted: slice, size: int, whole: int) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the windows of a grid along one axis as `crossed`; the last one is moved inwards to the edge."""
-    for number, to, within in crossed(wanted, size):
-        moved = max(0, (number + 1) * size - whole)
-        yield number, to, slice(within.start + moved, within.stop + moved)
+        start, end = number * size, (number + 1) * size
+        first, last = max(wanted.start, start), min(wanted.stop, end)
+        start -= 0 if whole is None else max(0, end - whole)
+        yield number, slice(first - wanted.start, last - wanted.start), slice(first - start, last - start)
 
 
 def _by_plane(bands: Sequence[int], size: int) -> Iterator[tuple[int, Any, Any]]:
@@ -351,13 +334,6 @@ def _archive(path: str, file: Ranges) -> NDArray[Any]:
     return array
 
 
-def _npy(path: str, file: Ranges, layout: Layout) -> Raster:
-    stream, header = RangeIO(file).buffered(), np.lib.format
-    read = header.read_array_header_1_0 if header.read_magic(stream) == (1, 0) else header.read_array_header_2_0
-    shape, turned, dtype = read(stream)
-    return _Plain(path, file, stream.tell(), _Lying(shape, dtype), layout, turned=turned)
-
-
 def _nifti(path: str, file: Ranges, layout: Layout) -> Raster:
     if layout.axes != 3:
         raise DataError(
@@ -366,12 +342,12 @@ def _nifti(path: str, file: Ranges, layout: Layout) -> Raster:
         )
     is_packed = path.lower().endswith(nifti.PACKED)
     header, layout = nifti.read_header(path, file, is_packed=is_packed), Layout(3, bands_first=True)
-    made: Raster
-    if is_packed:
-        made = _Whole(path, header, functools.partial(nifti.unpacked, path, file, header), layout)
-    else:
-        made = _Plain(path, file, header.offset, header, layout)
-    made._scaled(header.scaling)
+    load = functools.partial(nifti.unpacked, path, file, header)
+    plain = functools.partial(_Plain, path, file, header.offset, header, layout)
+    made: Raster = _Whole(path, header, load, layout) if is_packed else plain()
+    made.scaling = header.scaling
+    if made.scaling is not None:  # numbers up to 16 bits, and float32, become float32, others float64
+        made.dtype = np.result_type(made._dtype, np.float32)
     return made
 
 
@@ -379,9 +355,7 @@ def _nifti(path: str, file: Ranges, layout: Layout) -> Raster:
 
 
 class _Tiff(_Tiled):
-    """The largest image of a TIFF file: in tiles or strips, with its bands side by side, in planes, or in pages. Of a
-    volume, pages are the slices.
-    """
+    """The largest image of a TIFF file, its bands side by side, in planes or in pages; pages of a volume are slices."""
 
     def __init__(self, path: str, file: Ranges, pages: Sequence[Any], axes: int) -> None:
         super().__init__(path)
@@ -424,15 +398,6 @@ class _Tiff(_Tiled):
         if tile is None:  # of a sparse file
             return np.full(self.tile, 0 if self.nodata is None else self.nodata, self.dtype)
         return np.asarray(tile if self._is_stack else tile[0])
-
-
-def _declared(page: Any) -> float | None:
-    """Return the value of pixels without data, as GDAL writes it."""
-    tag = page.tags.get(_GDAL_NODATA)
-    try:
-        return None if tag is None else float(str(tag.value).strip("\0 "))
-    except ValueError:
-        return None
 
 
 def _grid(page: Any) -> tuple[int, float, float, float] | None:
@@ -479,7 +444,10 @@ def _first_image(path: str, file: Ranges, opened: Any, axes: int) -> Raster:
         made = _Plain(path, file, start, array, Layout(axes, first.axes == "SYX"))
     else:
         made = _Tiff(path, file, pages, axes)
-    made.nodata, made.grid = _declared(first), _grid(first)
+    made.grid = _grid(first)
+    if (tag := first.tags.get(_GDAL_NODATA)) is not None:
+        with contextlib.suppress(ValueError):
+            made.nodata = float(str(tag.value).strip("\0 "))
     return made
 
 
@@ -553,7 +521,10 @@ def opened(path: str, *, bands_first: bool, axes: int = 2) -> Raster:
 def _of_file(path: str, file: Ranges, layout: Layout) -> Raster:
     name = path.lower()
     if name.endswith(".npy"):
-        return _npy(path, file, layout)
+        stream, header = RangeIO(file).buffered(), np.lib.format
+        read = header.read_array_header_1_0 if header.read_magic(stream) == (1, 0) else header.read_array_header_2_0
+        shape, turned, dtype = read(stream)
+        return _Plain(path, file, stream.tell(), _Lying(shape, dtype), layout, turned=turned)
     if name.endswith(".npz"):
         load = functools.partial(_archive, path, file)
         return _Whole(path, load(), load, layout)

@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,7 +149,6 @@ class Windows:
             self._chosen = np.array(sorted(part_of(len(self), "windows", validation_split, subset, seed)))
 
     def _look(self, scenes: Sequence[Sequence[str]]) -> None:
-        """Look at every raster's header, and count the windows."""
         self._parts: list[_Alike] = []
         self._is_whole = False  # whether a file is packed as a whole
         sizes, elsewhere = np.empty((len(scenes), len(self._size)), np.int64), list[tuple[Raster, Raster]]()
@@ -190,7 +189,6 @@ class Windows:
         self.y_kind: Any = found_kinds[1] if len(found_kinds) > 1 else None
 
     def _count(self) -> None:
-        """Count the windows of each scene, by its size."""
         sizes, is_whole = self._sizes, [wanted is None for wanted in self._size]
         self._extents = np.where(is_whole, sizes, [wanted or 0 for wanted in self._size])
         steps, rests = np.divmod(sizes - self._extents, self._stride)
@@ -212,7 +210,8 @@ class Windows:
                     hint="Leave the file out, or take bands that all files have.",
                 )
             value = self._nodata[number]
-            if value is not None and raster.dtype.kind in "iu" and not _is_of(value, raster.dtype):
+            limits = np.iinfo(raster.dtype) if value is not None and raster.dtype.kind in "iu" else None
+            if limits is not None and not (float(value).is_integer() and limits.min <= value <= limits.max):
                 raise DataError(f"`nodata` must be a value of {raster.dtype}, as in `{raster.path}`, but got {value}.")
             is_free = {"bands": chosen is not None, "dtype": False, "nodata": value is not None}
             for what, hint in _HINTS.items():
@@ -259,8 +258,11 @@ class Windows:
 
     def part(self, number: int, scene: int, place: Sequence[slice]) -> NDArray[Any]:
         """Read some of a part by the numbers of the part and of the scene; raise BadSampleError if that fails."""
-        path, alike = self._path(number, scene), self._parts[number]
-        opened, tiles = self._open_here()
+        path, alike, kept = self._path(number, scene), self._parts[number], self._kept
+        if kept is None or kept[0] != os.getpid():  # those from before a fork are the parent's
+            tiles = Kept(_WHOLE_BYTES, least=len(self._names)) if self._is_whole else Kept(_TILE_BYTES)
+            self._kept = kept = (os.getpid(), Kept(_MOST_OPEN), tiles)
+        _, opened, tiles = kept
         try:
             if self._unpacked is not None:
                 return self._cut(*self._unpacked, number, scene, *place)
@@ -291,19 +293,10 @@ class Windows:
             )
         return raster
 
-    def _open_here(self) -> tuple[Kept, Kept]:
-        """Return the rasters and the tiles that this process keeps: those from before a fork are the parent's."""
-        kept = self._kept
-        if kept is None or kept[0] != os.getpid():
-            tiles = Kept(_WHOLE_BYTES, least=len(self._names)) if self._is_whole else Kept(_TILE_BYTES)
-            self._kept = kept = (os.getpid(), Kept(_MOST_OPEN), tiles)
-        return kept[1], kept[2]
-
     def _path(self, number: int, scene: int) -> str:
         return os.fsdecode(self._paths[number].path(scene))
 
     def _place(self, index: int) -> tuple[int, int]:
-        """Return the scene of a window, and its number in there."""
         if not 0 <= index < len(self):
             raise IndexError(index)
         number = index if self._chosen is None else int(self._chosen[index])
@@ -311,12 +304,8 @@ class Windows:
         return scene, number - int(self._starts[scene])
 
     def _grid(self, scene: int, inside: int) -> list[int]:
-        """Return the corner of a window in the grid, by its number in there."""
-        corner: list[int] = []
-        axes = zip(self._steps[scene], self._stride, self._sizes[scene] - self._extents[scene], strict=True)
-        for steps, step, last in reversed(list(axes)):
-            inside, at = divmod(inside, int(steps))
-            corner.insert(0, min(at * step, int(last)))
+        at = np.array(np.unravel_index(inside, self._steps[scene]))
+        corner: list[int] = np.minimum(at * self._stride, self._sizes[scene] - self._extents[scene]).tolist()
         return corner
 
     def _around(self, scene: int, corner: Sequence[int]) -> list[slice]:
@@ -369,9 +358,7 @@ class Windows:
 
     @functools.cached_property
     def pieces(self) -> Windows | None:
-        """The grid out of whose windows those at random positions are cut if it is kept: each has whole tiles of the
-        first packed part, but at the edges. None for a grid, for volumes, and if no scene is packed.
-        """
+        """The grid that random windows are cut of if it is kept; None for a grid, volumes, or if nothing is packed."""
         tile = next((each.tile for each in self._parts if each.tile is not None), None)
         if self._random is None or tile is None or len(self._size) > 2:
             return None
@@ -418,8 +405,8 @@ class Windows:
         out: NDArray[Any] | None = None
         first, (height, width) = int(grid._starts[scene]), self._sizes[scene].tolist()
         high, wide = grid._extents[scene].tolist()
-        for row, to_rows, from_rows in rasters.in_grid(rows, high, height):
-            for column, to_columns, from_columns in rasters.in_grid(columns, wide, width):
+        for row, to_rows, from_rows in rasters.crossed(rows, high, height):
+            for column, to_columns, from_columns in rasters.crossed(columns, wide, width):
                 index = first + row * int(grid._steps[scene, 1]) + column
                 try:
                     box = kept.box(index, self._names[number], from_rows, from_columns)
@@ -437,10 +424,7 @@ class Windows:
 
 @dataclasses.dataclass(frozen=True)
 class RandomWindow(Op):
-    """Read a window at a random position of its scene. `Windows(random=...)` puts it in front of the ops.
-
-    Windows that a grid of validation has read already pass unchanged.
-    """
+    """Read a window at a random position of its scene; windows that were read already pass unchanged."""
 
     size: tuple[int | None, ...]
 
@@ -488,8 +472,7 @@ class RandomWindow(Op):
 # -------------------- arguments
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Alike:
+class _Alike(NamedTuple):
     """What all rasters of a part have, by the first one."""
 
     path: str
@@ -520,7 +503,6 @@ def _named(place: Sequence[slice]) -> str:
 
 
 def _lie_apart(one: tuple[float, ...] | None, other: tuple[float, ...] | None) -> bool:
-    """Return True if two grids have other CRSs, or corners more than a pixel apart."""
     far = one and other and (one[0] != other[0] or max(abs(one[1] - other[1]), abs(one[2] - other[2])) > one[3])
     return bool(far)
 
@@ -555,13 +537,7 @@ def _is_count(given: Any) -> bool:
     return isinstance(given, int) and not isinstance(given, bool) and given >= 1
 
 
-def _is_of(value: float, dtype: np.dtype[Any]) -> bool:
-    limits = np.iinfo(dtype)
-    return float(value).is_integer() and limits.min <= value <= limits.max
-
-
 def _by_part(what: str, given: Any, names: Sequence[str]) -> list[Any]:
-    """Return the value of each part, None if it has none; one that is no dictionary is of all parts of x."""
     if not isinstance(given, Mapping):
         if what == "bands" and given is not None and "x" not in names:
             raise DataError(f"`bands` must name a part of {', '.join(names)}, as in {{{names[0]!r}: (3, 2, 1)}}.")
@@ -576,7 +552,6 @@ def _by_part(what: str, given: Any, names: Sequence[str]) -> list[Any]:
 
 
 def _numbered(bands: Any) -> tuple[int, ...] | None:
-    """Return numbers of bands from 0; None for all."""
     if bands is None:
         return None
     chosen = tuple(bands) if isinstance(bands, list | tuple | range) else ()

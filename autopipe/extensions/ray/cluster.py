@@ -14,7 +14,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from autopipe import _version, again
 from autopipe.errors import DataError, LoaderError, extra_module
@@ -28,12 +28,6 @@ _TCP = "ray://"
 _TRIES = 3
 _LOST_BY_SERVER = ("Starting Ray client server failed", "psutil.ZombieProcess", "psutil.NoSuchProcess")  # of proxier.py
 _AS_IMPORTANT = {"worker_niceness": 0}  # as the training that waits for them; Ray's own choice is 15
-
-
-class User(Protocol):
-    """A user of the cluster."""
-
-    def close(self) -> None: ...
 
 
 class Cluster:
@@ -74,15 +68,10 @@ class _Membership:
         self._address = ""
         self._members = 0
         self._ours = False
-        self._users: weakref.WeakSet[User] | None = None
+        self._users: weakref.WeakSet[Any] | None = None
 
     def join(self, address: str | None, *, store_bytes: int = 0) -> Cluster:
-        """Connect this process to a cluster, or use its present connection. Each `join` needs a `leave`.
-
-        Args:
-            address: "local", "auto", "host:port", or "ray://host:port"; None for RAY_ADDRESS, or else "local".
-            store_bytes: of the object store for the nodes' results, at least.
-        """
+        """Connect this process to a cluster, for as many as join, with an object store of at least `store_bytes`."""
         wanted = address_of(address)
         ray = extra_module("ray", "ray")
         with self._lock:
@@ -108,18 +97,17 @@ class _Membership:
             if self._members == 0 and self._ours:
                 self._ours = False
                 extra_module("ray", "ray").shutdown()
-                _default_signals()
+                is_rays = getattr(signal.getsignal(signal.SIGTERM), "__module__", "").startswith("ray.")
+                if is_rays and _in_main_thread():  # there was none before
+                    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
-    def ends_with_process(self, user: User) -> None:
+    def ends_with_process(self, user: Any) -> None:
         """Close `user` before Ray ends at the interpreter's exit, unless it is closed by then."""
         if self._users is None:
             self._users = weakref.WeakSet()
-            atexit.register(self._end)  # registered after Ray's own, so called before it
+            # Registered after Ray's own, so called before it.
+            atexit.register(lambda: [each.close() for each in list(self._users or ())])
         self._users.add(user)
-
-    def _end(self) -> None:
-        for user in list(self._users or ()):
-            user.close()
 
 
 _MEMBERSHIP = _Membership()
@@ -135,10 +123,7 @@ def address_of(address: str | None) -> str:
 
 
 def placed(nodes: Mapping[str, float], count: int, taken: Iterable[str] = (), avoid: str = "") -> list[str]:
-    """Return a node for each of `count` more workers, so that each node has them in proportion to its cores.
-
-    Workers on `taken` nodes count; the node to `avoid` is used only if there is no other.
-    """
+    """Return a node for each of `count` more workers, by the nodes' cores; `avoid` only if there is no other."""
     usable = {node: cores for node, cores in nodes.items() if node != avoid} or dict(nodes)
     load = dict.fromkeys(usable, 0)
     for node in taken:
@@ -197,12 +182,8 @@ def _connect(ray: Any, address: str, store_bytes: int) -> None:
         what = "could not be started on this machine" if address == LOCAL else f"at `{address}` cannot be reached"
         told = str(error).strip().splitlines() or [type(error).__name__]
         reason = told[-1 if address.startswith(_TCP) else 0]  # a server of Ray answers with a traceback
-        hint = (
-            None
-            if address == LOCAL
-            else "Give the address that `ray start --head` prints, or ray://HOST:10001 from outside of the cluster."
-        )
-        raise LoaderError(f"The Ray cluster {what}: {reason}", hint=hint) from error
+        hint = "Give the address that `ray start --head` prints, or ray://HOST:10001 from outside of the cluster."
+        raise LoaderError(f"The Ray cluster {what}: {reason}", hint=None if address == LOCAL else hint) from error
 
 
 def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
@@ -210,15 +191,13 @@ def _join_existing(ray: Any, address: str, quiet: Mapping[str, Any]) -> None:
 
     That server forks while threads of gRPC run, and the child sometimes dies at once.
     """
-    for _ in range(_TRIES - 1):
+    for left in reversed(range(_TRIES)):
         try:
             ray.init(address=address, **quiet)
-        except ConnectionAbortedError as error:
-            if not any(lost in str(error) for lost in _LOST_BY_SERVER):
-                raise
-        else:
             return
-    ray.init(address=address, **quiet)
+        except ConnectionAbortedError as error:
+            if not left or not any(lost in str(error) for lost in _LOST_BY_SERVER):
+                raise
 
 
 def _require_reachable(address: str) -> None:
@@ -229,22 +208,13 @@ def _require_reachable(address: str) -> None:
     socket.create_connection((host.strip("[]"), int(port)), _REACH_SECONDS).close()
 
 
-def _default_signals() -> None:
-    """Remove Ray's handler of SIGTERM, if there was none before."""
-    handler = signal.getsignal(signal.SIGTERM)
-    if getattr(handler, "__module__", "").startswith("ray.") and _in_main_thread():
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
 @contextlib.contextmanager
 def _own_signals(*, but_default: bool) -> Iterator[None]:
-    """Keep the process's handler of SIGTERM. Ray's own ends the cluster with the process; with `but_default`, it stays
-    if there was none before.
-    """
+    """Keep the process's handler of SIGTERM; Ray's own stays with `but_default` if there was none before."""
     if not _in_main_thread():
         yield
         return

@@ -7,7 +7,6 @@ elsewhere, and keeps what is finished and sound. Every node must see the data an
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from autopipe import _version
@@ -34,10 +33,7 @@ def convert(
     parts: int | None = None,
     on_progress: Progress | None = None,
 ) -> Converted:
-    """Write a set, or the missing part of it, to a folder that this machine and all nodes share.
-
-    `parts` is the number of tasks, each of which takes a core of the cluster; None: a few for each core.
-    """
+    """Write a set to a folder that all nodes share, by so many tasks; None: a few for each core."""
     start = time.monotonic()
     record = layout.open_folder(folder, conversion, storage, lambda: conversions.estimate_bytes(conversion, storage))
     cluster = join(address)
@@ -48,10 +44,25 @@ def convert(
         done = _run(cluster, what, min(wanted, record.shard_count), len(conversion), on_progress)
     finally:
         cluster.leave()
-    whole = _finished(folder, conversion)
+    try:
+        record = conversions.finish(folder)
+    except StorageError as error:
+        raise StorageError(
+            f"The nodes of the Ray cluster wrote all parts, but here `{folder}` is not complete: {error}",
+            hint="All nodes and this machine must share the folder; or use a URL (s3://, gs://, ...).",
+        ) from error
+    for position in record.bad:  # a set must not depend on nodes
+        try:
+            conversion.sample(position)
+        except BadSampleError:
+            continue
+        raise StorageError(
+            f"Sample {position} was bad on a node of the Ray cluster and is good on this machine.",
+            hint=f"{SHARED_DATA} Then convert again into another folder.",
+        )
     return Converted(
         folder=folder,
-        record=whole,
+        record=record,
         samples=sum(each.samples for each in done),
         kept=sum(each.kept for each in done),
         seconds=time.monotonic() - start,
@@ -94,28 +105,3 @@ def _part(
         return conversions.convert(conversion, STORAGES[form], folder, workers=1, part=part)
     except BaseException as error:  # noqa: BLE001  # the owner raises it
         return RemoteFailure.of(told(error))
-
-
-def _finished(folder: Folder, conversion: Conversion) -> layout.SetRecord:
-    try:
-        record = conversions.finish(folder)
-    except StorageError as error:
-        raise StorageError(
-            f"The nodes of the Ray cluster wrote all parts, but here `{folder}` is not complete: {error}",
-            hint="All nodes and this machine must share the folder; or use a URL (s3://, gs://, ...).",
-        ) from error
-    _require_bad_here(conversion, [*record.bad])
-    return record
-
-
-def _require_bad_here(conversion: Conversion, bad: Sequence[int]) -> None:
-    """Refuse a set whose left-out samples are good here: it must not depend on nodes."""
-    for position in bad:
-        try:
-            conversion.sample(position)
-        except BadSampleError:
-            continue
-        raise StorageError(
-            f"Sample {position} was bad on a node of the Ray cluster and is good on this machine.",
-            hint=f"{SHARED_DATA} Then convert again into another folder.",
-        )

@@ -106,7 +106,7 @@ class Ray(LoaderConfig):
 
 class _RayLoader(streaming.StreamingLoader):
     def __init__(self, job: LoadJob, team: Team, fillers: Sequence[_Filler], queue_size: int) -> None:
-        self._leave = weakref.finalize(self, _leave, Owner(), team)  # made first, so it runs last
+        self._leave = weakref.finalize(self, team.leave, Owner())  # made first, so it runs last
         super().__init__(job, [filler for filler in fillers for _ in range(_AT_A_TIME)], queue_size)
         self.hand_over_seconds = team.hand_over_seconds
         clusters.ends_with_process(self)
@@ -116,21 +116,12 @@ class _RayLoader(streaming.StreamingLoader):
         self._leave()
 
 
-def _leave(owner: Owner, team: Team) -> None:
-    if owner.is_here:
-        team.end()
-        team.cluster.leave()
-
-
 class _Filler:
-    """Fills slots by one worker, and by another in its place when it dies. Several threads share it."""
+    """Fills slots by one worker, and by another in its place when it dies; several threads share it."""
 
     def __init__(self, team: Team, worker: Worker, recipe: Recipe) -> None:
-        self._team = team
-        self.lost = 0
-        self._worker = worker
-        self._recipe = recipe
-        self._lock = threading.Lock()
+        self._team, self._worker, self._recipe = team, worker, recipe
+        self.lost, self._lock = 0, threading.Lock()
 
     def begin(self, indices: NDArray[np.int64]) -> None:
         """Nothing is read ahead on the nodes."""
@@ -242,7 +233,6 @@ class Team:
         return workers
 
     def _lost(self, workers: Sequence[Worker], cache_bytes: int, until: float) -> dict[int, BaseException]:
-        """Wait until workers are ready, and return the causes of early deaths, by worker number."""
         ray, lost, found, hand_overs = self.cluster.ray, dict[int, BaseException](), dict[int, Hello](), list[float]()
         hellos = [worker.actor.hello.remote(_version.__version__) for worker in workers]
         ready, late = ray.wait(hellos, num_returns=len(hellos), timeout=max(0.0, until - time.monotonic()))
@@ -295,6 +285,11 @@ class Team:
             for worker in list(self._living):
                 self._end(worker)
 
+    def leave(self, owner: Owner) -> None:
+        if owner.is_here:
+            self.end()
+            self.cluster.leave()
+
     def _put(self, node: str) -> Worker:
         actor = self._class.options(**self.cluster.on(node)).remote(*self._arguments)
         worker = Worker(actor, node)
@@ -319,7 +314,6 @@ class Team:
 
 
 def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> None:
-    """Refuse caches that do not fit: each worker has one of its own."""
     for place, hello in found:
         count = sum(other == place for other, _ in found)
         if count * cache_bytes > hello.free_bytes:

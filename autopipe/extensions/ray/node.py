@@ -58,20 +58,13 @@ class SlotPlace(NamedTuple):
 
 
 class Maker:
-    """Makes batches into one block of memory, one at a time; on the training's own machine, into its slots.
-
-    A slot holds `rows` samples, and `keep` of them are kept mapped.
-    """
+    """Makes batches into one block of memory; on the training's own machine into its slots, of which it maps `keep`."""
 
     def __init__(self, packed: bytes, rows: int, owner: Training, keep: int) -> None:
-        self._packed = packed
-        self._rows = rows
-        self._owner = owner
-        self._keep = keep
+        self._packed, self._rows, self._owner, self._keep = packed, rows, owner, keep
         self._slots: collections.OrderedDict[int, SharedBlock] = collections.OrderedDict()
 
     def hello(self, version: str) -> Hello | RemoteFailure:
-        """Prepare, and return the facts of this node."""
         try:
             require_same_version(version)
             missing = lacking(self._recipe.source)

@@ -47,7 +47,11 @@ def opened(url: str | bytes) -> Any:
     if (process, server) not in _SYSTEMS:
         with _lock(process):
             if (process, server) not in _SYSTEMS:  # by now
-                _forget_dead_loop()
+                from fsspec import asyn
+
+                # Its event loop may have stayed behind in a fork, as it notices itself since 2026.
+                if (thread := asyn.iothread[0]) is not None and not thread.is_alive():
+                    asyn.reset_lock()
                 system = _made(server)
                 if scheme(server) in _S3:
                     system.connect()  # else, before s3fs 2026, each of many first reads would look for credentials
@@ -77,11 +81,7 @@ def read(url: str | bytes, start: int | None = None, end: int | None = None) -> 
 
 
 def attempt(url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
-    """Call `call` with the file system of a URL; `done` completes the error "could not be ...".
-
-    Raises:
-        DataError: the call failed; the URL is named. `BadSampleError` if the object does not exist.
-    """
+    """Call `call` with the file system of a URL; raises DataError ("could not be" `done`), or BadSampleError."""
     try:
         return call(opened(url))
     except Exception as error:  # noqa: BLE001  # each file system raises its own
@@ -133,31 +133,17 @@ def _lock(process: int) -> threading.Lock:
     return threading.Lock()
 
 
-def _forget_dead_loop() -> None:
-    """Have fsspec begin another event loop if its thread stayed behind in a fork, as it does itself since 2026."""
-    from fsspec import asyn
-
-    thread = asyn.iothread[0]
-    if thread is not None and not thread.is_alive():
-        asyn.reset_lock()
-
-
 def _made(server: str) -> Any:
+    """Return a file system; the user's own settings for fsspec take precedence."""
     import fsspec
 
-    return fsspec.core.url_to_fs(server, **_options(scheme(server)))[0]
-
-
-def _options(protocol: str) -> dict[str, Any]:
-    """Return the options of a file system; the user's own settings for fsspec take precedence."""
-    import fsspec
-
-    if protocol not in _S3:
-        return {}
-    own = {**fsspec.config.conf.get("s3", {}), **fsspec.config.conf.get(protocol, {})}
-    config = own.get("config_kwargs") or {}
-    # With more than one request an object, s3fs asks for the size before it reads: twice the latency.
-    return {"max_concurrency": 1, "config_kwargs": {"max_pool_connections": _CONNECTIONS, **config}}
+    options, protocol = dict[str, Any](), scheme(server)
+    if protocol in _S3:
+        own = {**fsspec.config.conf.get("s3", {}), **fsspec.config.conf.get(protocol, {})}
+        config = own.get("config_kwargs") or {}
+        # With more than one request an object, s3fs asks for the size before it reads: twice the latency.
+        options = {"max_concurrency": 1, "config_kwargs": {"max_pool_connections": _CONNECTIONS, **config}}
+    return fsspec.core.url_to_fs(server, **options)[0]
 
 
 @functools.cache

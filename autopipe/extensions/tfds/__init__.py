@@ -59,8 +59,13 @@ class TFDS(Columns):
                 if column not in known:
                     hint = 'Name them: ap.TFDS(name, split, image="...", label="..." or None).'
                     raise missing_column(column, known, f"The dataset `{name}`", "features", hint)
-            texts = [each for each in self._selection.columns if isinstance(known[each], tfds.features.Text)]
-            self._require_no_text([each for each in texts if known[each].np_dtype == np.object_])  # others hold numbers
+            for place, each in self._selection.places:
+                is_text = isinstance(known[each], tfds.features.Text) and known[each].np_dtype == np.object_
+                if is_text and not place.startswith("x"):  # its bytes would be taken for an encoded mask
+                    raise DataError(
+                        f"Labels and weights must hold numbers, but the feature `{each}` of `{self._what}` holds text.",
+                        hint='Name a feature of numbers, such as a ClassLabel: ap.TFDS(name, split, label="...").',
+                    )
             images = [each for each in self._selection.columns if isinstance(known[each], tfds.features.Image)]
             self._rows = builder.as_data_source(split, decoders=dict.fromkeys(images, tfds.decode.SkipDecoding()))
         except (ValueError, OSError, NotImplementedError, AssertionError, tfds.core.DatasetNotFoundError) as error:
@@ -88,15 +93,6 @@ class TFDS(Columns):
         split = self._what.rpartition(", ")[2].replace(" ", "")
         columns, version = self._selection.text, self._version
         return f"dataset={version} split={split} columns={columns} rows={len(self)} {self._files.digest()}"
-
-    def _require_no_text(self, texts: list[str]) -> None:
-        """Refuse features of text as targets: their bytes would be taken for an encoded mask."""
-        for place, column in self._selection.places:
-            if column in texts and not place.startswith("x"):
-                raise DataError(
-                    f"Labels and weights must hold numbers, but the feature `{column}` of `{self._what}` holds text.",
-                    hint='Name a feature of numbers, such as a ClassLabel: ap.TFDS(name, split, label="...").',
-                )
 
     def _row(self, index: int) -> list[Any]:
         row = self._rows[index]

@@ -13,6 +13,7 @@ Comput. 69, 2009).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -168,20 +169,16 @@ class WhatIf(Value):
 
 
 def read(artifact: Path) -> Measured:
-    """Read the measurements from the profile for this machine, or else the nearest one. Raise ArtifactError if the
-    artifact cannot be read, or keeps no costs.
-    """
+    """Read the measurements of the nearest profile; raises ArtifactError if it keeps no costs."""
     profile = pick.pick(files.read(artifact), fingerprint.detect(), name=str(artifact)).profile
     found = profile.result
     if found.ceiling is None or not found.ceiling.op_costs:
+        hint = f"They are measured by: {again.autopipe('retune', artifact)}"
         loaders = (each.config.get("loader") for each in found.baselines)
-        is_wrapped = any(isinstance(loader, dict) and loader.get("kind") == "wrapped" for loader in loaders)
-        raise ArtifactError(
-            f"Predictions need what each op costs, which the profile in `{artifact}` does not keep.",
-            hint="The ops of a wrapped dataset cannot be told apart: only a workload of ops can be predicted."
-            if is_wrapped
-            else f"They are measured by: {again.autopipe('retune', artifact)}",
-        )
+        if any(isinstance(loader, dict) and loader.get("kind") == "wrapped" for loader in loaders):
+            hint = "The ops of a wrapped dataset cannot be told apart: only a workload of ops can be predicted."
+        said = f"Predictions need what each op costs, which the profile in `{artifact}` does not keep."
+        raise ArtifactError(said, hint=hint)
     winner = pick.config_of(profile)
     known = [(config, rate) for each, rate in found.measured() for config in pick.readable([each])]
     ours = [pair for pair in known if not pair[0].loader.is_foreign]
@@ -201,7 +198,6 @@ def read(artifact: Path) -> Measured:
 
 
 def _between(found: Result, gradient_bytes: int) -> Interconnect:
-    """Return the connection as it was measured between the most devices."""
     for each in sorted(found.devices, key=lambda each: -each.devices):
         if each.exchange_seconds and gradient_bytes:
             rate = _sent_bytes(each.devices, gradient_bytes) / each.exchange_seconds
@@ -211,13 +207,11 @@ def _between(found: Result, gradient_bytes: int) -> Interconnect:
 
 def what_if(measured: Measured, machine: Machine) -> WhatIf:
     """Predict a machine from measurements on another one."""
-    corrected = correction(measured)
-    error = corrected.error
-    ceiling = moved(measured, machine)
+    corrected, ceiling = correction(measured), moved(measured, machine)
     config, rate = best(measured, ceiling, machine, corrected)
     found = cost_model.bounds(ceiling, config)
-    if found.limits[0].kind is cost_model.Kind.PYTHON_LOCK:
-        error = max(error, _TURNS_ERROR)
+    takes_turns = found.limits[0].kind is cost_model.Kind.PYTHON_LOCK
+    error = max(corrected.error, _TURNS_ERROR) if takes_turns else corrected.error
     low, high = rate / (1 + error), min(rate * (1 + error), max(rate, found.model_images_per_second))
     most = max(rate, found.images_per_second)
     limit = bottlenecks.bottleneck(found, most)
@@ -281,7 +275,10 @@ def _model(measured: Measured, machine: Machine, cores: float) -> tuple[float, f
         return alone, busy
     if known := _measured_on(measured, devices):
         return alone * known / measured.devices[was.devices], busy
-    return measured.batch_size / _step(measured, machine, _of_one(measured, alone), devices), busy
+    step = measured.batch_size / alone
+    exchange = _exchange(measured, measured.interconnect, was.devices)
+    own = min(step - HIDDEN_SHARE * exchange, (step - exchange) / (1 - HIDDEN_STEP_SHARE))  # `_step`, solved for it
+    return measured.batch_size / _step(measured, machine, max(own, 1e-9) * was.devices, devices), busy
 
 
 def _measured_on(measured: Measured, devices: int) -> float | None:
@@ -289,33 +286,19 @@ def _measured_on(measured: Measured, devices: int) -> float | None:
     return measured.devices.get(devices) if measured.devices.get(measured.ceiling.devices) else None
 
 
-def _of_one(measured: Measured, alone: float) -> float:
-    """Return the seconds of a step on one device, from the rate of the model alone on those that were used."""
-    devices, step = measured.ceiling.devices, measured.batch_size / alone
-    exchange = _exchange(measured, measured.interconnect, devices)
-    own = min(step - HIDDEN_SHARE * exchange, (step - exchange) / (1 - HIDDEN_STEP_SHARE))  # `_step`, solved for it
-    return max(own, 1e-9) * devices
-
-
 def _step(measured: Measured, machine: Machine, of_one: float, devices: int) -> float:
     """Return the seconds of a step on so many devices, which takes `of_one` on one."""
-    fixed = 0.0 if machine.step_seconds is not None else _fixed_share(measured) * of_one
+    fixed, doubled = 0.0, measured.doubled_images_per_second
+    if machine.step_seconds is None and doubled is not None and measured.ceiling.devices == 1:
+        # What a smaller batch takes, too, from steps with the batch and with twice of it.
+        share = 2 - 2 * measured.ceiling.model_images_per_second.value / doubled
+        fixed = min(share, 1.0) * of_one if share > _LEAST_FIXED else 0.0
     own = fixed + (of_one - fixed) / devices
     exchange = _exchange(measured, machine.interconnect or measured.interconnect, devices)
     return own + exchange - min(HIDDEN_SHARE * exchange, HIDDEN_STEP_SHARE * own)
 
 
-def _fixed_share(measured: Measured) -> float:
-    """Return the part of a step that a smaller batch takes, too, from steps with the batch and with twice of it."""
-    if measured.doubled_images_per_second is None or measured.ceiling.devices > 1:
-        return 0.0
-    alone = measured.ceiling.model_images_per_second.value
-    share = 2 - 2 * alone / measured.doubled_images_per_second
-    return min(share, 1.0) if share > _LEAST_FIXED else 0.0
-
-
 def _exchange(measured: Measured, between: Interconnect, devices: int) -> float:
-    """Return the seconds in which a ring of devices sums up their gradients."""
     return _sent_bytes(devices, measured.ceiling.gradient_bytes or 0) / between.bytes_per_second
 
 
@@ -348,40 +331,35 @@ def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Corr
         factor = corrected.of(config)
         most = cost_model.bounds(ceiling, config).images_per_second * max(1.0, factor)  # of costs that were too high
         rates[config] = min(factor * predict(config, ceiling), most, model_rate(config, ceiling))
+
+    def price(config: PipelineConfig) -> tuple[bool, int, int]:
+        return config.kept.in_memory, config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
+
     most = max(rates.values())
-    cheapest = min((config for config, rate in rates.items() if rate >= (1 - _TIE) * most), key=_price)
+    cheapest = min((config for config, rate in rates.items() if rate >= (1 - _TIE) * most), key=price)
     return cheapest, rates[cheapest]
-
-
-def _price(config: PipelineConfig) -> tuple[bool, int, int]:
-    return config.kept.in_memory, config.loader.worker_count() or 0, config.loader.reads_at_once() or 0
 
 
 def _candidates(measured: Measured, ceiling: Ceiling, machine: Machine) -> Iterator[PipelineConfig]:
     """Yield the measured configurations, each with all useful numbers of workers and reads at a time there."""
-    costs, model = ceiling, ceiling.model_images_per_second.value
-    counts = {cost_model.workers_at_once(costs.op_costs, costs.cores, reading=reading) for reading in (True, False)}
-    waits = costs.reads is not None and costs.reads.waits
-    ahead = {0, cost_model.reads_at_once(costs.op_costs, costs.reads, costs.cores, model)} if waits else {0}
-    seen = dict.fromkeys(config for config, _ in [(measured.winner, 0.0), *measured.pairs])
+    ops, cores, reads = ceiling.op_costs, ceiling.cores, ceiling.reads
+    counts = {cost_model.workers_at_once(ops, cores, reading=reading) for reading in (True, False)}
+    ahead = {0}
+    if reads is not None and reads.waits:
+        ahead.add(cost_model.reads_at_once(ops, reads, cores, ceiling.model_images_per_second.value))
+    seen = dict.fromkeys([measured.winner, *(config for config, _ in measured.pairs)])
     also = {True: {"memory"}, False: {"none"}, None: set[str]()}[_has_room(measured, machine.memory_bytes)]
     in_memory = {config.kept.memory for config in seen} | also  # all that were measured may be cached
-    for config in seen:
-        fields = type(config.loader).model_fields
-        choices = [{name: value for name, value in (("workers", count), ("read_ahead", many)) if name in fields}
-                   for count in sorted(counts) for many in sorted(ahead)]  # fmt: skip
-        for choice in choices:
-            loader = config.loader.model_copy(update=choice)
-            for keep in sorted(in_memory):
-                cache = Kept.of(keep)
-                places = {"in_memory": cache.in_memory, "encoded": cache.encoded, "part": cache.part}
-                there = config.model_copy(update={"loader": loader}).keeping(**places)
-                if not cache.in_memory or _has_room(measured, machine.memory_bytes, cache.part) is not False:
-                    yield there
+    for config, count, many, keep in itertools.product(seen, sorted(counts), sorted(ahead), sorted(in_memory)):
+        cache = Kept.of(keep)
+        if not cache.in_memory or _has_room(measured, machine.memory_bytes, cache.part) is not False:
+            knobs = {"workers": count, "read_ahead": many}
+            update = {name: knobs[name] for name in knobs.keys() & type(config.loader).model_fields.keys()}
+            there = config.model_copy(update={"loader": config.loader.model_copy(update=update)})
+            yield there.keeping(in_memory=cache.in_memory, encoded=cache.encoded, part=cache.part)
 
 
 def _has_room(measured: Measured, memory_bytes: float | None, fraction: float = 1.0) -> bool | None:
-    """Return True if a cache of this part of all samples fits; None if unknown."""
     if memory_bytes == math.inf:
         return True
     if measured.cache_bytes is None or memory_bytes is None:
@@ -403,7 +381,11 @@ def predict(config: PipelineConfig, ceiling: Ceiling) -> float:
     costs, loader = ceiling, config.loader
     does = cost_model.work(config, costs)
     cores, count, reads = costs.cores or 1.0, loader.worker_count(), cost_model.reads_rate(config, does, costs)
-    busy = max(_loader_core_seconds(config, costs, does), 1e-9)
+    spared = cost_model.depth(config, costs) > 0 and does.cached < 1
+    copied = (does.cached + (1 - does.cached) * spared) * costs.sent_bytes("device")
+    busy = (does.core_seconds + copied * cost_model.COPY_SECONDS) * loader.work_factor
+    busy += does.sent_bytes * cost_model.COPY_SECONDS
+    busy = max(0.0 if loader.keeps_on_device else busy, 1e-9)
     here = max(cost_model.received_core_seconds(does), 1e-9) if loader.works_elsewhere else busy
     each = busy + does.op_wait_seconds + cost_model.worker_read_seconds(config, does)
     made = min((cores if count is None else max(1, count)) / each, cost_model.cores_of_workers(config, costs) / busy)
@@ -436,23 +418,13 @@ def transfer_seconds(config: PipelineConfig, ceiling: Ceiling) -> float:
     return took / max(1, ceiling.sent_bytes(ceiling.finish)) * ceiling.sent_bytes(config.finish)
 
 
-def _loader_core_seconds(config: PipelineConfig, costs: Ceiling, does: cost_model.Work) -> float:
-    if config.loader.keeps_on_device:
-        return 0.0
-    spared = cost_model.depth(config, costs) > 0 and does.cached < 1
-    copied = (does.cached + (1 - does.cached) * spared) * costs.sent_bytes("device")
-    busy = does.core_seconds + copied * cost_model.COPY_SECONDS
-    return busy * config.loader.work_factor + does.sent_bytes * cost_model.COPY_SECONDS
-
-
 # -------------------- what to buy
 
 
-def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> Iterator[Buy]:
+def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> list[Buy]:
     cores = machine.cores or measured.ceiling.cores or 1.0
     devices = machine.devices or measured.ceiling.devices
-    memory_bytes = measured.memory_bytes if machine.memory_bytes is None else machine.memory_bytes
-    has_room = _has_room(measured, memory_bytes)
+    has_room = _has_room(measured, measured.memory_bytes if machine.memory_bytes is None else machine.memory_bytes)
     cache = "a cache of all samples, for which there is room" if has_room else "memory for all samples"
     offers = {
         f"{2 * cores:g} cores instead of {cores:g}": {"cores": 2 * cores},
@@ -466,7 +438,7 @@ def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correcti
         reached = best(measured, moved(measured, there), there, corrected)[1]
         held = measured.cache_bytes if what == cache else None
         found.append(Buy(what=what, images_per_second=reached, gain=max(0.0, reached - rate), cache_bytes=held))
-    yield from sorted(found, key=lambda buy: -buy.gain)
+    return sorted(found, key=lambda buy: -buy.gain)
 
 
 def _notes(measured: Measured, machine: Machine, ceiling: Ceiling) -> Iterator[str]:

@@ -250,7 +250,7 @@ class PathList:
         same, and by the sizes and modification times of 10,000 files at most, spread over the list.
         """
         stats = [(-1, -1) if each is None else (each.st_size, each.st_mtime_ns) for each in self._stats(_STAT_AT_MOST)]
-        sizes, times = (short_digest(array("q", values).tobytes()) for values in zip(*stats, strict=True))
+        sizes, times = (short_digest(array("q", [each[at] for each in stats]).tobytes()) for at in (0, 1))  # or of none
         return f"{self.names_digest()} sizes={sizes} times={times}"
 
     def names_digest(self) -> str:

@@ -618,9 +618,9 @@ def test_nothing_open_is_shared_with_a_forked_or_pickled_source(tmp_path: Path) 
     assert len(pickle.dumps(data)) < 4000
     for number, window in enumerate(wanted):
         np.testing.assert_array_equal(again.read(number), window)
-    here = data._open_here()
-    assert data._open_here() is not here
-    assert data._open_here()[0] is here[0]
+    here = data._kept
+    data.read(0)
+    assert data._kept is here is not None
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         np.testing.assert_array_equal(pool.map(data.read, range(len(data))), wanted)
