@@ -75,10 +75,11 @@ def shared(data: Any) -> Iterator[str]:
             f"each sample, does not.{'' if by_keras else seed_it}"
         )
     anew = by_keras or not of_loader(data, "persistent_workers", True)
-    if kept := [f"`{each}`" for each in pickling.remembering(source)]:
+    kept = [f"what `{each}` returns (lru_cache)" for each in pickling.remembering(source)]
+    if kept := [*kept, *(f"what goes into `{name}.{each}`" for each in pickling.filled(source))]:
         instead = "Threads (use_multiprocessing=False) share one" if by_keras else "persistent_workers=True keeps it"
         lost = f", and loses it as the epoch ends. {instead}" if anew else ""
-        yield f"Each worker process keeps what {', '.join(kept)} returns (lru_cache) on its own{lost}."
+        yield f"Each worker process keeps {', '.join(kept)} on its own{lost}."
     workers = data.workers if by_keras else of_loader(data, "num_workers", 0)
     for path, value in getattr(source, "__dict__", {}).items():
         size = _objects_bytes(value) if isinstance(value, list | tuple | dict) and path in used else 0

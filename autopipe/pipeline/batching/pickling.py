@@ -292,6 +292,20 @@ def remembering(dataset: Any) -> list[str]:
     return [name for name, each in used(dataset).items() if isinstance(each, _CACHE)]
 
 
+def filled(dataset: Any) -> list[str]:
+    """Return the dictionaries and lists of a dataset that it puts values into, by key, as it makes samples."""
+    functions = [getattr(type(dataset), name, None) for name in ("__getitem__", "__iter__")] + [*used(dataset).values()]
+    codes = [inspect.unwrap(each).__code__ for each in functions if isinstance(each, types.FunctionType)]
+    found, attributes = dict[str, None](), dict[Any, str]()
+    for each in itertools.chain.from_iterable(map(dis.get_instructions, codes)):
+        place = each.positions and (each.positions.lineno, each.positions.col_offset)  # where an expression begins
+        if each.opname == "LOAD_ATTR" and isinstance(getattr(dataset, "__dict__", {}).get(each.argval), dict | list):
+            attributes[place] = str(each.argval)
+        elif each.opname == "STORE_SUBSCR" and place in attributes:
+            found[attributes[place]] = None
+    return [*found]
+
+
 _CACHE: Final = type(functools.lru_cache(len))
 
 

@@ -503,15 +503,18 @@ class Drawing(Indexed):
 
     def __init__(self) -> None:
         self.order, self.held = np.random.default_rng(0), types.SimpleNamespace(rng=np.random.default_rng(0))
+        self.seen, self.read = dict[int, Any](), {0: 0}
 
     def __getitem__(self, index: int) -> Any:
+        self.seen[self.read[0]] = index
         return self.held.rng.random() + kept(index)[0]
 
 
 def test_what_each_forked_worker_has_of_its_own_is_told_of() -> None:
     numbers, cache = shared(Drawing())
     assert numbers.startswith("`Drawing.held.rng`: worker processes")  # what only orders samples is none
-    assert cache.startswith("Each worker process keeps what `kept` returns")
+    kept = "keeps what `kept` returns (lru_cache), what goes into `Drawing.seen` on its own, and loses it"
+    assert kept in cache
     threaded = Drawing()
     threaded.use_multiprocessing = False
     assert list(shared(threaded)) == []
