@@ -131,12 +131,10 @@ def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str
     code = getattr(function, "__code__", None)
     if code is None:  # an object that can be called, or a function that is not written in Python
         call = getattr(type(function).__call__, "__code__", None)
-        held = vars(function) if call is not None else {}
-        return (
-            name
-            + ("" if call is None else digest(call.co_code.hex(), _constants(call), call.co_names))
-            + (_named_text(held, inside) if held else "")
-        )
+        if call is None:
+            return name
+        held = _named_text(vars(function), inside) if vars(function) else ""
+        return f"{name}{digest(call.co_code.hex(), _constants(call), call.co_names)}{held}"
     cells = dict[int, Any]()
     for number, cell in enumerate(function.__closure__ or ()):
         cells[number] = None

@@ -30,6 +30,10 @@ class ArrayNamespace(NamedTuple):
     transpose: Callable[[Any, Sequence[int]], Any]
 
 
+def _cast(array: Any, dtype: str) -> Any:
+    return np.asarray(array).astype(dtype, copy=False)
+
+
 def _one_hot(ids: Any, classes: int, dtype: str) -> Any:
     ids = np.asarray(ids)
     out = np.zeros((ids.size, classes), dtype)
@@ -39,9 +43,7 @@ def _one_hot(ids: Any, classes: int, dtype: str) -> Any:
     return out.reshape(*ids.shape, classes)
 
 
-NUMPY = ArrayNamespace(
-    lambda array, dtype: np.asarray(array).astype(dtype, copy=False), np.asarray, _one_hot, np.transpose
-)
+NUMPY = ArrayNamespace(_cast, np.asarray, _one_hot, np.transpose)
 
 # -------------------- op
 

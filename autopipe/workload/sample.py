@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Container, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -312,6 +312,9 @@ def cuts(dtype: np.dtype[Any], part: Part) -> bool:
         limits = np.iinfo(dtype)
         return not limits.min <= part <= limits.max
     return isinstance(part, float)
+
+
+NUMBERED: Final = "Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True)."
 
 
 def is_int64(number: int) -> bool:

@@ -23,7 +23,7 @@ from autopipe.values import count_text
 from autopipe.workload.data import paths, remote, source
 from autopipe.workload.data.paths import Found, Place, located
 from autopipe.workload.plain_code import Library, PlainSource, quoted
-from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
+from autopipe.workload.sample import NUMBERED, FieldKind, SampleSpec, is_int64
 
 # -------------------- image pairs
 
@@ -263,10 +263,8 @@ def _checked_labels(labels: Any, count: int) -> list[int]:
     found = [int(label) for label in given]
     for number, label in enumerate(found):
         if not is_int64(label):
-            raise DataError(
-                f"`labels` must be from -2**63 to 2**63 - 1, but that of image {number} is {label}.",
-                hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
-            )
+            said = f"`labels` must be from -2**63 to 2**63 - 1, but that of image {number} is {label}."
+            raise DataError(said, hint=NUMBERED)
     return found
 
 
@@ -440,13 +438,7 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
         hint = f"{layout} Pass labels=[...], or use ap.Table for labels in a CSV file, ap.ImagePairs for masks."
         raise DataError(f"`ImageFolder` needs a folder for each class, but {lie} in `{shown}` itself.", hint=hint)
     if class_names is not None:
-        given: Any = class_names  # a number n is the folder named "n"
-        names = list(map(str, given)) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else []
-        if not names or any(isinstance(name, bytes) for name in given):
-            raise DataError(
-                f"`class_names` must be a list of the names of folders, as text, but got {shortened(class_names)}.",
-                hint='Such as class_names=["cat", "dog"].',
-            )
+        names = _folder_names(class_names)
         wanted = [os.fsencode(name) for name in names]
         missing = [name for name, folder in zip(names, wanted, strict=True) if folder not in folders]
         if missing or len(set(wanted)) != len(wanted):
@@ -478,6 +470,18 @@ def _by_class(root: bytes, class_names: Sequence[str] | None) -> dict[bytes, Seq
     if loose:
         warn_of_data(f"Images in `{shown}` itself belong to no class and are left out, {len(loose)} of them.")
     return entries
+
+
+def _folder_names(class_names: Any) -> list[str]:
+    """Return names of folders as text; a number n is the folder named "n"."""
+    try:
+        names = [] if isinstance(class_names, str | bytes) else list(class_names)
+    except TypeError:  # a number, or an array without an axis
+        names = []
+    if not names or any(isinstance(name, bytes) for name in names):
+        said = f"`class_names` must be a list of the names of folders, as text, but got {shortened(class_names)}."
+        raise DataError(said, hint='Such as class_names=["cat", "dog"].')
+    return list(map(str, names))
 
 
 def _all(root: bytes) -> list[Found]:

@@ -24,6 +24,7 @@ from autopipe.workload.op import Op, Plan, Step
 from autopipe.workload.ops.on_parts import placed
 from autopipe.workload.ops.pixels import PixelOp
 from autopipe.workload.sample import (
+    NUMBERED,
     Field,
     FieldKind,
     Part,
@@ -115,6 +116,7 @@ def _pass_interrupt(error: BaseException) -> None:
 _PROBES = 4  # samples looked at: the first, the last and two between
 _ATTEMPTS = 20  # samples tried to find readable ones if bad samples are skipped
 _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
+_UNFIT = "samples must be bytes, numbers or arrays of numbers, but one is {}."
 
 
 def make_plan(workload: Workload) -> Plan:
@@ -217,10 +219,8 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
 def _require_int64(source: Source, sample: Sample, structure: Structure | None) -> None:
     for path, part in zip(paths_of(structure), sample, strict=True):
         if isinstance(part, int) and not is_int64(part) and _kind(source, path, part) is FieldKind.LABEL:
-            raise DataError(
-                f"`{label(path)}` is a label, which must be from -2**63 to 2**63 - 1, but got {shortened(part)}.",
-                hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
-            )
+            said = f"`{label(path)}` is a label, which must be from -2**63 to 2**63 - 1, but got {shortened(part)}."
+            raise DataError(said, hint=NUMBERED)
 
 
 def _described(source: Source, samples: list[tuple[int, Sample]], structure: Structure | None) -> SampleSpec:
@@ -262,10 +262,8 @@ def _field(kind: FieldKind, part: Part) -> Field:
         elif isinstance(part, str) and os.fsencode(part).lower().endswith(SUFFIXES):
             hint = "Let `read` return the bytes of the file: pathlib.Path(path).read_bytes()."
         elif array.dtype.kind == "U":
-            hint = "Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True)."
-        raise DataError(
-            f"samples must be bytes, numbers or arrays of numbers, but one is {shortened(part)}.", hint=hint
-        )
+            hint = NUMBERED
+        raise DataError(_UNFIT.format(shortened(part)), hint=hint)
     return Field(kind, array.shape, array.dtype, array.ndim)
 
 
@@ -274,10 +272,8 @@ def _array(part: Part) -> NDArray[Any]:
     try:
         return np.asarray(part)
     except ValueError as error:
-        raise DataError(
-            f"samples must be bytes, numbers or arrays of numbers, but one is {shortened(part)}.",
-            hint="Let `read` return its parts as a tuple, (x, y), and not as a list.",
-        ) from error
+        hint = "Let `read` return its parts as a tuple, (x, y), and not as a list."
+        raise DataError(_UNFIT.format(shortened(part)), hint=hint) from error
 
 
 def _spec(
