@@ -18,8 +18,7 @@ from autopipe.errors import WorkloadError, shortened
 from autopipe.hardware import machine
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.batching import torch_batches
-from autopipe.pipeline.batching.datasets import Packed, has_batches, has_index
-from autopipe.pipeline.batching.likeness import rebuilt
+from autopipe.pipeline.batching.datasets import Packed, has_batches, has_index, rebuilt
 from autopipe.pipeline.config import LOADERS, PipelineConfig
 from autopipe.pipeline.loader import Loader, end
 from autopipe.search.live import open_loader

@@ -36,8 +36,7 @@ from autopipe.frameworks import grain, tfdata
 from autopipe.frameworks.hooks import standing_in
 from autopipe.measure.outcome import Report
 from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.datasets import BatchForm, Feeder, feeder, forks, has_index
-from autopipe.pipeline.batching.likeness import flat
+from autopipe.pipeline.batching.datasets import BatchForm, Feeder, feeder, flat, forks, has_index
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.wrap import WrappedData, as_it_is, wrap
 

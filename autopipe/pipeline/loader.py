@@ -310,18 +310,15 @@ class Shared:
     """Objects that loaders of one workload in this process share; each lives as long as a loader holds it."""
 
     def __init__(self) -> None:
-        self._made: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self.made: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()  # loaders may be opened at once
-
-    def find(self, key: Hashable) -> Any:
-        return self._made.get(key)
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
         """Return the object of this key, made by `make` if no loader has one."""
         with self._lock:
-            found: Made | None = self._made.get(key)
+            found: Made | None = self.made.get(key)
             if found is None:
-                self._made[key] = found = make()
+                self.made[key] = found = make()
             return found
 
 

@@ -28,7 +28,7 @@ from autopipe.errors import ConfigError, DataWarning, WorkloadError, near, short
 from autopipe.frameworks import grain
 from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
-from autopipe.pipeline.batching import datasets, likeness, pickling, torch_batches
+from autopipe.pipeline.batching import datasets, pickling, torch_batches
 from autopipe.pipeline.batching.datasets import Feeder
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.config import CACHE_SHARE, LOADERS, PipelineConfig, SettingValue
@@ -157,14 +157,14 @@ class OwnStep:
     def shaped(self, batch: Sequence[Any]) -> Any:
         """Return a batch whose x, y and weights are arrays, tuples or dictionaries, as the dataset gives it."""
         parts = (part for slot in batch if slot is not None for part in leaves(slot))
-        return likeness.rebuilt(self.outline, parts)
+        return datasets.rebuilt(self.outline, parts)
 
 
 def backend_of(workload: Workload) -> str | None:
     """Return "torch" for a wrapped dataset that no model of Keras reads, if its batches are tensors of torch alone."""
     packages = set[str]()
     if isinstance(workload.data, WrappedData) and isinstance(workload.model, OwnStep | None):
-        likeness.in_containers(packages.add, workload.data.outline)
+        datasets.in_containers(packages.add, workload.data.outline)
     return "torch" if packages == {"torch"} else None
 
 
@@ -245,13 +245,16 @@ class WrappedData:
         self.by_index = dataset.by_index  # whether `dataset[i]` is a batch of an epoch
         self.is_itself = isinstance(function, Itself)  # whether the user gave the dataset, and no function
         is_generator = isinstance(dataset.dataset, types.GeneratorType)
-        self._one_reader = _ONE_READER if is_generator else torch_batches.why_own_workers(dataset.dataset)
+        one_reader = _ONE_READER if is_generator else torch_batches.why_own_workers(dataset.dataset)
+        # Whether loaders with workers are tried, or named with the reason against them, which is the other.
+        self.with_workers = self.by_index or one_reader is not None
+        self.why_one_reader = one_reader or "the dataset has no index: dataset[i] is no batch of it"
         self._batch, self.like, self._last, self.outline = datasets.first_batch(self._aside(dataset))
         self.structure, self.batch_size = self.like.structure, self.like.batch_size
         # Whether its epochs change it, so that one object of it has to make a whole epoch.
         self.has_hooks = self.indexed(dataset.dataset, whole=False).begins_anew
         self._add_knobs(dataset.dataset)
-        doubts = [] if in_loop else [datasets.race_of_workers(dataset.dataset), likeness.like_one_image(self._batch)]
+        doubts = [] if in_loop else [datasets.race_of_workers(dataset.dataset), datasets.like_one_image(self._batch)]
         for warning in filter(None, doubts):
             warnings.warn(warning, DataWarning, stacklevel=3)
 
@@ -275,7 +278,6 @@ class WrappedData:
         self.defaults |= {name: present[name] for name in self._knobs_in(self.choices)}
 
     def _knobs_in(self, parameters: Mapping[str, Any]) -> set[str]:
-        """Return those parameters that are no function's, but Keras's own knobs."""
         return {name for name in parameters if name in KNOBS and not _takes(self.function, name)}
 
     def make(self, parameters: Mapping[str, SettingValue]) -> Feeder:
@@ -330,16 +332,6 @@ class WrappedData:
             by_keras=by_keras,
             in_loop=self._in_loop,
         )
-
-    @property
-    def with_workers(self) -> bool:
-        """True if loaders with workers are tried, or named with the reason against them."""
-        return self.by_index or self._one_reader is not None
-
-    @property
-    def why_one_reader(self) -> str:
-        """The reason why workers cannot make the batches of a dataset without an index."""
-        return self._one_reader or "the dataset has no index: dataset[i] is no batch of it"
 
     def why_unpicklable(self) -> str | None:
         """Return the reason why the dataset cannot be sent to another process, if so."""
@@ -476,7 +468,6 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _is_opencv_used() -> bool:
-    """Return True if a module that is not autopipe's has imported OpenCV by its name."""
     others = [each for name, each in sys.modules.items() if name.partition(".")[0] not in ("autopipe", "cv2")]
     return any("cv2" in getattr(each, "__dict__", ()) for each in others)
 
@@ -498,7 +489,7 @@ def _against_cache(dataset: Feeder, data: WrappedData) -> str | None:
         return f"needs {size_text(needed)}, {size_text(free)} free"
     began, passes = time.monotonic(), (dataset.begin("arrays"), dataset.begin("arrays"))
     for count, (one, other) in enumerate(itertools.zip_longest(*passes), start=1):
-        if one is None or other is None or likeness.bytes_of(one) != likeness.bytes_of(other):
+        if one is None or other is None or datasets.bytes_of(one) != datasets.bytes_of(other):
             return "two passes over the dataset differ, because it shuffles or draws random numbers"
         seconds = time.monotonic() - began
         if count >= _FIRST_BATCHES and seconds / count * max(count, data.steps) > _LOOK_SECONDS:

@@ -297,11 +297,11 @@ class MemoryCache:
     ) -> None:
         """Keep a fraction, above 0 to 1; those of several shapes have `sample_bytes`. `block`: a worker's."""
         self._kept = rows = max(1, int(count * fraction))
-        self._room = _room(spec, rows, sample_bytes)
+        self.room = _room(spec, rows, sample_bytes)
         # What worker processes map; its descriptor is passed to them.
-        self.block = SharedBlock(self._room.size + rows) if block is None else block
-        self._room.open(self.block)
-        self._filled = self.block.array((rows,), np.dtype(np.bool_), self._room.size)
+        self.block = SharedBlock(self.room.size + rows) if block is None else block
+        self.room.open(self.block)
+        self._filled = self.block.array((rows,), np.dtype(np.bool_), self.room.size)
         # Each sample's row in the cache, -1 for those that are not kept: the same in every process.
         self._places = np.arange(count, dtype=np.int32)
         if rows < count:
@@ -329,7 +329,7 @@ class MemoryCache:
     @staticmethod
     def bytes_to_come(job: LoadJob) -> int:
         """Return the bytes that the cache of a job has yet to take until it is full; 0 if it has none."""
-        found: MemoryCache | None = job.shared.find(_key(job.recipe)) if job.recipe.cached > 0 else None
+        found: MemoryCache | None = job.shared.made.get(_key(job.recipe)) if job.recipe.cached > 0 else None
         return MemoryCache.bytes_needed(job.recipe) if found is None else found._to_come()
 
     @staticmethod
@@ -346,11 +346,11 @@ class MemoryCache:
         return sum(cache._to_come() for cache in [*_OPEN])
 
     def _to_come(self) -> int:
-        return self._room.size * (self._kept - self.filled) // self._kept
+        return self.room.size * (self._kept - self.filled) // self._kept
 
     def get(self, index: int, *, copies: bool = True) -> Sample | None:
         """Return a sample as read-only views, or None. Without `copies`, encoded images are views, too."""
-        return self._room.read(self._rows[index], copies=copies) if self.holds(index) else None
+        return self.room.read(self._rows[index], copies=copies) if self.holds(index) else None
 
     def keeps(self, index: int) -> bool:
         return bool(self._rows[index] >= 0)
@@ -368,7 +368,7 @@ class MemoryCache:
         """Keep a sample if it is one to keep and has the common form; another one is read again each time."""
         row = self._rows[index]
         with contextlib.suppress(OverflowError):  # a whole number of Python's own; the kernel names the sample
-            if row >= 0 and self._room.write(row, sample):
+            if row >= 0 and self.room.write(row, sample):
                 self._filled[row] = True
 
     def note(self, indices: Sequence[int]) -> None:
@@ -380,16 +380,10 @@ class MemoryCache:
         return int(np.count_nonzero(self._filled))
 
     @property
-    def heap(self) -> Heap:
-        """The room of samples whose shapes differ."""
-        assert isinstance(self._room, Heap)
-        return self._room
-
-    @property
     def rows(self) -> Batch:
         """The room of all samples, of one shape: a row each. Whoever writes to it tells so by `note`."""
-        assert isinstance(self._room, _Rows)
-        return self._room.parts
+        assert isinstance(self.room, _Rows)
+        return self.room.parts
 
 
 _LOG = logging.getLogger(__name__)

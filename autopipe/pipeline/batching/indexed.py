@@ -33,9 +33,8 @@ from autopipe.hardware import machine
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.batching import pickling, stream, torch_batches
 from autopipe.pipeline.batching.cache import MemoryCache, SharedBlock, write_rows
-from autopipe.pipeline.batching.datasets import batch_at, counts_on, has_index, length_of
+from autopipe.pipeline.batching.datasets import Like, batch_at, counts_on, has_index, length_of
 from autopipe.pipeline.batching.kernel import Kernel
-from autopipe.pipeline.batching.likeness import Like
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload import order
 from autopipe.workload.sample import Batch

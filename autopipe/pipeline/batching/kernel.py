@@ -167,7 +167,6 @@ class Kernel:
     def _replacement(
         self, index: int, drawn: list[NDArray[np.float64]], error: BadSampleError, bad: list[BadSample]
     ) -> tuple[int, Sample]:
-        """Return the next readable sample in index order, which is the same for every worker."""
         for offset in range(1, min(_ATTEMPTS, self._count)):
             other = (index + offset) % self._count
             made = self._make(other, drawn)

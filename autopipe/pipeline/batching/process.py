@@ -258,7 +258,6 @@ class Nursery:
             send(self._channel, pickle.dumps(sorted(self._modules)))
 
     def _failure(self) -> LoaderError:
-        """Return what is said of a process that ended before it could start a worker."""
         assert self._process is not None
         status = self._process.wait()
         self._said.seek(0)
@@ -508,7 +507,6 @@ def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], ker
 
 
 def _answer(channel: socket.socket, answer: bytes) -> bool:
-    """Send an answer; return False if the owner is gone."""
     try:
         send(channel, answer)
     except OSError:

@@ -34,6 +34,7 @@ _LATE = 2.0  # times the median of the last reads, and more than 19 of 20 of the
 _LAST_READS = 200  # by which it is known how long reads take
 _FEWEST_READS = 40  # before any of them counts as late
 _MOST_AGAIN = 0.05  # of all reads may be made again
+_CLOSED = "The loader was closed while a sample was being read."
 _MOST_AT_WORK = 3  # threads that read one sample: of 2,500 reads, both of one are late if one in 50 is
 
 
@@ -102,7 +103,7 @@ class ReadAhead(Around):
         key = tuple(indices)
         with self._lock:
             if self._closed:
-                raise _closed()
+                raise LoaderError(_CLOSED)
             batches = self._begun.get(key)
             batch = batches.popleft() if batches else {}
             if not batches:
@@ -117,7 +118,7 @@ class ReadAhead(Around):
 
     def read(self, index: int) -> Any:
         if self._closed:
-            raise _closed()
+            raise LoaderError(_CLOSED)
         batch: _Batch = getattr(self._here, "batch", {})
         reads = batch.get(index)
         if not reads:
@@ -139,7 +140,7 @@ class ReadAhead(Around):
             self._begun.clear()
         for read in unfinished:
             with contextlib.suppress(InvalidStateError):
-                read.answer.set_exception(_closed())
+                read.answer.set_exception(LoaderError(_CLOSED))
         self._end()
 
     def _take(self, task: _Read) -> None:
@@ -226,7 +227,3 @@ class _Tail:
 
     def left(self) -> int:
         return max(0, int(_MOST_AGAIN * self._count) - self.again)
-
-
-def _closed() -> LoaderError:
-    return LoaderError("The loader was closed while a sample was being read.")

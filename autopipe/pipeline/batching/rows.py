@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from autopipe import native
 from autopipe.errors import AutopipeError
-from autopipe.pipeline.batching.cache import MemoryCache, Placed, write_rows
+from autopipe.pipeline.batching.cache import Heap, MemoryCache, Placed, write_rows
 from autopipe.pipeline.loader import Recipe
 from autopipe.workload.data import source as data_source
 from autopipe.workload.op import Step
@@ -113,7 +113,6 @@ class RowsAtOnce:
     def _fill_cache(
         self, filler: Self | Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read, run: _Run
     ) -> None:
-        """Put samples that the cache is to keep into it, as far as they are made at once."""
         full = cache.rows_of(indices) is not None
         missing = [] if full else [each for each in indices.tolist() if cache.keeps(each) and not cache.holds(each)]
         if not missing:
@@ -127,7 +126,8 @@ class RowsAtOnce:
             cache.put(missing[row], *(None if part is None else part[row] for part in out))
 
     def _fill_heap(self, found: Programs, cache: MemoryCache, indices: NDArray[np.int64], read: _Read) -> None:
-        heap, (rows, columns) = cache.heap, self._as_read(range(len(indices)), indices, read)
+        heap, (rows, columns) = cache.room, self._as_read(range(len(indices)), indices, read)
+        assert isinstance(heap, Heap)
         done, made, alive = np.ones(len(rows), np.bool_), list[Any](), list[Any]()
         for number, (before, field) in enumerate(zip(found.before.columns, found.made.columns, strict=True)):
             program, column = found.parts[number], columns[number]
@@ -298,7 +298,6 @@ def _shape(field: Field, height: int, width: int, pixel_bytes: int) -> tuple[int
 
 
 def _spans_of(column: Any, field: Field, alive: list[Any]) -> NDArray[Any]:
-    """Return the spans of encoded images or of pixels; what is neither is empty, and so left to Python."""
     if isinstance(column, Rows):
         return native.rows_at(column.addresses, column.array.shape[1:], column.array.itemsize)
     if isinstance(column, tuple):

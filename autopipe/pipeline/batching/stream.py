@@ -209,7 +209,6 @@ class BatchStream(Generic[T]):
             self._ready.notify_all()
 
     def _seek(self, epoch: int, start: int, *, last: bool) -> int:
-        """Go to a batch, and return the number of its new reader."""
         self._owner.require()  # before the lock, which a thread that no fork copies may have held
         with self._lock:
             if self._closed:
@@ -249,13 +248,11 @@ class BatchStream(Generic[T]):
         return min(most, self._order.batches - self._given[1])
 
     def _has_task(self, most: int) -> bool:
-        """Return True if there is room for the next batches, and they are not behind the end."""
         has_room = self._out + self._together(most) <= self._queue_size + self._workers * most + self._ahead
         is_before = self._end is None or self._given < self._end
         return has_room and is_before and (self._last_epoch is None or self._given[0] <= self._last_epoch)
 
     def _behind(self, epoch: int, batch: int) -> tuple[int, int]:
-        """Return the place of a batch, which may be one beyond the epoch's last."""
         return (epoch, batch) if batch < self._order.batches else (epoch + 1, 0)
 
     def _draw(self, epoch: int) -> Future[NDArray[np.int64]]:

@@ -378,7 +378,6 @@ class SimulatedModel(keras.Model):
 
 
 def _function(step: Callable[[Any], Any]) -> Callable[..., Any]:
-    """Return a step as the compiled function that `fit` calls."""
     if keras.backend.backend() == "jax":
         return lambda state, batches: (step(next(batches)), state)
     return lambda batches: step(batches[0] if isinstance(batches, list) else next(batches))

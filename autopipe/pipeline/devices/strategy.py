@@ -60,14 +60,6 @@ class DeviceStrategy(abc.ABC):
         """Return why the backend cannot train a compiled model on several devices; None if it can."""
         return None
 
-    def check_model(self, model: Any) -> None:
-        """Raise ModelError if a part of the model's compilation works on one device only."""
-        if self.devices > 1 and (reason := self.unfit(model)) is not None:
-            raise ModelError(
-                f"`model` cannot be trained on several devices: {reason}, and devices={self.devices}.",
-                hint="Compile it without that, or use devices=1 or the jax backend.",
-            )
-
     def exchange(self, numbers: int) -> Callable[[], object] | None:
         """Return a function that sums so many float32 of each device on all, and waits; None on one device."""
         return None

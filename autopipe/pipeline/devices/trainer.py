@@ -180,7 +180,11 @@ class Trainer:
         self._session: TrainingCallbacks | None = None
         self._strategy.check_rows(loader.batch_size)
         self._strategy.check_rows(loader.last_batch_samples or loader.batch_size)
-        self._strategy.check_model(model)
+        if (devices := self._strategy.devices) > 1 and (reason := self._strategy.unfit(model)) is not None:
+            raise ModelError(
+                f"`model` cannot be trained on several devices: {reason}, and devices={devices}.",
+                hint="Compile it without that, or use devices=1 or the jax backend.",
+            )
         with self._strategy.scope():
             models.check(model, loader)
 
@@ -419,7 +423,6 @@ class Trainer:
             self._strategy.check_evaluation_rows(loader.last_batch_samples or loader.batch_size)
 
     def _set_batch_size(self, data: Any, arguments: dict[str, Any], name: str, steps: int | None) -> None:
-        """Have Keras cut arrays into the workload's batches, not into its own of 32."""
         size = arguments[name] = arguments.get(name) or self.loader.batch_size
         shape = getattr(data[0] if isinstance(data, tuple) and data else data, "shape", ())
         if shape and (not steps or steps * size > shape[0]):

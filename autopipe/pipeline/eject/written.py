@@ -220,7 +220,6 @@ def _decoded_in_part(steps: Sequence[Step], jpegs: frozenset[str]) -> list[Step]
 
 
 def _cut_next(part: str, steps: Sequence[Step], at: int) -> int | None:
-    """Return the place of the next step on a part if that begins with a cut."""
     behind = next((number for number in range(at + 1, len(steps)) if part in parts(steps[number])), None)
     return None if behind is None or not isinstance(steps[behind].op.acting, CUTS) else behind
 

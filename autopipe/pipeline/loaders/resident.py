@@ -93,7 +93,11 @@ class Resident(LoaderConfig):
                 DeviceMemoryWarning,
                 stacklevel=4,
             )
-            return _from_memory(job, cache, bad, self.workers)
+            replaced = {each.index for each in bad}  # which are read again, and counted
+            cache.note([index for index in range(len(recipe.source)) if index not in replaced])
+            kernel, queue_size = Kernel(recipe, cache), job.setup.queue_size(_QUEUE_SIZE)
+            kernel.undo.enter_context(processes.library_threads())
+            return StreamingLoader(job, [ThreadFiller(kernel)] * self.workers, queue_size, kernel=kernel)
         loader.fill_seconds = time.monotonic() - began
         return loader
 
@@ -106,7 +110,6 @@ class DeviceMemoryWarning(UserWarning):
 
 
 def _unfit(kept: SampleSpec, steps: Sequence[Step]) -> str | None:
-    """Return why samples that are kept before `steps` cannot be fed so; None if they can."""
     if not kept.is_fixed:
         return "samples are encoded or differ in size after the ops that are the same in every epoch"
     if not _is_for_device(kept.x):
@@ -166,14 +169,6 @@ def _filled(recipe: Recipe, rows: Batch, workers: int) -> list[BadSample]:
         with starting(f"{workers} workers need a thread each", "fewer workers", pool.shutdown):
             found = pool.map(fill, range(0, count, _SLICE))
         return [bad for each in found for bad in each]
-
-
-def _from_memory(job: LoadJob, cache: MemoryCache, bad: Sequence[BadSample], workers: int) -> Loader:
-    replaced = {each.index for each in bad}  # which are read again, and counted
-    cache.note([index for index in range(len(job.recipe.source)) if index not in replaced])
-    kernel = Kernel(job.recipe, cache)
-    kernel.undo.enter_context(processes.library_threads())
-    return StreamingLoader(job, [ThreadFiller(kernel)] * workers, job.setup.queue_size(_QUEUE_SIZE), kernel=kernel)
 
 
 # -------------------- batches
@@ -272,7 +267,6 @@ for each sample whose rows, and whose columns, are reversed, shape (samples,).
 
 
 def _gathered(numbers: Any, samples: Any, *moves: Any, library: ModuleType) -> Any:
-    """Return some rows of an array, of which images are moved, by `numpy` or `keras.ops`."""
     found = library.take(samples, numbers, axis=0)
     if not moves:
         return found

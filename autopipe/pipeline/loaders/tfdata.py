@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import threading
 import time
 import traceback
@@ -269,16 +270,16 @@ class _TfDataLoader(WorkloadLoader):
             self._graph = None
         self._shut_down()
 
-    def _next(self, elements: _Epoch, epoch: int, batch: int) -> Batch:
+    def _next(self, opened: _Epoch, epoch: int, batch: int) -> Batch:
         import tensorflow as tf
 
         self._open_graph()
         try:
             with processes.uninterrupted(processes.CTRL_C):
-                made = elements.next()
+                made = next(opened.elements)
             return self.spec.aligned(made)
         except tf.errors.OpError as error:
-            elements.close()
+            opened.close()
             traceback.clear_frames(error.__traceback__)  # TensorFlow keeps them, and they the iterator's threads
             message = error.message
         self._open_graph()  # a loader that was closed meanwhile has no failure to look for
@@ -294,17 +295,14 @@ class _TfDataLoader(WorkloadLoader):
         return self._graph
 
 
+@dataclasses.dataclass(eq=False)
 class _Epoch:
     """An open epoch. Closing it stops the threads of tf.data that work for it."""
 
-    def __init__(self, elements: Iterator[tuple[NDArray[Any], ...]]) -> None:
-        self._elements = elements
-
-    def next(self) -> tuple[NDArray[Any], ...]:
-        return next(self._elements)
+    elements: Iterator[tuple[NDArray[Any], ...]]
 
     def close(self) -> None:
-        self._elements = iter(())  # the threads end with the last reference to their iterator
+        self.elements = iter(())  # the threads end with the last reference to their iterator
 
 
 def _shut_down(owner: Owner, epochs: weakref.WeakSet[_Epoch], work: _Work) -> None:

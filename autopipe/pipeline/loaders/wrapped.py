@@ -22,9 +22,8 @@ import pydantic
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
 from autopipe.pipeline.batching import stream
-from autopipe.pipeline.batching.datasets import Feeder, forks
+from autopipe.pipeline.batching.datasets import Feeder, flat, forks
 from autopipe.pipeline.batching.indexed import Indexed
-from autopipe.pipeline.batching.likeness import flat
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
 from autopipe.pipeline.batching.streaming import StreamingLoader
 from autopipe.pipeline.config import LoaderConfig, SettingValue
@@ -86,7 +85,6 @@ class Wrapped(LoaderConfig):
         return self.tf_cache == "memory"
 
     def around(self) -> dict[str, SettingValue]:
-        """Return those settings around the dataset that are not as usual."""
         fields = {name: field.default for name, field in type(self).model_fields.items() if name != "kind"}
         return {name: getattr(self, name) for name, usual in fields.items() if getattr(self, name) != usual}
 
@@ -183,7 +181,6 @@ class _WrappedLoader(WorkloadLoader):
         yield from self._rest(self._open().epoch("arrays"), start, _arrays)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
-        """Yield the batches of consecutive epochs, as `fit` gets them."""
         self._open().numbers = itertools.count(epoch)
         for number in range(epochs):
             yield from self._rest(self._open().epoch("elements"), 0 if number else start, _present)

@@ -60,7 +60,12 @@ class Array(Storage):
                 file.write(bytes(_HEADER_BYTES))
             for sample in samples:
                 for number, (file, field) in files.items():
-                    shapes[number].append(_append(file, field, None if sample is None else sample[number]))
+                    if sample is None or sample[number] is None:  # zeros in the place of a bad one
+                        array = np.zeros((0,) if field.shape is None else field.shape, field.dtype)
+                    else:
+                        array = np.asarray(sample[number], field.dtype, order="C")
+                    file.write(array.reshape(-1).view(np.uint8).data)
+                    shapes[number].append(array.shape)
             for number, name, field in _columns(spec):
                 _finish(files[number][0], field, shapes[number], to / f"{name}.shapes.npy")
 
@@ -92,18 +97,7 @@ def _opened(path: Path, field: Field, shapes: Path) -> Column | Sequence[Part] |
     return Column(field, OpenFile(path), (first + size * np.arange(count + 1)).data)
 
 
-def _append(file: BinaryIO, field: Field, part: Part) -> tuple[int, ...]:
-    """Write the values of a part, or zeros in the place of a bad one, and return its shape."""
-    if part is None:
-        array = np.zeros((0,) if field.shape is None else field.shape, field.dtype)
-    else:
-        array = np.asarray(part, field.dtype, order="C")
-    file.write(array.reshape(-1).view(np.uint8).data)
-    return array.shape
-
-
 def _finish(file: BinaryIO, field: Field, shapes: Sequence[tuple[int, ...]], beside: Path) -> None:
-    """Write the header of a file; and the shapes beside it if they are not those of the field."""
     shape: tuple[int, ...] = (len(shapes), *(field.shape or ()))
     if any(each != field.shape for each in shapes):
         shape = (sum(map(math.prod, shapes)),)
@@ -120,7 +114,6 @@ def _finish(file: BinaryIO, field: Field, shapes: Sequence[tuple[int, ...]], bes
 
 
 def _columns(spec: SampleSpec) -> list[tuple[int, str, Field]]:
-    """Return the position, the name and the field of each part that there is."""
     names = ["x", "y", *("".join(letters) for letters in itertools.product("z", ascii_lowercase, ascii_lowercase))]
     columns = zip(itertools.count(), names, spec.columns, strict=False)
     return [(number, name, field) for number, name, field in columns if field is not None]

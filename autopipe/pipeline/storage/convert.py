@@ -207,7 +207,6 @@ class _Run:
                 raise
 
     def _missing(self, workers: int) -> list[int]:
-        """Return the shards that are not finished, or whose files are damaged; by size alone behind a URL."""
         mine = set(self._numbers)
         missing = mine.intersection(self._record.missing)
         files = {name: file for name, file in self._record.files.items() if layout.shard_of(name) in mine}
@@ -289,7 +288,6 @@ class _Run:
 
     @contextlib.contextmanager
     def _disk_errors(self) -> Iterator[None]:
-        """Raise StorageError for an OSError of the folder that is written to."""
         try:
             yield
         except OSError as error:

@@ -184,7 +184,6 @@ def known_shards(folder: Folder) -> SetRecord | None:
 
 
 def _with_files(record: SetRecord, sizes: Mapping[str, int | None]) -> SetRecord:
-    """Return a record of those shards alone whose files have the right sizes."""
     return record.without({shard_of(name) for name, (size, _) in record.files.items() if sizes.get(name) != size})
 
 
@@ -319,7 +318,6 @@ class StoredSource:
         return tuple(columns)
 
     def _found(self, indices: Sequence[int]) -> list[tuple[Any, int]]:
-        """Return the open shard of each sample, and its row there."""
         places = [divmod(index, self.record.samples_per_shard) for index in indices]
         return [(self._shards.get(number) or self._shard(number), row) for number, row in places]
 

@@ -56,7 +56,10 @@ class TFRecord(Storage):
             for sample in samples:
                 features = _features(sample, spec)
                 message = serialise(features)
-                rows.append(_index_row(features, message, records.tell() + HEADER_BYTES))
+                start, row = records.tell() + HEADER_BYTES, list[int]()
+                for part in features.values():  # equal bytes found elsewhere in the message do as well
+                    row += [start + message.index(part), len(part)] if isinstance(part, bytes) else [part, 0]
+                rows.append(row)
                 records.write(frame(message))
         np.save(to / _INDEX, np.array(rows, np.int64), allow_pickle=False)
 
@@ -104,14 +107,6 @@ def _label(y: Part) -> int:
             hint="Number the classes from 0: names, labels = numpy.unique(labels, return_inverse=True).",
         )
     return label
-
-
-def _index_row(features: dict[str, bytes | int], message: bytes, offset: int) -> list[int]:
-    """Return the start and length of each part of a sample; a label itself, and 0."""
-    row: list[int] = []
-    for part in features.values():  # equal bytes found elsewhere in the message do as well
-        row += [offset + message.index(part), len(part)] if isinstance(part, bytes) else [part, 0]
-    return row
 
 
 STORAGES.register(TFRecord.name, TFRecord())
