@@ -150,11 +150,10 @@ def _refusing(dataset: Any) -> Iterator[str]:
 
 def unpicklable(dataset: Any) -> list[str]:
     """Return the attributes for which a user's dataset cannot be pickled: [""] if it is none of them."""
-    try:
+    with contextlib.suppress(LoaderError):
         apart(dataset)
-    except LoaderError:
-        return list(_refusing(dataset)) or [""]
-    return []
+        return []
+    return list(_refusing(dataset)) or [""]
 
 
 def open_files(dataset: Any) -> list[str]:

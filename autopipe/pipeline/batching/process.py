@@ -507,8 +507,7 @@ def _serve(channel: socket.socket, tasks: Iterator[tuple[bytes, list[int]]], ker
 
 
 def _answer(channel: socket.socket, answer: bytes) -> bool:
-    try:
+    with contextlib.suppress(OSError):  # the owner is gone
         send(channel, answer)
-    except OSError:
-        return False
-    return True
+        return True
+    return False

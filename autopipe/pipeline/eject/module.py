@@ -126,7 +126,15 @@ def module(
     if isinstance(asked.loader, Foreign):
         of_keras = _workers_of(asked.loader.code) is not None
         form = _PY_DATASET if of_keras else _OF_EXTENSIONS.get(asked.loader.code)
-    reasons = _reasons(workload, asked, form)
+    kept = asked.kept
+    against = {
+        f"the `{asked.loader.kind}` loader is autopipe's own; only `tfdata` has plain code": form is None,
+        f"the samples are read from a converted set ({kept.form}), which autopipe reads": kept.converts,
+        f"samples are cached as they are read (keep={kept.memory!r})": kept.encoded,
+        f"a part of the samples is cached ({kept.part:.0%})": kept.in_memory and kept.part < 1,
+        'bad samples are replaced (on_bad_sample="skip")': workload.on_bad_sample == "skip",
+    }
+    reasons = [why for why, is_so in against.items() if is_so]
     try:
         parts = written(workload, asked, plan, "tf" if isinstance(asked.loader, TfData) else "np", every=every)
     except PlainCodeError as error:
@@ -149,22 +157,6 @@ def _made(template: str, parts: Written, texts: dict[str, object], notes: list[s
     }
     code = filled(template, parts, {**common, **texts}, own=own)
     return PlainModule(code=code, given=parts.source.given, functions=parts.functions)
-
-
-def _reasons(workload: Workload, config: PipelineConfig, form: Any) -> list[str]:
-    loader, found = config.loader, []
-    if form is None:
-        found.append(f"the `{loader.kind}` loader is autopipe's own; only `tfdata` has plain code")
-    kept = config.kept
-    if kept.converts:
-        found.append(f"the samples are read from a converted set ({kept.form}), which autopipe reads")
-    if kept.encoded:
-        found.append(f"samples are cached as they are read (keep={kept.memory!r})")
-    if kept.in_memory and kept.part < 1:
-        found.append(f"a part of the samples is cached ({kept.part:.0%})")
-    if workload.on_bad_sample == "skip":
-        found.append('bad samples are replaced (on_bad_sample="skip")')
-    return found
 
 
 def _notes(config: PipelineConfig | None, parts: Written) -> list[str]:

@@ -226,11 +226,10 @@ def require_same(record: SetRecord, conversion: Conversion, storage: str, folder
 
 def is_of_another(folder: Folder, conversion: Conversion, storage: Storage) -> bool:
     """Return True if a folder holds another set, a part of one or other files, so that `convert` refuses it."""
-    try:
+    with contextlib.suppress(StorageError):
         open_folder(folder, conversion, storage, lambda: 0.0)
-    except StorageError:
-        return True
-    return False
+        return False
+    return True
 
 
 def whole_record(folder: Folder) -> SetRecord:
@@ -399,18 +398,16 @@ def verify(source: StoredSource, conversion: Conversion, *, at_most: int = 32) -
 
 def is_intact(folder: Folder, name: str, recorded: tuple[int, str]) -> bool:
     """Return True if a file has its size and checksum."""
-    try:
+    with contextlib.suppress(OSError):
         return checksum(folder, name) == recorded
-    except OSError:
-        return False
+    return False
 
 
 def sample_or_none(read: Callable[[int], Sample], position: int) -> Sample | None:
     """Return a sample; None if it is bad."""
-    try:
+    with contextlib.suppress(BadSampleError):
         return read(position)
-    except BadSampleError:
-        return None
+    return None
 
 
 def _same(kept: Part, made: Part) -> bool:
