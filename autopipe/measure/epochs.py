@@ -285,8 +285,13 @@ def hardly_mixed(batches: Epoch, *, drawn: bool = False) -> str | None:
     if len(batches) < 6 or (held := targets_held(batches)) is None:
         return None
     here, chance = (float(np.mean(each)) for each in held)
-    if here > MIXED * chance or _is_chosen(batches):
+    if here > MIXED * chance:
         return None
+    counts = [collections.Counter(y for _, y in batch) for batch in batches]
+    often = collections.Counter(itertools.chain(*(each.values() for each in counts)))
+    usual, again = max(often.values()), sum(map(len, counts)) > len(set[bytes]().union(*counts))
+    if again and min(map(len, counts)) > 1 and usual >= 0.9 * sum(often.values()):
+        return None  # each batch is made of so many classes with so many samples each
     why = _ENDED_PART if drawn else _SORTED
     return f"a batch holds {here:.1f} different y, but {chance:.1f} if the order were random: {why}"
 
@@ -299,14 +304,6 @@ _ENDED_PART: Final = (
     "`sample_from_datasets` goes on with what is left once one of its datasets has ended. `.repeat()` each of them, "
     "and give `fit` steps_per_epoch="
 )
-
-
-def _is_chosen(batches: Epoch) -> bool:
-    """Return True if each batch is made of so many classes with so many samples each."""
-    counts = [collections.Counter(y for _, y in batch) for batch in batches]
-    often = collections.Counter(itertools.chain(*(each.values() for each in counts)))
-    usual, again = max(often.values()), sum(map(len, counts)) > len(set[bytes]().union(*counts))
-    return again and min(map(len, counts)) > 1 and usual >= 0.9 * sum(often.values())
 
 
 def targets_held(parts: Epoch) -> tuple[NDArray[Any], NDArray[Any]] | None:

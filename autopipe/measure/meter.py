@@ -367,7 +367,12 @@ class Meter:
     def _add_edge(self, seconds: float, waited_seconds: float) -> None:
         # The batches of one burst came together, so their steps do not show the wait for the next burst.
         by_bursts = max(self._workers, self._window_steps(seconds, self._workers))
-        self._next_look = self._steps + self._to_epochs_end(min(self._window_steps(seconds, 1), by_bursts))
+        steps = min(self._window_steps(seconds, 1), by_bursts)
+        if self.epoch_steps is not None:  # to an epoch's end: the last within them, or one up to half as far again
+            left = self.epoch_steps - self._steps % self.epoch_steps
+            whole = max(0, steps - left) // self.epoch_steps * self.epoch_steps
+            steps = left + whole if left <= 1.5 * steps else steps
+        self._next_look = self._steps + steps
         if not self._edges:
             self.began_at, self._began_steps = seconds, self._steps
         mean = sum(self._levels) / len(self._levels) if self._levels else None
@@ -382,14 +387,6 @@ class Meter:
             )
         )
         self._read(final=False)
-
-    def _to_epochs_end(self, steps: int) -> int:
-        """Return `steps`, or the steps to an epoch's end: the last within them, or one up to half as far again."""
-        if self.epoch_steps is None:
-            return steps
-        left = self.epoch_steps - self._steps % self.epoch_steps
-        whole = max(0, steps - left) // self.epoch_steps * self.epoch_steps
-        return left + whole if left <= 1.5 * steps else steps
 
     def _read(self, *, final: bool) -> None:
         burst = self._workers * self.batch_size

@@ -213,7 +213,7 @@ def repeats(
 
     def anew() -> epochs.Epoch:
         with assembly.build_loader(workload, configs[0]) as loader:
-            return _beginning(loader, 0, _count(as_it_is[0]), report, Values())[0]
+            return _beginning(loader, 0, sum(map(len, as_it_is[0])), report, Values())[0]
 
     def look(config: PipelineConfig) -> Agreement:
         with assembly.build_loader(workload, config) as loader:
@@ -222,7 +222,7 @@ def repeats(
             if is_whole and grain.is_in_use() and grain.is_grain(data.make(data.defaults).dataset):
                 noted.batches, again.batches = [], []
             seen, ended = _beginning(loader, 0, samples, report, noted, until=until)
-            both = [seen, _beginning(loader, 1, samples or _count(seen), report, again)[0]] if ended else []
+            both = [seen, _beginning(loader, 1, samples or sum(map(len, seen)), report, again)[0]] if ended else []
         if config == configs[0]:
             as_it_is.extend(both)
         read = None if usual else [each.batches for each in (noted, again) if each.batches]
@@ -242,7 +242,7 @@ def repeats(
         # Random numbers that repeat need not do so in the same order with each configuration.
         known = as_it_is and both and not usual[0].random
         message = _changed(as_it_is, both, anew) if known else None
-        if not data.is_pass and usual[0].repeated <= _share(usual[0]) and found.repeated > _share(found):
+        if not data.is_pass and [each.repeated > each.samples // 100 for each in (usual[0], found)] == [False, True]:
             message = f"{found.repeated:,} samples come twice, unlike in the dataset as it is"
         return found.model_copy(update={"message": message})
 
@@ -275,14 +275,6 @@ def _model(workload: Workload, own: Any) -> Any:
         trained = dataclasses.replace(workload, model=own or workload.model)
         return assembly.build_model(trained, devices=1, channels="last")[1]
     return None
-
-
-def _share(of: Agreement) -> int:
-    return of.samples // 100
-
-
-def _count(epoch: epochs.Epoch) -> int:
-    return sum(map(len, epoch))
 
 
 def _random(

@@ -111,10 +111,12 @@ def worth_having(pooled: Pooled) -> float:
 
 
 def as_good(pooled: Pooled, best: str, key: str) -> bool:
-    """True if there is no significant difference and, at 90 %, the other is at most `worth_having` behind the best."""
+    """True if there is no significant difference and, at 90 %, the other is behind by what does not matter: the
+    repeatability limit, at most 2 %.
+    """
     behind, spread = pooled.ahead(best, key)
     surely = behind + normal_point(0.2) * spread  # 10 % on one side
-    return behind <= normal_point(0.05) * spread and surely <= worth_having(pooled)
+    return behind <= normal_point(0.05) * spread and surely <= min(repeatability(pooled), 1 - stats.EQUAL)
 
 
 def unproved(finalists: Sequence[Point], blocks: Blocks, pooled: Pooled, looks: int) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -35,15 +35,11 @@ def _of_request(config: PipelineConfig, facts: Facts) -> Iterator[str]:
     params = from_config(config) if facts.limits.only or facts.workload.impossible else {}
     for name, values in facts.limits.only.items():
         if name in params and params[name] not in values:
-            yield _not_asked_for(name, [params[name]])
+            yield f"{name} {params[name]}: not in `--only`"
     for each in facts.workload.impossible:
         is_kept = each.parameter == "keep" and config.kept.holds(str(each.value))
         if is_kept or params.get(each.parameter) == each.value:
             yield f"{each.parameter} {each.value}: {each.reason}"
-
-
-def _not_asked_for(name: str, values: Sequence[SettingValue]) -> str:
-    return f"{name} {', '.join(map(str, values))}: not in `--only`"
 
 
 def _of_setup(config: PipelineConfig, facts: Facts) -> Iterator[str]:
@@ -167,7 +163,7 @@ def trim(space: Space, facts: Facts) -> Trimmed:
         narrowed = narrowed.only(name, values)
         gone = [value for value in space[name].values if value not in narrowed[name].values]
         if gone:
-            dropped[_not_asked_for(name, gone)] = 0
+            dropped[f"{name} {', '.join(map(str, gone))}: not in `--only`"] = 0
     worth, reasons = _worth_trying(narrowed, facts, dropped), []
     for params in itertools.islice(worth.grid(), 20_000):  # until one can run
         if (why := _why_not(params, facts)) is None:

@@ -75,7 +75,8 @@ def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
         data = {**data, "parameters": _with_loaders(data["parameters"], added)}
 
     def where(path: KeyPath) -> str:
-        return f"{file}, line {_line(lines, path)}, `{_dotted(path)}`" if path else f"{file}, line 1"
+        known = next((path[:end] for end in range(len(path), 0, -1) if path[:end] in lines), ())
+        return f"{file}, line {lines.get(known, 1)}, `{_dotted(path)}`" if path else f"{file}, line 1"
 
     if not isinstance(data, dict):
         raise SpaceError(f"{where(())}: a search space is a mapping, but this is {shortened(data)}.")
@@ -177,12 +178,6 @@ def _note_lines(node: yaml.Node, path: KeyPath, lines: _Lines, file: str) -> Non
             seen.add(here)
             _note_lines(value, here, lines, file)
             lines[here] = key.start_mark.line + 1
-
-
-def _line(lines: _Lines, path: KeyPath) -> int:
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, 1)
 
 
 def _dotted(path: KeyPath) -> str:

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol, TypeVar
 
 from autopipe.errors import NothingMeasuredError, WorkloadError
@@ -78,58 +78,47 @@ GRACE_SHARE = 0.03  # of the budget, beyond which nothing runs that is not measu
 MOST_OF_OTHERS = 2  # pieces of foreign code that are proved against; of the rest a trial tells enough
 
 
-def _of_workers(count: int) -> str:
-    return f"Keras PyDataset, {count} workers"
-
-
 BASELINES = (
     ("fit(x, y)", "fit"),
     ("tf.data AUTOTUNE", "tf.data"),
     ("tf.data AUTOTUNE, cached", "tf.data-cache"),
     ("Keras PyDataset, defaults", "keras"),
-    (_of_workers(WORKERS), KERAS_WORKERS),
+    (f"Keras PyDataset, {WORKERS} workers", KERAS_WORKERS),
     ("image_dataset_from_directory", "directory"),
 )
 """The usual pipelines of today: by the form in which `autopipe eject --to` writes them, with their usual settings."""
 _ALWAYS_NAMED = ("tf.data", "keras")  # with the reason if they cannot run; others are left out then
 
 
+@dataclass(eq=False)
 class TrialMeasurer:
     """Measures by trials in a child process. Each piece of foreign code has a process of its own. `close` ends those
     processes; `runner` belongs to the caller.
     """
 
-    def __init__(
-        self,
-        runner: TrialRunner,
-        description: Description,
-        settings: Settings,
-        *,
-        rivals: Sequence[Baseline] = (),
-        foreign: Callable[[str | None], TrialRunner] | None = None,
-        elsewhere: PipelineConfig | None = None,
-    ) -> None:
-        """Use `runner`, whose workload has this `description`, for a search with these settings. `rivals` are to be
-        beaten beside the usual baselines. `foreign` makes the runner of foreign code by its name, or by None another
-        one of the workload; without it there are no such baselines. `elsewhere` is a configuration whose workers run on
-        other cores.
-        """
-        self._runner = runner
-        self._settings = settings
-        self._foreign = foreign
-        self._elsewhere = elsewhere
-        self._runners: dict[str | None, TrialRunner] = {}
-        self._rates: dict[str, float] = {}  # images/s of foreign code that ran, by its name
-        self._model_rate: float | None = None
-        self._half_width: float | None = None
-        self._ends_at: float | None = None
+    runner: TrialRunner
+    description: Description  # of its workload
+    settings: Settings
+    _: KW_ONLY
+    rivals: Sequence[Baseline] = ()  # to be beaten beside the usual baselines
+    # makes the runner of foreign code by its name, or by None another one of the workload; None: no such baselines
+    foreign: Callable[[str | None], TrialRunner] | None = None
+    elsewhere: PipelineConfig | None = None  # whose workers run on other cores
+    _runners: dict[str | None, TrialRunner] = field(default_factory=dict)
+    _rates: dict[str, float] = field(default_factory=dict)  # images/s of foreign code that ran, by its name
+    _model_rate: float | None = None
+    _half_width: float | None = None
+    _ends_at: float | None = None
+
+    def __post_init__(self) -> None:
+        description, settings = self.description, self.settings
         usual: list[Baseline] = []
         if description.wrapped is not None:
             usual.append(Baseline(name="the dataset as it is", config=description.wrapped.as_it_is))
         allowed = settings.limits.only.get("keep", ("memory",))
         # Of samples that are read once, or if the user allows no cache in memory, other people's is no rival.
         may_cache = settings.mode is Mode.TRAIN and any(Kept.of(str(each)).in_memory for each in allowed)
-        for name, code in BASELINES if description.wrapped is None and foreign is not None else ():
+        for name, code in BASELINES if description.wrapped is None and self.foreign is not None else ():
             if code == module.CACHED and not may_cache:
                 continue
             against, unable = description.against(CODE, code), None
@@ -141,16 +130,15 @@ class TrialMeasurer:
         if (own := settings.baseline) is not None:
             usual.insert(0, Baseline(name=f"{own.rpartition(':')[2]} (yours)", config=_of_code(own), required=True))
         known = {each.config.key() for each in usual}
-        self._baselines = [*usual, *(each for each in rivals if each.config.key() not in known)]
-        self._description = description
+        self._baselines = [*usual, *(each for each in self.rivals if each.config.key() not in known)]
 
     def baselines(self) -> Sequence[Baseline]:
         """Return the baselines that the workload can run. Raises WorkloadError if the user's own pipeline does not run,
         or trains on something else.
         """
-        if self._settings.baseline is not None:
-            succeeded(self._runner_of(self._settings.baseline).start())
-        against = self._description.against
+        if self.settings.baseline is not None:
+            succeeded(self._runner_of(self.settings.baseline).start())
+        against = self.description.against
         return [each for each in self._baselines if against("loader", each.config.loader.kind) is None]
 
     def _py_dataset(self, useful: int) -> Baseline:
@@ -159,7 +147,7 @@ class TrialMeasurer:
         form = module.of_workers(workers)
         if form != KERAS_WORKERS and (begun := self._runners.pop(KERAS_WORKERS, None)) is not None:
             begun.close()
-        return Baseline(name=_of_workers(workers), config=_of_code(form))
+        return Baseline(name=f"Keras PyDataset, {workers} workers", config=_of_code(form))
 
     def start_all(self, seconds: float = math.inf) -> None:
         """Start the processes of foreign code in parallel, as imports take seconds, and wait for them this long."""
@@ -182,13 +170,13 @@ class TrialMeasurer:
         if config.loader.is_foreign:
             return self._runner_of(_code(config))
         # A process that keeps freed memory cannot measure a dataset as it is any more: each has its own.
-        other = self._description.wrapped is not None and config.loader.keeps_freed_memory
-        return self._runner_of(None) if other and self._foreign is not None else self._runner
+        other = self.description.wrapped is not None and config.loader.keeps_freed_memory
+        return self._runner_of(None) if other and self.foreign is not None else self.runner
 
     def _runner_of(self, code: str | None) -> TrialRunner:
-        assert self._foreign is not None  # else such a baseline was not named
+        assert self.foreign is not None  # else such a baseline was not named
         if code not in self._runners:
-            self._runners[code] = self._foreign(code)
+            self._runners[code] = self.foreign(code)
         return self._runners[code]
 
     def ceiling(self, setup: ModelSetup) -> Ceiling:
@@ -200,7 +188,7 @@ class TrialMeasurer:
     def loader_alone(self, config: PipelineConfig) -> float | None:
         runner = self._runner_for(config)
         runner.until = self._until()
-        answer = runner.loader(config, {"page_cache": self._settings.page_cache})
+        answer = runner.loader(config, {"page_cache": self.settings.page_cache})
         return None if isinstance(answer, TrialFailure) else answer.images_per_second.value
 
     def model_alone(self, setup: ModelSetup, *, again: bool = True) -> Ceiling | None:
@@ -208,11 +196,11 @@ class TrialMeasurer:
         return answer if isinstance(answer, Ceiling) else None
 
     def _ceiling(self, setup: ModelSetup, *, model_only: bool, again: bool = False) -> Ceiling | TrialFailure:
-        options: JsonObject = {"page_cache": self._settings.page_cache, "model_only": model_only, "again": again}
-        if self._elsewhere is not None and not model_only:
-            options["elsewhere"] = self._elsewhere.model_dump(mode="json")
-        self._runner.until = self._until()
-        answer = self._runner.ceiling(setup, options)
+        options: JsonObject = {"page_cache": self.settings.page_cache, "model_only": model_only, "again": again}
+        if self.elsewhere is not None and not model_only:
+            options["elsewhere"] = self.elsewhere.model_dump(mode="json")
+        self.runner.until = self._until()
+        answer = self.runner.ceiling(setup, options)
         if isinstance(answer, Ceiling):
             # What the model alone, with equal steps, varies by is narrow enough for the interval of a trial: but no
             # less than what is as good, and no more than what is worth having.
@@ -225,18 +213,18 @@ class TrialMeasurer:
         self._ends_at = None if seconds is None else time.monotonic() + seconds
 
     def _until(self) -> float:
-        budget = self._settings.budget_seconds
+        budget = self.settings.budget_seconds
         return math.inf if self._ends_at is None or budget is None else self._ends_at + GRACE_SHARE * budget
 
     def measure(
         self, config: PipelineConfig, *, proof: bool = False, must_reach: float | None = None
     ) -> Measurement | TrialFailure:
         asked = {
-            "page_cache": self._settings.page_cache,
+            "page_cache": self.settings.page_cache,
             "half_width": self._half_width,
             "hopeless_below": must_reach or None,
             "ends_at": self._ends_at,
-            "trace": self._settings.trace,
+            "trace": self.settings.trace,
             "model_images_per_second": self._model_rate if config.loader.is_foreign else None,
         }
         options = (PROOF if proof else _SEARCH) | {name: value for name, value in asked.items() if value is not None}
@@ -244,8 +232,8 @@ class TrialMeasurer:
         if config.loader.is_foreign and isinstance(answer, Measurement):
             self._rates[_code(config)] = answer.images_per_second.value
             # End processes that hold an accelerator's memory, but those that a proof runs by turns.
-            others = sorted(self._rates.keys() - {self._settings.baseline}, key=lambda code: -self._rates[code])
-            for code in others[MOST_OF_OTHERS:] if self._description.accelerators else ():
+            others = sorted(self._rates.keys() - {self.settings.baseline}, key=lambda code: -self._rates[code])
+            for code in others[MOST_OF_OTHERS:] if self.description.accelerators else ():
                 self._runners[code].close()
         return answer
 
@@ -256,7 +244,7 @@ class TrialMeasurer:
         runner = self._runner_for(config)
         runner.until = time.monotonic() + min(3.0 * seconds, most)
         wanted: JsonObject = {"seconds": seconds, "images_per_second": images_per_second}
-        answer = runner.epoch(config, {**wanted, "page_cache": self._settings.page_cache})
+        answer = runner.epoch(config, {**wanted, "page_cache": self.settings.page_cache})
         return answer if isinstance(answer, EpochTime) else None
 
     def _in_turn(self, runner: TrialRunner, config: PipelineConfig, options: JsonObject) -> Measurement | TrialFailure:
@@ -265,7 +253,7 @@ class TrialMeasurer:
         answer = runner.measure(config, options)
         if not isinstance(answer, TrialFailure) or answer.kind is not FailureKind.OUT_OF_MEMORY:
             return answer
-        everybody = (self._runner, *self._runners.values())
+        everybody = (self.runner, *self._runners.values())
         others = [each for each in everybody if each is not runner and each.pid is not None]
         if not others or not gpu.detect():
             return answer

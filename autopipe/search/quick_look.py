@@ -123,9 +123,13 @@ class Look:
         race.of_loaders()
         best = (race.best() or (usual, 0.0))[0]
         apart = [each for each in others if not each.loader.shares_lock()]
-        if apart and _is_limited(race):
-            return apart[0].model_copy(update={"keep": best.keep})
-        return best
+        ran = [each for each in race.table.values() if not each[0].kept.in_memory and not each[0].loader.reads_ahead()]
+        made = sorted((config.loader.worker_count() or race.cores, rate) for config, rate in ran)
+        if not apart or not made:
+            return best
+        (fewest, one), (most, all_of_them) = made[0], made[-1]
+        is_limited = most > fewest and all_of_them < 0.6 * one * most / fewest
+        return apart[0].model_copy(update={"keep": best.keep}) if is_limited else best
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -197,16 +201,6 @@ def settled(config: PipelineConfig, now: PipelineConfig | None) -> PipelineConfi
 def changeable(config: PipelineConfig) -> PipelineConfig:
     """Return what of a configuration can change in a training, as a race knows it."""
     return PipelineConfig(loader=config.loader, keep=config.kept.memory)
-
-
-def _is_limited(race: Race) -> bool:
-    """True if many threads of this process make less than 0.6 of what so many times few of them would."""
-    ran = [each for each in race.table.values() if not each[0].kept.in_memory and not each[0].loader.reads_ahead()]
-    made = sorted((config.loader.worker_count() or race.cores, rate) for config, rate in ran)
-    if not made:
-        return False
-    (fewest, one), (most, all_of_them) = made[0], made[-1]
-    return most > fewest and all_of_them < 0.6 * one * most / fewest
 
 
 def _alone(workload: Workload, plan: Plan, config: PipelineConfig, seconds: float) -> float | None:

@@ -140,8 +140,9 @@ class Record:
         """Take over the trials of a study in a storage, and write to it from now on."""
         ended = [each for each in stored.get_trials(deepcopy=False) if each.state.is_finished()]
         # What the user's own code has enqueued there waits until it has run once.
-        waiting, ran = stored.get_trials(deepcopy=False, states=[TrialState.WAITING]), [_wish(each) for each in ended]
-        self.study.add_trials([*ended, *(each for each in waiting if _wish(each) not in ran)])
+        waiting, wish = stored.get_trials(deepcopy=False, states=[TrialState.WAITING]), "fixed_params"
+        ran = [each.system_attrs.get(wish) for each in ended]  # as Optuna keeps those of an enqueued trial
+        self.study.add_trials([*ended, *(each for each in waiting if each.system_attrs.get(wish) not in ran)])
         for key, value in stored.user_attrs.items():
             self.study.set_user_attr(key, value)
         self._kept, self._stored, self._on_lost = kept, stored, on_lost
@@ -332,10 +333,6 @@ def _fields(text: str | None) -> dict[str, Any]:
 
 def _shown(value: object) -> str:
     return "nothing" if value is None else shortened(value)
-
-
-def _wish(trial: FrozenTrial) -> object:
-    return trial.system_attrs.get("fixed_params")  # as Optuna keeps those of an enqueued trial
 
 
 def _described(config: PipelineConfig, origin: AskedBy) -> dict[str, Any]:
