@@ -150,7 +150,6 @@ def __getattr__(name: str) -> Any:
 
 
 def _of_an_extension(name: str) -> Any:
-    """Return the object that an installed package adds under a name, by an entry point of one of these groups."""
     from autopipe.errors import ConfigError, near
 
     why = f"module 'autopipe' has no attribute {name!r}."

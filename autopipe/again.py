@@ -67,9 +67,7 @@ def installing(*requirements: str) -> str:
 
 
 def installing_extra(extra: str) -> str:
-    """Return the line that installs the packages of an extra of autopipe, and leaves autopipe itself unchanged. It
-    takes the requirements from the metadata of the installed autopipe, be that a release or a checkout.
-    """
+    """Return the line that installs an extra's packages by the installed metadata, and no other autopipe."""
     found = []
     for requirement in requirements():
         marker, requirement.marker = requirement.marker, None
@@ -98,9 +96,7 @@ def requirements() -> Iterator[Requirement]:
 
 
 def tested() -> dict[str, str]:
-    """Return the versions of frameworks that autopipe is tested with, as in `>=3.12,<3.16`; none without the metadata
-    of an installed autopipe. The upper bounds are those of its extra `tested`.
-    """
+    """Return the versions of frameworks that autopipe is tested with, `>=3.12,<3.16`; none without metadata."""
     found: dict[str, set[str]] = {}
     for each in requirements():
         if each.name in FRAMEWORKS:

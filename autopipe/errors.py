@@ -154,17 +154,12 @@ def extra_module(extra: str, name: str) -> Any:
 
 
 def printable(text: str) -> str:
-    r"""Return a text in which bytes of a file's name that are no UTF-8 are written out, such as \udce9.
-
-    Python holds each as a lone surrogate, which can neither be printed nor be in JSON.
-    """
+    r"""Return a text with bytes that are no UTF-8, which Python holds as lone surrogates, as such as \udce9."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def said_anew(error: AutopipeError, message: str, hint: str | None) -> AutopipeError:
-    """Return an error of the same kind with another message. For a user's own class it is the nearest of the classes
-    here: only these are known to take a message, and elsewhere.
-    """
+    """Return an error of the nearest kind here with another message: only these are known to take one."""
     kind = next(kind for kind in type(error).__mro__ if kind.__module__ == __name__)
     made: AutopipeError = kind(message, hint=hint)
     return made
@@ -213,9 +208,7 @@ def told(error: BaseException, text: str | None = None) -> str:
 
 
 def users_lines(error: BaseException, most: int = 1, *, or_any: bool = False) -> list[str]:
-    """Return the last `most` lines of the user's own code in a traceback; if there are none, `or_any` takes others.
-    Behind the last one stand the paths that its function held, such as that of the file that it was reading.
-    """
+    """Return the last user's lines in a traceback, or any; behind the last, the paths that its function held."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     every = list(zip(traceback.extract_tb(error.__traceback__), frames, strict=True))
     own = [each for each in every if is_users(each[0].filename)]
@@ -233,7 +226,6 @@ _PATHS, _LONGEST_PATH = 2, 300  # that are shown of a function
 
 
 def _held_paths(frame: types.FrameType) -> str:
-    """Return the paths among a function's own names, as code would write them; "" if there are none."""
     held = [(name, frame.f_locals.get(name)) for name in frame.f_code.co_varnames]
     paths = [(name, os.fsdecode(value)) for name, value in held if isinstance(value, str | os.PathLike)]
     short = [(name, path) for name, path in paths if len(path) <= _LONGEST_PATH and "\n" not in path]
@@ -249,9 +241,7 @@ def users_lines_in(text: str) -> list[str]:
 
 
 def waits_at(dump: str) -> str | None:
-    """Return the line of the user's own code at which a thread stands, by a dump of faulthandler; None if none does.
-    The main thread comes last in a dump, and the innermost call first in a thread.
-    """
+    """Return the user's line at which a thread stands, by a dump of faulthandler, main thread last; or None."""
     for thread in reversed(re.split(r"(?m)^(?:Current t|T)hread .*$", dump)):
         frames = re.findall(r'File "(.+)", line (\d+) in (.+)', thread)
         for file, line, name in (each for each in frames if is_users(each[0])):

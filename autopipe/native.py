@@ -168,9 +168,7 @@ _MOST_CHANNELS: Final = 128  # of which OpenCV makes one image
 
 
 def resizes(dtype: str, how: str, channels: int | None) -> bool:
-    """Return True if images of a dtype are resized to OpenCV's bits, "bilinear" or by "area", on this machine. What is
-    not known of the channels is left to the library, which tells what it does not do.
-    """
+    """Return True if images are resized to OpenCV's bits; of unknown channels the library decides."""
     if dtype == "uint8":
         return True  # or nothing is made by the library
     known, is_code = _DEEP_CHANNELS[how], dtype in ("uint16", "float32") and not isinstance(_loaded(), str)
@@ -180,7 +178,6 @@ def resizes(dtype: str, how: str, channels: int | None) -> bool:
 
 @functools.cache
 def _is_alike(dtype: str, how: str, channels: int) -> bool:
-    """Return True if the library resizes some images of random numbers to the bits of OpenCV."""
     numbers, of = np.random.default_rng(0), np.dtype(dtype)
     for before, after in _SIZES:
         shape = (*before, channels)
@@ -222,9 +219,7 @@ class Program:
     def __init__(
         self, instructions: Sequence[tuple[Instruction, int]], shape: tuple[int, ...] | None, dtype: np.dtype[Any]
     ) -> None:
-        """Make rows of `shape`, which of an image is (height, width) or (height, width, channels), or of any (None), to
-        be kept.
-        """
+        """Make rows of `shape`, of an image (height, width[, channels]), or images of any (None), to be kept."""
         self._library = _library()
         self._tables = [each.table for each, _ in instructions]
         self._code = (_Instruction * max(1, len(instructions)))()
@@ -236,9 +231,7 @@ class Program:
         self._program = _Program(self._code, len(instructions), *of_row)
 
     def fill(self, spans: NDArray[Any], draws: NDArray[np.float64], out: NDArray[Any]) -> NDArray[np.uint8]:
-        """Write the rows of `out`, each from a span, and return a verdict for each: 0, or else the row holds anything.
-        Whatever the spans point to must live until this returns.
-        """
+        """Write rows from spans, whose memory must live until then; return 0 for each that is made."""
         verdicts = np.empty(len(spans), np.uint8)
         self._library.autopipe_fill(
             ctypes.addressof(self._program), spans.ctypes.data, len(spans), draws.ctypes.data, draws.shape[1],
@@ -249,9 +242,7 @@ class Program:
     def keep(
         self, spans: NDArray[Any], heap: NDArray[np.uint8], first_free: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Put an image of any size, made of each span, into what is left of a heap; return of each where it begins, its
-        height, width and bytes of a pixel; and its verdict, as `fill` does.
-        """
+        """Put images into a heap; return where each begins, height, width and bytes of a pixel, and verdicts."""
         verdicts, places = np.empty(len(spans), np.uint8), np.empty((len(spans), 4), np.int64)
         self._library.autopipe_keep(
             ctypes.addressof(self._program), spans.ctypes.data, len(spans), heap.ctypes.data, first_free.ctypes.data,
@@ -268,14 +259,8 @@ def take(first_free: NDArray[np.int64], size: int, end: int) -> int:
 def mix(
     parts: Sequence[tuple[NDArray[Any], bool]], draws: NDArray[np.float64], alpha: float, probability: float
 ) -> bool:
-    """Mix the samples of a batch where they lie, as `autopipe.workload.ops.mix` does; return False if Python is to.
-
-    Args:
-        parts: those of the batch, the images first; each with whether a rectangle is put in, as `CutMix` does, or
-            values are added.
-        draws: the six random numbers of each sample.
-        alpha: of the beta distribution of shares.
-        probability: of mixing a sample.
+    """Mix the samples of a batch where they lie; return False if Python is to. `parts` has the images first, each with
+    whether a rectangle is put in, or values are added; `draws` the six random numbers of each sample.
     """
     if why_not() is not None or not _LEAST_ALPHA <= alpha <= 1:
         return False
@@ -297,9 +282,7 @@ def mix(
 
 
 def uniforms(columns: NDArray[np.uint64], indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the random numbers of `autopipe.workload.order`, shape (samples, draws). `columns` has the hash state of
-    each draw, then the mixed counter of each. Call it only if the library is there.
-    """
+    """Return the numbers of `order`, shape (samples, draws), by each draw's hash state and mixed counter."""
     library, out = _library(), np.empty((len(indices), columns.shape[1]))
     library.autopipe_uniforms(columns.ctypes.data, columns.shape[1], indices.ctypes.data, len(indices), out.ctypes.data)
     return out
@@ -317,14 +300,8 @@ def files_at(paths: Sequence[bytes]) -> tuple[NDArray[Any], Any]:
 
 
 def features_at(records: NDArray[Any], keys: Sequence[bytes], numbers: Sequence[bool]) -> list[NDArray[Any]]:
-    """Return the spans of features in records of TFRecord files, for each key; of a number, its value instead.
-
-    Args:
-        records: of each record its data and the checksum behind them.
-        keys: of the features.
-        numbers: whether each is an int64, and not bytes.
-
-    The spans may be used until this thread's next call. A record that is damaged, or lacks a feature, has empty ones.
+    """Return the spans of features in records, for each key; of `numbers` their int64 instead. A record that is
+    damaged, or lacks a feature, has empty ones. They may be used until this thread's next call.
     """
     library = _library()
     wanted = [_Feature(key, len(key), is_number) for key, is_number in zip(keys, numbers, strict=True)]

@@ -84,9 +84,7 @@ def loaded(group: str, kind: str) -> Iterator[tuple[str, Any]]:
 
 
 def named(name: str, *groups: str) -> Any:
-    """Return the object that the first of some groups has under a name; None if none has it. Raise ConfigError if it
-    belongs to an extension of ours whose folder is missing.
-    """
+    """Return what the first group has under a name, or None; raise ConfigError if its extension is missing."""
     for group in groups:
         for entry in _all(group):
             if entry.name == name and not _is_here(entry):

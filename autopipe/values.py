@@ -17,11 +17,7 @@ from autopipe.errors import ConfigError, near, shortened
 
 
 class Strict(pydantic.BaseModel):
-    """Settings that never change, of exactly the types they are declared with; an error is one sentence.
-
-    Raises:
-        ConfigError: a setting is missing, unknown or wrong.
-    """
+    """Settings that never change, of exactly their types; a ConfigError is one sentence."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -49,7 +45,6 @@ def _sentence(cls: type[pydantic.BaseModel], error: pydantic.ValidationError) ->
 
 
 # -------------------- value
-
 
 Amount = Annotated[float, pydantic.Field(ge=0)]
 Positive = Annotated[float, pydantic.Field(gt=0)]
@@ -83,7 +78,6 @@ class Estimate(Value):
         return self.low > 0.0
 
     def mapped(self, function: Callable[[float], float]) -> Estimate:
-        """Return an ascending function of the figure, and of both ends of its interval."""
         return Estimate(value=function(self.value), low=function(self.low), high=function(self.high))
 
     @pydantic.model_validator(mode="after")
@@ -142,9 +136,7 @@ _DECIMAL: Final = {"": 1e0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def seconds(given: object, name: str) -> float:
-    """Return a duration in seconds, given as a number of them or as a text: `90s`, `3m`, `1.5h`, `15ms`. Raises
-    ConfigError, which calls it `name`, if it is none, or is not longer than 0 s.
-    """
+    """Return a duration in seconds, given as such or as `90s`, `3m`, `15ms`; raise ConfigError for another."""
     found = _number(given)
     if isinstance(given, str) and (match := _DURATION.fullmatch(given.strip())):
         found = float(match[1]) * _SECONDS[match[2].lower()]

@@ -80,7 +80,6 @@ def load(  # noqa: PLR0913  the entry point: what is asked for most, by keyword
 
 
 def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
-    """Retune if this machine has no profile, or wait until another job on such a machine has done so."""
     here = fingerprint.detect()
 
     def is_known() -> bool:
@@ -119,21 +118,14 @@ NAME = "report.html"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
-    """A finished report.
-
-    Attributes:
-        html: one HTML file, which fetches nothing and runs no script.
-        document: the raw figures, as `report.json` holds them.
-    """
+    """A finished report: one HTML file, which runs no script, and the raw figures as `report.json` holds them."""
 
     html: str
     document: dict[str, Any]
 
     def save(self, path: str | os.PathLike[str] = NAME) -> Path:
-        """Write the report, and its figures beside it as JSON; return the report's path.
-
-        Raises:
-            ArtifactError: a file cannot be written, or the figures would take an artifact's place.
+        """Write it, and its figures beside it as JSON; return its path. Raise ArtifactError if a file cannot be
+        written.
         """
         file = Path(path)
         file = file / NAME if file.is_dir() else file

@@ -172,7 +172,6 @@ class _Look:
             return self._row(runner, described)
 
     def whole(self, *, formats: bool) -> Answer[tuple[Row, ...]]:
-        """Measure it, and show everything. Raises as `succeeded`."""
         kept = encoding.formats(converting.imported(self._target.workload)) if formats else None
         with self._described(self._asked) as (runner, described):
             row = self._row(runner, described)
@@ -189,7 +188,6 @@ class _Look:
         return Answer((row,), Group(*shown))
 
     def sizes(self, sizes: Sequence[int]) -> tuple[int, tuple[Row, ...]]:
-        """Measure the model alone at some batch sizes; return the workload's own as well."""
         with self._described(self._asked) as (runner, described):
             config = self._config(described)
             if uneven := [size for size in sizes if size % config.devices]:
@@ -200,9 +198,7 @@ class _Look:
             return described.batch_size, by_batch_size(runner, config.model_setup, described.batch_size, sizes)
 
     def _without_model(self, config: PipelineConfig, described: Description) -> list[Measurement]:
-        """Measure a wrapped dataset without its model: with the values of its function's parameters, as far as time
-        allows, by worker processes if they can make its batches, and once more as usual with its lines.
-        """
+        """Measure a wrapped dataset alone: as it is, by worker processes, and by other parameters."""
         if described.wrapped is None:
             return []
         usual, around = config.loader.model_dump(), type(config.loader).model_fields
@@ -231,9 +227,9 @@ class _Look:
 
 
 def by_batch_size(runner: TrialRunner, setup: ModelSetup, batch_size: int, sizes: Sequence[int]) -> tuple[Row, ...]:
-    """Measure the model alone at these sizes, in two rounds, of which the faster reading counts; the workload has
-    `batch_size`. Memory is that of the first round, which goes from the smallest to the largest: a process keeps what
-    it has taken. After a size for which memory is too small, larger ones are not tried.
+    """Measure the model alone at these sizes, in two rounds, of which the faster counts; memory is that of the first,
+    which goes upward: a process keeps what it has taken. After a size for which memory is too small, larger ones are
+    not tried.
     """
 
     def alone(size: int, **more: bool) -> Ceiling | TrialFailure:

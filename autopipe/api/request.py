@@ -71,9 +71,7 @@ AS_TUNED: Final = _AsTuned()
 
 
 def refusing_unknown(usual: Callable[[str], object]) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:
-    """Decorate a function that takes the options of a search: it refuses unknown keywords, and names the known. Its
-    signature has each option with its type, and with the default that `usual` returns for its name.
-    """
+    """Refuse keywords that are no options of a search; the signature has all, with `usual` defaults."""
 
     def decorated(function: Callable[_Passed, _Made]) -> Callable[_Passed, _Made]:
         own = inspect.signature(function)
@@ -259,9 +257,7 @@ Given: TypeAlias = Workload | Tuned | Target | str | os.PathLike[str] | None
 
 
 def target(given: Given | object = None) -> Target:
-    """Return the workload that is named, or that of an artifact. Raises WorkloadError if it is neither, and
-    ArtifactError as `ap.load`.
-    """
+    """Return the workload that is named, or an artifact's; raise WorkloadError, or ArtifactError as `ap.load`."""
     if isinstance(given, Target):
         return given
     if isinstance(given, Workload):
@@ -329,9 +325,7 @@ def batch_sizes(given: str | Sequence[int]) -> tuple[int, ...]:
 
 
 def allowed(pairs: Iterable[str]) -> dict[str, tuple[SettingValue, ...]]:
-    """Return the values that `--only key=a,b` allows for each parameter. `loader.workers` stands for the workers of any
-    loader and is kept as it is. A setting that is named twice with different values is refused.
-    """
+    """Return the values that `--only key=a,b` allows; a setting that is named twice must have the same."""
     said: dict[str, list[str]] = {}
     for pair in pairs:
         key, values = _split(pair)
@@ -373,9 +367,7 @@ def of_loaders(pairs: Iterable[str]) -> list[str]:
 
 
 def configured(usual: PipelineConfig, wrapped: WrappedDataset | None, pairs: Sequence[str]) -> PipelineConfig:
-    """Apply changes to the configuration to measure: the `usual` one, or the user's `wrapped` dataset if there is one.
-    They are `key=value`, or `wrapped.NAME=value` for a parameter of the user's function.
-    """
+    """Apply `key=value`, or `wrapped.NAME=value`, to the `usual` configuration, or to the `wrapped` dataset."""
     ours = of_loaders(pairs)
     theirs = dict(_split(pair) for pair in pairs if pair not in ours)
     if wrapped is None:

@@ -67,7 +67,6 @@ class When:
         return not (self.stale or self.drifted)
 
     def measures(self, judged: Result) -> bool:
-        """Return True if the pipeline is measured: if asked for, and if it may be as fast as it was."""
         may_hold = judged.is_comparable and (self.always or judged.verdict is not Verdict.FITS)
         return self.drifted or (may_hold and not self.dry_run)
 
@@ -148,12 +147,9 @@ def _named(workload: object) -> Workload | str | None:
 def run(
     stored: Stored, settings: Settings, watcher: Watcher, *, when: When | None = None, given: Collection[str] = ()
 ) -> Retuned:
-    """Run a retune if `when` asks for it (by default always), and write the artifact if there is anything new.
-
-    The study's name and first configurations are set here. `given` names settings and limits to use as they are; the
-    others come from the tune that made the profile of this machine, or of the nearest one. A `mode` or an accelerator
-    to `simulate` that is given says which of a machine's profiles is renewed, the training's by default. Raises
-    WorkloadError if the workload cannot be imported or run, and ArtifactError if the artifact cannot be written.
+    """Run a retune if `when` asks for it, and write the artifact if there is anything new. `given` names settings and
+    limits to use as they are; the others come from the tune that made this machine's profile, or the nearest one. A
+    `mode` or an accelerator that is given says which profile is renewed. Raises WorkloadError and ArtifactError.
     """
     when = when or When()
     # Importing the workload is part of it, and waiting for another tune is not.
@@ -230,10 +226,7 @@ def _require_writable(folder: Path) -> None:
 
 
 def _study(stored: Stored, former: schema.Profile, site: searching.Site, settings: Settings, *, same: bool) -> Settings:
-    """Return the settings with the name of a retune's study, and the configurations that are tried first. It is named
-    after the profile that it renews, if that is of the `same` machine: a killed retune continues, one that ended does
-    not.
-    """
+    """Return settings with the study's name, so that a killed retune continues, and what is tried first."""
     asked, here, own = (settings.mode, settings.simulate), site.hardware, former.winner.key
     of = (here,) if asked == TRAINING else (here, asked)
     name = f"{former.measured_at:%Y-%m-%dT%H:%M:%S}" if same else digests.digest(*map(digests.canonical, of))[:8]
@@ -243,26 +236,22 @@ def _study(stored: Stored, former: schema.Profile, site: searching.Site, setting
 
 
 def _as_before(stored: Stored, settings: Settings, given: Collection[str], there: machine.Machine) -> Settings:
-    """Return the settings of the tune that made the profile to renew, except for those that are given."""
     mode, simulate = TRAINING
     asked = settings.mode if "mode" in given else mode, settings.simulate if "simulate" in given else simulate
     return retune_settings(_nearest(stored, there, asked).request, settings, given, stored.path.parent)
 
 
 def _nearest(stored: Stored, there: machine.Machine, asked: asking.Asked) -> schema.Profile:
-    """Return the profile of a machine, as far as that is known before the workload is imported."""
     here = fingerprint.of_machine(there, keras_backend=gpu.keras_backend())
     return pick.nearest(stored.artifact, here, asked)[0]
 
 
 def _asks_for_more(before: asking.Request, settings: Settings) -> bool:
-    """Return True if a retune is asked for something else than the tune, but for its trials and its time."""
     limits = {"trials": before.trials, "budget_seconds": before.budget_seconds}
     return asking.request_of(settings, retune=True).model_copy(update=limits) != before
 
 
 def _renewed(stored: Stored, former: schema.Profile, here: Hardware) -> schema.Profile:
-    """Write a profile that holds, with its table, under the date and the versions of today."""
     now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
     return _written(stored, former.model_copy(update={"hardware": here, "measured_at": now}))
 
@@ -339,7 +328,6 @@ class Processes(contextlib.ExitStack):
             self.of(config)
 
     def of(self, config: PipelineConfig) -> TrialRunner:
-        """Return the runner of a configuration, which has begun if it is of foreign code."""
         if not config.loader.is_foreign:
             return self.runner
         if (code := str(config.loader.model_dump()["code"])) not in self._theirs:
@@ -357,9 +345,7 @@ def check_with(
     measures: Callable[[Result], bool] = lambda judged: True,
     queue: Queue | None = None,
 ) -> Result:
-    """Check the profile for this machine, which is `here`, with existing processes. `measures` decides by what the
-    fingerprints say whether the pipeline is measured.
-    """
+    """Check a profile for this machine, `here`; `measures` says by fingerprints whether to measure."""
     result = drift.judge(profile, here, datetime.datetime.now(datetime.UTC), described.digest)
     if result.profile is None or not measures(result):  # without a profile there is no figure to compare with
         return result
@@ -384,9 +370,8 @@ _Rounds: TypeAlias = list[tuple[Estimate, Estimate]]  # images/s of the pipeline
 def _rounds(
     configs: Sequence[PipelineConfig], runners: Sequence[TrialRunner], profile: schema.Profile
 ) -> Iterator[tuple[_Rounds, Mapping[str, list[Estimate]], float]]:
-    """Measure the model alone, the first of these configurations and the others by turns, each by its runner, so that
-    a change of the machine's speed affects all. Yield after each round all of them, the rates of the others by name,
-    and the seconds that all have taken once another has run.
+    """Measure the model alone and all configurations by turns. Yield after each round all rounds, the rates of all but
+    the first by name, and the seconds once another has run.
     """
     began, rounds = time.monotonic(), _Rounds()
     rivals: dict[str, list[Estimate]] = {}

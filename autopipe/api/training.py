@@ -91,7 +91,6 @@ def build_trainer(
 
 
 def _checked(workload: Workload, config: PipelineConfig | None, tune: Tune) -> PipelineConfig:
-    """Return the configuration to begin with. Raise ConfigError if it, or the workload, is something else."""
     for name, given, kind in (("workload", workload, Workload), ("config", config, PipelineConfig)):
         if not isinstance(given, kind) and (given is not None or name == "workload"):
             hint = "Such as ap.build_loader(workload, ap.PipelineConfig(loader=ap.Threads(workers=4)))."

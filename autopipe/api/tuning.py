@@ -95,11 +95,8 @@ def run(
     named: schema.Reference | None = None,
     folder: Path | None = None,
 ) -> tuple[Result, factory.Tuned | None]:
-    """Run a tune, and return the result of the search and the tuned pipeline.
-
-    `named` is the source of the workload, if it is an object that a command made. `folder` is for converted samples,
-    those of trials included; None for the working directory. Raises WorkloadError if the workload cannot be imported or
-    run, and TrialError inside of a trial, or if the study is another workload's.
+    """Run a tune, and return the result of the search and the tuned pipeline. `named` is the source of a workload
+    object that a command made; `folder` is for converted samples. Raises WorkloadError and TrialError as `tune`.
     """
     if settings.began is None:  # importing the workload is part of it
         settings = dataclasses.replace(settings, began=time.monotonic())

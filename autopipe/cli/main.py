@@ -43,9 +43,7 @@ _USAGE_ERROR: Any = typer.BadParameter.__base__  # click's, of which newer versi
 
 
 class _Grouped(TyperGroup):
-    """Lists the sub-commands below headings, and takes their options from a file of settings, too. Typer's own
-    `rich_help_panel` gives headings only with Rich.
-    """
+    """Lists the sub-commands below headings, without Rich, and takes options from a file of settings, too."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # Any: the two types are private to Typer
         width = max(map(len, self.commands))
@@ -100,9 +98,7 @@ def _common(context: typer.Context, version: _Version = False) -> None:
 
 
 def application() -> typer.Typer:
-    """Return the command with its sub-commands: those of the core, and the functions of the name of each module that an
-    extension names in the entry point group `autopipe.commands`.
-    """
+    """Return the command with the core's sub-commands, and those of extensions (`autopipe.commands`)."""
     app = typer.Typer(
         name="autopipe",
         cls=_Grouped,
@@ -124,10 +120,7 @@ def application() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line and exit with its status.
-
-    `Exit` has the codes other than 0.
-    """
+    """Run the command line and exit with its status; `Exit` has the codes other than 0."""
     warnings.showwarning = _show_warning
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr: no letter that a locale lacks costs a result
@@ -167,10 +160,7 @@ def _whole_output() -> Iterator[None]:
 
 
 def _refusal_of_output(*, more: bool) -> OSError | None:
-    """Flush stdout, and return the error if it fails, as on a full disk.
-
-    With `more` an empty line is added: output that is larger than the buffer was not kept when it was refused.
-    """
+    """Flush stdout, and return the error if it fails; with `more`, after an empty line."""
     try:
         if sys.stdout is not None:  # None if the shell closed it
             sys.stdout.write("\n" * more)

@@ -67,9 +67,7 @@ _FIRST = ("budget", "images", "out", "baseline", "epochs", "only")  # in `--help
 
 
 def ready(command: Command) -> Command:
-    """Return a command that takes the fields of its groups as separate parameters, and what every command takes. A
-    group is a parameter whose type is a dataclass. Its default is an instance: the defaults of this command.
-    """
+    """Return a command that takes the fields of its groups, which are dataclasses, as separate parameters."""
     own = inspect.signature(command).parameters
     types = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
@@ -114,7 +112,6 @@ LOG = logging.getLogger("autopipe")
 
 
 def _begin(context: typer.Context | None, *, verbose: bool, log_level: str) -> None:
-    """Show log messages from a level on, and say where options come from that the command line does not name."""
     LOG.setLevel(log_level.upper())
     if not any(isinstance(each, _Said) for each in LOG.handlers):
         LOG.addHandler(_Said())
@@ -133,9 +130,7 @@ def _begin(context: typer.Context | None, *, verbose: bool, log_level: str) -> N
 
 
 def settings_file(start: Path) -> tuple[str, Mapping[str, Any]]:
-    """Return the nearest settings from a folder upward, a table for each command, and their place: `autopipe.toml`, or
-    `[tool.autopipe]` in a `pyproject.toml`.
-    """
+    """Return the nearest settings upward, a table a command, and the place: autopipe.toml, pyproject.toml."""
     for folder in (start, *start.parents):
         for file, place in ((folder / "autopipe.toml", ""), (folder / "pyproject.toml", "tool.autopipe")):
             if os.path.isfile(file):  # noqa: PTH113  which raises where a folder above may not be looked into
@@ -153,10 +148,7 @@ def settings_file(start: Path) -> tuple[str, Mapping[str, Any]]:
 
 
 def defaults(command: Any, context: Any, table: object, place: str) -> dict[str, Any]:
-    """Return the options of a command that a table of settings holds, as defaults by the name of the parameter.
-    `command` and `context` are typer's. Raises ConfigError, which names the file, for an option that does not exist or
-    a value that it does not take.
-    """
+    """Return a table's options of a command by parameter; raise ConfigError, which names the file."""
     known = (each for each in command.params if each.param_type_name == "option")
     options = {name.lstrip("-"): each for each in known for name in each.opts if name.startswith("--")}
     if not isinstance(table, Mapping):
@@ -207,9 +199,7 @@ class ImagesOptions:
     batch_size: Annotated[int | None, count(help="With --images: images a batch; 32 by default.")] = None
 
     def targets(self, workloads: list[str] | None) -> list[Target]:
-        """Return what is named; without any name, the workload of `tuned/`. Raises as `request.target`, and
-        WorkloadError if an option does not go with a named workload.
-        """
+        """Return what is named, or `tuned/`; raise as `request.target`, and if options do not fit."""
         return [self._target(each) for each in workloads or (None,)]
 
     def _target(self, workload: str | None, **more: int) -> Target:
@@ -316,7 +306,6 @@ class ArtifactOptions:
 
     @property
     def named(self) -> dict[str, Any]:
-        """The arguments of the functions of `autopipe.api` that take an artifact."""
         return {"path": self.artifact, "workload": self.workload, "allow_outside": self.allow_outside}
 
     @property
@@ -355,9 +344,7 @@ Trace = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """The options of a search, as `autopipe.api.request.Search` has them. `--help` leaves the rare ones out, which
-    docs/reference.md lists.
-    """
+    """The options of a search, as `request.Search` has them; docs/reference.md lists the rare ones."""
 
     budget: Annotated[
         str, Option(metavar="2m", help="Take at most this long, confirmation run included: 90s, 3m, 1h.")
@@ -398,9 +385,7 @@ class SearchOptions:
     fresh: Annotated[bool, rare("--fresh", help="Begin a new study instead of continuing an interrupted one.")] = False
 
     def settings(self, study: Path, context: typer.Context) -> Settings:
-        """Return the settings, with the study in the file `study` unless the options name another storage. The budget
-        counts from the start of the command of `context`.
-        """
+        """Return the settings; the budget counts from the start of the command of `context`."""
         from autopipe.api.request import Search, settings_of
         from autopipe.search.record import url_of
 

@@ -26,9 +26,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Keep room in a folder for the files of the end, so that a growing study cannot take it. The folder is created if
-    necessary, and removed again if the block fails before it writes anything.
-    """
+    """Keep room for the files of the end; a new folder is removed if the block fails before it writes."""
     is_new = not os.path.exists(folder)  # noqa: PTH110  which raises where a folder above may not be looked into
     refused = None
     try:
@@ -59,9 +57,7 @@ def reserved(folder: Path) -> Iterator[None]:
 
 
 def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, Path]:
-    """Write `autopipe.json` and `tuned_pipeline.py` into the first writable one of these folders; if there is none, the
-    error's hint holds the configuration itself.
-    """
+    """Write artifact and module into the first writable folder; else the hint holds the configuration."""
     failures = []
     for folder in folders:
         try:
@@ -74,9 +70,7 @@ def write_outputs(tuned: factory.Tuned, folders: Sequence[Path]) -> tuple[Path, 
 
 
 def use_beside(artifact: Path, profile: schema.Profile) -> str:
-    """Return the command that trains with the generated module beside an artifact; "" if there is no module. If an
-    accelerator was simulated, or a wrapped dataset has no model, the command reads the batches of an epoch.
-    """
+    """Return the command that trains, or reads an epoch, with the module beside an artifact; "" without."""
     module = artifact.with_name(reference.MODULE_NAME)
     if not module.is_file():
         return ""
@@ -97,9 +91,8 @@ def folder_of(storage_url: str | None) -> list[Path]:
 
 
 def say_next(artifact: Path, profile: schema.Profile, workload: str | None, arguments: Sequence[str]) -> None:
-    """Write the report of a profile, and print its place and the next commands. `workload` is its name on a command
-    line, quoted for a shell; None if no samples have to be converted. `arguments` name the artifact, and the workload
-    if it was given, on a command line.
+    """Write the report of a profile, and print its place and the next commands. `workload` is quoted for a shell; None
+    if no samples have to be converted. `arguments` name the artifact on a command line.
     """
     config = pick.config_of(profile)
     form, depth = config.kept.form, config.kept.cut

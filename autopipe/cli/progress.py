@@ -29,9 +29,8 @@ _SILENT_SECONDS = 30.0  # in a log
 
 
 class Progress:
-    """Shows the progress of a tune. A context manager. With `verbose` every trial gets a line, and not only baselines,
-    failures and each new best; `~` stands before a rate that varies by more than 3 %. `budget_seconds` are of the whole
-    tune; None for no limit.
+    """Shows the progress of a tune; with `verbose` every trial gets a line, and `~` marks a rate that varies by more
+    than 3 %. `budget_seconds` are of the whole tune; None for no limit.
     """
 
     def __init__(
@@ -75,7 +74,6 @@ class Progress:
         self._status.stop()
 
     def say(self, label: str, text: str, *, one_line: bool = False) -> None:
-        """Print a line that stays; on a terminal long ones are wrapped below the text, or cut."""
         self._said = self._clock()
         line = f"{label:<{_LABEL}}{text}"
         if self._console.is_terminal and not one_line:
@@ -192,7 +190,6 @@ class Progress:
 
 
 def _budget(event: events.BudgetPlanned) -> str:
-    """Say how many trials fit into the budget, and propose a longer budget if it is too short."""
     budget, trial = wording.seconds(event.budget_seconds), wording.seconds(event.trial_seconds)
     advice = f"`--budget {wording.budget(event.advised_seconds)}` has time to search and to prove."
     if event.needed_seconds > event.budget_seconds:

@@ -66,9 +66,7 @@ def working(on: str) -> Status:
 
 @contextmanager
 def bar(what: str, *, unit: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on stderr while the block runs, or if that is no terminal a line in half a minute. Yields a function
-    that takes the number done and the total.
-    """
+    """Show a bar on stderr, or a line in half a minute; yield a function of the number done and the total."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from autopipe.reports.terminal import Console, Count

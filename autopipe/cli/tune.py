@@ -160,7 +160,6 @@ def _without_search(retuned: Retuned, artifact: Path, *, as_json: bool) -> None:
 
 
 def _workload(stored: Stored) -> str:
-    """Return the words that name an artifact's samples and ops on a command line, quoted for a shell."""
     from autopipe.api.request import Target
     from autopipe.artifact import reference, schema
     from autopipe.workload.workload import Workload

@@ -29,14 +29,9 @@ _READERS |= {f"get_{kind}": set() for kind in ("tf_dataset", "torch_dataloader",
 
 
 def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None = None) -> Any:
-    """Return an object that Keras's `fit`, `evaluate` and `predict` take as `x` and iterate over directly. Raise
-    FrameworkError if the installed Keras reads its data in another way.
-
-    Args:
-        open_epoch: returns, whenever an epoch begins, the iterator over its batches. Keras may call it once more than
-            it needs, so nothing must be taken before that is advanced.
-        steps: the batches of an epoch.
-        dataset: makes the `tf.data.Dataset` for TensorFlow from a function like `open_epoch`.
+    """Return what Keras's `fit`, `evaluate` and `predict` iterate over: `open_epoch` returns an epoch's iterator, which
+    may be asked for once too often; `dataset` makes TensorFlow's of it. Raise FrameworkError if this Keras reads in
+    another way.
     """
     return _adapter_class()(open_epoch, steps, dataset)
 
@@ -112,9 +107,7 @@ def py_dataset_adapter(dataset: Any, *, shuffle: bool = False, epoch: int = 0) -
 
 
 def draws_by_epoch() -> bool:
-    """Return True if the installed Keras shuffles batches of a PyDataset by `random.Random(epoch)`, as from 3.16 on,
-    and calls `on_epoch_begin` before its workers start.
-    """
+    """Return True if Keras shuffles a PyDataset's batches by `random.Random(epoch)`, as from 3.16 on."""
     if "keras" not in sys.modules:
         return False
     enqueuer = imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "OrderedEnqueuer")
@@ -148,9 +141,7 @@ def held_variables(model: Any) -> list[Any]:
 
 
 def step_state(model: Any, *more: str) -> tuple[Any, ...]:
-    """Return the leading arguments of the model's step functions: on JAX the values of its variables, else nothing.
-    `more` is "optimizer", "metrics": state that the step changes beside the model's own.
-    """
+    """Return the first arguments of step functions: on JAX variables' values, with "optimizer", "metrics"."""
     import keras
 
     if keras.backend.backend() != "jax":
@@ -216,9 +207,7 @@ def reads_logs_later(callbacks: Any) -> bool:
 
 
 def watch_queues(watch: Callable[[], contextlib.AbstractContextManager[None]]) -> Callable[[], None]:
-    """Enter `watch()` where Keras empties the queue of a PyDataset's workers, at the end of an epoch: it waits for the
-    batches in it, and keeps them for the next epoch. Return a function that puts Keras's own method back.
-    """
+    """Enter `watch()` where Keras empties a PyDataset's queue at an epoch's end; return what undoes that."""
     kind = imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetEnqueuer")
     stop = attribute("keras", kind, "stop")
 
@@ -266,9 +255,7 @@ def steps_eagerly(package: str) -> bool:
 
 
 def require_running(name: str) -> None:
-    """Raise ConfigError if TensorFlow traces the loop that `name` is to feed: it would get no batch, or the same ones
-    whenever the function is called.
-    """
+    """Raise ConfigError if TensorFlow traces the loop that `name` is to feed: it would get no new batch."""
     if (tensorflow := sys.modules.get("tensorflow")) is not None and tensorflow.inside_function():
         raise ConfigError(
             f"`{name}` feeds a loop of Python, but stands in a function that tf.function compiles.",
@@ -277,9 +264,7 @@ def require_running(name: str) -> None:
 
 
 def jax_rank() -> tuple[int, int]:
-    """Return (i, n) of the i-th of n processes that JAX trains in together; (0, 1) outside of a cluster.
-    `jax.process_count()` would tell, too, but starts JAX, after which its devices are fixed.
-    """
+    """Return (i, n) of the i-th of n processes of a JAX cluster, else (0, 1), without starting JAX."""
     state = imported("jax", "_src.distributed", "global_state")
     if attribute("jax", state, "client") is None:
         return 0, 1

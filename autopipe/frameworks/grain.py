@@ -58,9 +58,7 @@ def workers_begin_anew() -> str | None:
 
 
 def refuse_in_a_worker(dataset: Any) -> None:
-    """Raise LoaderError if a worker process of a DataLoader imports the file that wraps it: to read it here would begin
-    workers of its own, which wait for that import to end.
-    """
+    """Raise LoaderError in a worker process that imports the file: its own workers would wait for it."""
     if not workers(dataset) or multiprocessing.parent_process() is None:
         return
     frames = (frame for frame, _ in traceback.walk_stack(None))

@@ -33,9 +33,7 @@ _BETWEEN = ("traceback_util", "dataset_ops")  # files whose frames pass a read o
 
 @contextlib.contextmanager
 def standing_in(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of an object while a block runs, then restore the object's own value or its class's. It
-    bypasses Keras's `__setattr__`, which tracks layers and variables.
-    """
+    """Replace an attribute while a block runs, without Keras's `__setattr__`, which tracks layers."""
     own, unset = vars(owner), object()
     before = own.get(name, unset)
     own[name] = value
@@ -99,7 +97,6 @@ def watch_loops(
 
 
 def _is_frameworks(frame: types.FrameType) -> bool:
-    """Return True if the loop that reads in a frame is a framework's own."""
     while any(each in frame.f_code.co_filename for each in _BETWEEN) and frame.f_back is not None:
         frame = frame.f_back
     return any(f"-packages/{package}/" in frame.f_code.co_filename for package in _LOOPS)

@@ -31,7 +31,6 @@ _MIXERS = {"ShuffleDataset", "DirectedInterleaveDataset"}
 
 
 def _is_listed(dataset: Any) -> bool:
-    """Return True if a `tf.data.Dataset` gives what it was made from, such as paths."""
     return all(type(each).__name__.strip("_").removesuffix("Dataset") in _LISTS for each, _ in dataset_ops(dataset))
 
 
@@ -68,9 +67,7 @@ def batches_ahead(dataset: Any) -> int:
 
 
 def other_seeds() -> contextlib.AbstractContextManager[None]:
-    """Give random ops of TensorFlow that are built meanwhile other seeds than the code asks for; without a seed they
-    stay as they are, and shuffles of datasets keep their orders.
-    """
+    """Give random ops that are built meanwhile other seeds than the code asks for, if it asks for any."""
     import tensorflow as tf
 
     seeds = imported("tensorflow", "python.framework", "random_seed")
@@ -87,9 +84,7 @@ def other_seeds() -> contextlib.AbstractContextManager[None]:
 
 
 def constant_numbers() -> contextlib.AbstractContextManager[None]:
-    """Have random ops of TensorFlow that are traced meanwhile give the same numbers for each sample, whatever the seed.
-    Ops that run at once, and shuffles of datasets, are random as ever.
-    """
+    """Have random ops that are traced meanwhile give the same numbers for each sample."""
     import tensorflow as tf
 
     ops = imported("tensorflow", "python.ops", "gen_random_ops")
@@ -112,9 +107,7 @@ def constant_numbers() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _traced_anew(key: Callable[[Any], Any], replaced: list[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Replace attributes of TensorFlow's modules meanwhile, and have functions traced anew, as they keep their ops. Ops
-    without a state draw by `key(seed)`.
-    """
+    """Replace attributes of TensorFlow meanwhile, and trace functions anew; stateless ops draw by `key(seed)`."""
     import tensorflow as tf
 
     keys, function = imported("tensorflow", "python.ops", "random_ops_util"), type(tf.function(lambda: None))
@@ -181,9 +174,7 @@ def mixes_epochs(dataset: Any) -> bool:
 
 
 def loses_cache(dataset: Any) -> bool:
-    """Return True if a `tf.data.Dataset` takes less than its `cache` would hold, so that TensorFlow throws that away.
-    A shuffle may read on to the cache's end; of a dataset of unknown length nothing is said.
-    """
+    """Return True if less is taken than a `cache` would hold, so that TensorFlow throws that away."""
     takes = [each for each, _ in dataset_ops(dataset) if type(each).__name__ == "_TakeDataset"]
     pairs = ((each, whole) for each in takes for whole in each._inputs())
     short = [whole for each, whole in pairs if 0 <= int(each.cardinality()) < int(whole.cardinality())]
@@ -233,9 +224,7 @@ _MADE_NANOSECONDS: Final = 100_000  # of a sample: making less costly ones costs
 
 
 def nodes_of(iterator: Any) -> Mapping[int, Any]:
-    """Return the steps of a running iterator of tf.data by their numbers; none if it was told not to tune itself, or
-    belongs to something else.
-    """
+    """Return the steps of a running iterator of tf.data by number; none if it was told not to tune itself."""
     tensorflow = sys.modules["tensorflow"]
     with contextlib.suppress(tensorflow.errors.OpError, AttributeError, ValueError):
         return dict(tensorflow.data.experimental.get_model_proto(iterator).nodes)
@@ -248,9 +237,7 @@ def plain_name(node: Any) -> str:
 
 
 def thrown_away(iterator: Any) -> str | None:
-    """Say what share of the samples a running iterator of tf.data throws away after it has made them, and what saves
-    that; None if it is little, or making them is.
-    """
+    """Say what share of samples is thrown away after it was made, and what saves that; None if little."""
     nodes = nodes_of(iterator)
 
     def nanoseconds(node: Any) -> float:
@@ -304,9 +291,7 @@ _OF_DATASETS: Final = (
 
 
 def one_by_one(iterator: Any, dataset: Any) -> str | None:
-    """Say that a costly `map`, `interleave` or read of TFRecords of a dataset's running iterator makes one element
-    after the other; None if none does.
-    """
+    """Say that a costly `map`, `interleave` or read of TFRecords makes one element after the other, or None."""
     nodes = nodes_of(iterator)
     whole = sum(float(node.processing_time) for node in nodes.values())
 
@@ -335,9 +320,7 @@ def one_by_one(iterator: Any, dataset: Any) -> str | None:
 
 
 def one_for_each(iterator: Any, batch_size: int) -> str | None:
-    """Say that a `map` of a running iterator of tf.data does so little for each element that the calls are what takes
-    the time; None if none does.
-    """
+    """Say that a `map` does so little for each element that the calls take the time, or None."""
     nodes = nodes_of(iterator)
     whole = sum(float(node.processing_time) for node in nodes.values())
     batches = min((node.num_elements for node in nodes.values()), default=0)

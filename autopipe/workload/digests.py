@@ -33,9 +33,7 @@ def digest(*parts: object) -> str:
 
 
 def canonical(value: object) -> str:
-    """Return values as JSON with sorted names, without fields at their defaults: a new field changes nothing. Fields of
-    dataclasses with `repr=False` are left out.
-    """
+    """Return values as JSON with sorted names, without fields at their defaults or with `repr=False`."""
 
     def set_fields(value: Any) -> dict[str, Any]:
         if isinstance(value, pydantic.BaseModel):
@@ -73,7 +71,6 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 def _array_of(value: Any) -> NDArray[Any] | None:
-    """Return an array, also of another library if its text leaves out some of it; None if it is none."""
     if isinstance(value, np.ndarray):
         return value
     with contextlib.suppress(Exception):  # one that lies on a device, say
@@ -123,7 +120,6 @@ def _named_text(values: Mapping[Any, Any], inside: tuple[int, ...]) -> str:
 
 
 def _function_text(function: Callable[..., Any], inside: tuple[int, ...]) -> str:
-    """Describe a function by its code and captured values, so that an edit or other numbers change it."""
     if isinstance(function, functools.partial):
         bound = value_text(list(function.args), inside), _named_text(function.keywords, inside)
         return f"partial({value_text(function.func, inside)}, {', '.join(bound)})"

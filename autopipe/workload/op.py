@@ -94,13 +94,10 @@ class Op(abc.ABC):
         return self
 
     def without_chance(self) -> Op | None:
-        """Return the op's substitute in validation and prediction: itself, unless it is random; None for no op. A
-        random op that sets the size of samples returns another one that sets the same size.
-        """
+        """Return its substitute in validation and prediction, of the same size; None for no op."""
         return None if self.is_random else self
 
     def touches(self, spec: SampleSpec) -> tuple[bool, ...]:
-        """Return (True if the op acts on x, True if it acts on y) for samples of `spec`."""
         target, y = self.target, spec.y  # of each sample once: short
         follows = target == "both" and y is not None and (self.any_y or y.kind in _MASKS)
         return target != "mask", follows or (target == "mask" and y is not None)
@@ -122,14 +119,10 @@ class Op(abc.ABC):
 
     @abc.abstractmethod
     def apply(self, sample: Sample, spec: SampleSpec, random: NDArray[np.float64]) -> Sample:
-        """Return the sample `(x, y)`, which must not be written to, after the op; `spec` has its fields before, and
-        `random` the sample's own numbers, shape (draws,).
-        """
+        """Return the sample after the op; `spec` is before it, and `random` has shape (draws,). Write to nothing."""
 
     def mix(self, batch: Batch, random: NDArray[np.float64]) -> Batch:
-        """Return a batch (x, y) with its samples combined; it may be overwritten. Only for ops that mix. `random` are
-        the samples' own numbers, shape (samples, draws).
-        """
+        """Return a batch (x, y) with its samples combined; it may be overwritten. `random`: (samples, draws)."""
         raise NotImplementedError
 
     def finish(self, batch: Batch, spec: SampleSpec, xp: ArrayNamespace) -> Batch:
@@ -201,7 +194,6 @@ class Step:
 
     @property
     def touched(self) -> dict[int, Field]:
-        """The fields before the op of the parts on which it acts, by their positions in a flat sample."""
         columns = zip(self.before.columns, self.op.touches(self.before), strict=True)
         return {number: field for number, (field, is_on) in enumerate(columns) if is_on and field is not None}
 
@@ -220,16 +212,13 @@ class Plan:
         return self.prefix + self.body + self.suffix
 
     def cut(self, depth: int) -> SampleSpec:
-        """Return the sample after the first `depth` ops of the prefix."""
         return self.source if depth == 0 else self.prefix[depth - 1].after
 
     def sent(self, finish: str) -> SampleSpec:
-        """Return the sample as a device gets it, if the suffix is done on the "host" or the "device"."""
         return self.finished if finish == "host" else self.compact
 
     @property
     def compact(self) -> SampleSpec:
-        """The sample before the suffix, as it is sent to a device that finishes."""
         steps = self.prefix + self.body
         return steps[-1].after if steps else self.source
 

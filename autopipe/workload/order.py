@@ -76,9 +76,7 @@ def uniforms(seed: int, epoch: int, indices: NDArray[np.integer], stream: int, d
 def uniforms_of(
     seed: int, epoch: int, indices: NDArray[np.int64], draws: Sequence[tuple[int, int]]
 ) -> NDArray[np.float64]:
-    """Return the random numbers of several ops, side by side: `draws` has the stream of each and how many it takes. The
-    native library makes them, if it is there, by one call.
-    """
+    """Return the numbers of several ops side by side: `draws` has the stream of each, and how many it takes."""
     if not draws:
         return np.empty((len(indices), 0))
     if native.why_not() is None:
@@ -98,9 +96,7 @@ def epoch_order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
 
 
 def block_order(seed: int, epoch: int, count: int, starts: Sequence[int], mixed: int) -> NDArray[np.int64]:
-    """Return the order of `count` samples in an epoch as `Blocks` has it, shape (count,): `starts` are the first
-    samples of the blocks, ascending from 0.
-    """
+    """Return an epoch's order as `Blocks` has it, shape (count,); `starts` are the blocks' first samples, from 0."""
     key = int(_words(seed, epoch, _ORDER_STREAM)[0])
     random = np.random.Generator(np.random.Philox(key=key))
     turns = random.permutation(len(starts)) // mixed
@@ -186,7 +182,6 @@ class BatchOrder:
 
     @property
     def samples(self) -> int:
-        """Samples of this loader in an epoch, before any remainder is dropped."""
         _, ranks = self.rank
         whole, rest = divmod(self._shard_samples, self.batch_size * ranks)
         return whole * self.batch_size + rest // ranks

@@ -49,9 +49,7 @@ class PlainSource:
 
 
 def columns(spec: SampleSpec) -> tuple[str, ...]:
-    """Return the variable of each part of a flat sample: "x" and "y", or "x_left", "y_mask", "sample_weight". The names
-    start with "x" or "y", so that they differ from the ops' own variables ("left", "rows").
-    """
+    """Return the variable of each part: "x", "y", "x_left"; ops have none that begins so."""
     paths = paths_of(spec.structure)
     found = tuple(slot if key is None else f"{slot}_{_NO_NAME.sub('_', str(key))}" for slot, key in paths)
     if len({name.upper() for name in found}) == len(found):  # also as names of constants
@@ -83,7 +81,6 @@ class Variable(str):
 
     @property
     def as_floats(self) -> str:
-        """The part as floating point, as code of TensorFlow."""
         is_there = self.field.held == "floats" or self.tensor_type == "tf.float32"
         return str(self) if is_there else f"tf.cast({self}, tf.float32)"
 
@@ -99,9 +96,7 @@ class Variable(str):
         return f"{self} = tf.io.decode_and_crop_jpeg({self}, {size}, channels={self.field.channels})"
 
     def channel_axis(self) -> Lines:
-        """Return lines that give the part its channel axis back if its length is, or may be, one: OpenCV drops it. The
-        shape after the op gives the number of channels if samples differ in size before.
-        """
+        """Return lines that give a channel axis of one back, which OpenCV drops; of any, if unknown."""
         shape = self.field.shape or self.after.shape
         is_lost = self.field.rank == 3 and (shape is None or shape[-1] == 1)
         return [f"{self} = np.atleast_3d({self})"] if is_lost else []
@@ -158,9 +153,7 @@ def unpacked(spec: SampleSpec) -> Lines:
 
 
 def plain_lines(op: Op, step: Step, library: Library) -> Lines:
-    """Return the lines of a step that an op writes. Raise PlainCodeError if the op writes none, inherits those of a
-    class that does something else, or knows only `x` and `y` while the parts have other names.
-    """
+    """Return an op's plain code; raise PlainCodeError if it has none, or of other parts, or of another class."""
     if not is_still_true(type(op), ("plain",), ("apply", "mix", "pixels", "values")):
         raise PlainCodeError(f"`{op.name}` has no plain code (`plain`)")
     lines = list(op.plain(step, library))
@@ -175,9 +168,7 @@ def plain_lines(op: Op, step: Step, library: Library) -> Lines:
 
 
 def drawn_tensorflow(step: Step, name: str, *arguments: float) -> tuple[Lines, str]:
-    """Return the call of a `tf.image.random_...`: lines before it, and the call, with `{}` in the place of a part.
-    Several parts share a seed, so that they are changed alike.
-    """
+    """Return a `tf.image.random_...` with `{}` for a part, and lines before it; parts share a seed."""
     given = "".join(f", {argument!r}" for argument in arguments)
     if len(parts(step)) == 1:
         return [], f"tf.image.random_{name}({{}}{given})"
@@ -218,7 +209,6 @@ def quoted(text: str) -> str:
 
 
 def _slots(spec: SampleSpec) -> tuple[Any, ...]:
-    """Return x, y and the weights as a model takes them, with variables in the places of the parts."""
     named = zip(columns(spec), spec.columns, strict=True)
     return spec.packed([name if field is not None else None for name, field in named])
 

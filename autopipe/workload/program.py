@@ -48,7 +48,6 @@ class Programs:
         return any(self.has_code)
 
     def room(self, out: Batch) -> Batch:
-        """Return the arrays that the programs write to: those of `out`, or new ones for parts that NumPy finishes."""
         if not self.finish:
             return out
         return tuple(
@@ -57,9 +56,7 @@ class Programs:
         )
 
     def fill(self, spans: Sequence[NDArray[Any] | None], drawn: NDArray[np.float64], made: Batch) -> NDArray[np.uint8]:
-        """Write rows of the parts that have spans; return a verdict for each, 0 if all parts of a row are made. `drawn`
-        are the random numbers of all steps, side by side.
-        """
+        """Write rows of the parts with spans; return 0 for each that is made, by the random numbers of all steps."""
         verdicts = np.zeros(len(drawn), np.uint8)
         for number, of_part in enumerate(spans):
             if (program := self.parts[number]) is not None and of_part is not None:
@@ -67,9 +64,7 @@ class Programs:
         return verdicts
 
     def put_finished(self, made: Batch, out: Batch, only: NDArray[np.integer] | None = None) -> None:
-        """Write what NumPy makes of the parts behind the programs to `out`: of all rows, or `only` of some. Raise
-        ValueError if it has another form.
-        """
+        """Write what NumPy makes behind the programs to `out`, of `only` some rows if not all."""
         if not self.finish:
             return
         at_once = max(1, _BLOCK_BYTES // max(1, self.made.bytes + self.after.bytes))
@@ -115,10 +110,7 @@ def links(before: SampleSpec, steps: Sequence[Step]) -> tuple[Link, ...]:
 
 
 def programs(before: SampleSpec, steps: Sequence[Step], *, draw: int = 0, any_shape: bool = False) -> Programs:
-    """Return the programs that do the first steps to a whole batch of samples of `before`, as many as can be. `draw` is
-    the number of the first of their random numbers among those of all steps. A batch is of one shape, unless samples of
-    `any_shape` are to be kept.
-    """
+    """Return the programs of as many of the first steps as a batch can have; `draw` is its first number's place."""
     each = [_Part(number, field) for number, field in enumerate(before.columns) if field is not None]
     parts = {part.number: part for part in each if part.is_known}
     finish: list[Step] = []
@@ -168,7 +160,6 @@ def _programs(before: SampleSpec, steps: Sequence[Step], parts: dict[int, _Part]
 
 
 def _alike(step: Step) -> bool:
-    """Return False if an op would have to look whether the images that it changes together are of one size."""
     if not (isinstance(step.op.acting, PixelOp) and step.op.acting.in_pixels):
         return True
     shapes = [field.shape for field in step.touched.values()]
@@ -177,8 +168,6 @@ def _alike(step: Step) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class _Part:
-    """What is found of one part so far."""
-
     number: int
     field: Field  # behind the instructions
     code: list[tuple[Instruction, int]] = dataclasses.field(default_factory=list)  # each with its first draw's number
@@ -190,13 +179,11 @@ class _Part:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is of a kind that the library has instructions for."""
         field = self.field
         is_small = field.dtype is not None and field.dtype.itemsize <= _MOST_BYTES
         return self.is_encoded or (field.kind in _IMAGES and field.rank in _RANKS and is_small)
 
     def found(self, step: Step) -> tuple[Instruction, ...] | None:
-        """Return the instructions of a step; None if Python does it."""
         op, after = step.op.acting, step.after.columns[self.number]
         if self.is_closed or not is_still_true(type(op), _SAID, _CHANGES):
             return None

@@ -20,7 +20,6 @@ from autopipe.errors import DataError, shortened
 # Inside, a sample or a batch is a flat tuple `(x, y, *others)`: first the image, or else the first input; then the
 # first target, or None; then all others. A `Structure` gives each its place in x, y and sample_weight of the user.
 
-
 Path: TypeAlias = tuple[str, str | int | None]
 """Where a part is: "x", "y" or "sample_weight", and its key or number in there, None if it is all of it."""
 
@@ -53,7 +52,6 @@ class Structure:
         return cls((first, target or ("y", None), *(path for path in paths if path not in (first, target))))
 
     def flat(self, value: Any) -> tuple[Any, ...]:
-        """Return the flat parts of a value of `read` or of a batch; raise DataError if its structure is another."""
         slots = slots_of(value)
         for name, slot in zip(SLOTS, triple(slots), strict=True):
             keys = [key for each, key in self.paths if each == name]
@@ -66,7 +64,6 @@ class Structure:
         return tuple(part_at(slots, path) for path in self.paths)
 
     def packed(self, parts: Sequence[Any]) -> tuple[Any, ...]:
-        """Return flat parts as the (x,), (x, y) or (x, y, sample_weight) that a model takes."""
         made = list[Any]()
         for name in SLOTS:
             each = zip(self.paths, parts, strict=True)
@@ -155,7 +152,6 @@ def _keys(name: str, slot: Any) -> list[str | int | None]:
 
 # -------------------- sample
 
-
 Part: TypeAlias = Any  # bytes, an array, an integer label or None; NumPy has no narrower common type
 Sample: TypeAlias = tuple[Part, ...]  # (x, y, *others)
 
@@ -175,18 +171,14 @@ _AXES_OF_AN_IMAGE = 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Field:
-    """One part of a sample. `shape` and `dtype` are None if samples differ, or the part is bytes.
-
-    `rank` is the number of axes, which is known also if samples differ in shape alone; so is `channels`, the length of
-    the last of three. `held` says how plain code of TensorFlow has it, if not as it is: whole numbers as "floats", not
-    rounded, or an image as the bytes of its "jpeg" file.
-    """
+    """One part of a sample. `shape` and `dtype` are None if samples differ, or the part is bytes."""
 
     kind: FieldKind
     shape: tuple[int, ...] | None
     dtype: np.dtype[Any] | None
-    rank: int | None = dataclasses.field(default=None, compare=False)
-    channels: int | None = dataclasses.field(default=None, compare=False, repr=False)
+    rank: int | None = dataclasses.field(default=None, compare=False)  # axes, also if samples differ in shape alone
+    channels: int | None = dataclasses.field(default=None, compare=False, repr=False)  # the last of three axes
+    # Plain code of TensorFlow has whole numbers as "floats", not rounded, or an image as the bytes of its "jpeg" file.
     held: Literal["floats", "jpeg"] | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -202,9 +194,7 @@ class Field:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SampleSpec:
-    """The fields of a sample; `y` is None without a target. `others` are the fields of further parts; `structure` is
-    None for a plain x or (x, y).
-    """
+    """The fields of a sample; `y` is None without a target, `structure` for a plain x or (x, y)."""
 
     x: Field
     y: Field | None
@@ -231,7 +221,6 @@ class SampleSpec:
 
     @property
     def counted(self) -> str | None:
-        """The parts of x, if a sample is not plainly an image; else None."""
         each = zip(paths_of(self.structure), self.columns, strict=True)
         parts = [(label(path), field) for path, field in each if path[0] == "x" and field is not None]
         ranks = [_AXES_OF_AN_IMAGE if field.shape is None else len(field.shape) for _, field in parts]  # or encoded
@@ -240,11 +229,9 @@ class SampleSpec:
         return ", ".join(f"{name} {field.shape}" for name, field in parts)
 
     def aligned(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Return one value for each of `fields` as a flat sample or batch, with None for a missing target."""
         return tuple(arrays) if self.y is not None else (arrays[0], None, *arrays[1:])
 
     def packed(self, batch: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a flat batch or sample as a model gets it: (x, y), with None for a missing y, or by its structure."""
         return tuple(batch) if self.structure is None else self.structure.packed(batch)
 
     def empty(self, rows: int) -> Batch:
@@ -284,9 +271,7 @@ class Source(Protocol):
 
 
 def is_still_true(kind: type, said: Container[str], changes: Container[str]) -> bool:
-    """Return True unless a class, somebody's own, below that of the attributes `said` has one of those whose change
-    makes them untrue.
-    """
+    """Return True unless a class below that of the attributes `said` has one of `changes`, which belie them."""
     for each in kind.__mro__:
         if any(name in said for name in vars(each)):
             return True
@@ -301,9 +286,7 @@ def has_room(room: NDArray[Any], part: Part) -> bool:
 
 
 def cuts(dtype: np.dtype[Any], part: Part) -> bool:
-    """Return True if NumPy would cut a part's numbers to fit a dtype: fractions, and whole numbers that are too large.
-    NumPy itself refuses a Python integer that is too large.
-    """
+    """Return True if NumPy would cut a part's numbers to fit a dtype; too large a Python integer it refuses itself."""
     if dtype.kind not in "iub":
         return False
     if isinstance(part, np.ndarray | np.generic):
@@ -339,7 +322,6 @@ class Rows(NamedTuple):
         return self.array.ctypes.data + self.numbers.astype(np.int64) * self.array.strides[0]
 
     def gathered(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """Return the rows as an array of their own, `out` if that is given and fits."""
         if out is None or self.array.dtype != out.dtype or not self.array.flags.c_contiguous:
             gathered: NDArray[Any] = self.array[self.numbers]  # `take` would copy the whole array first
             return gathered

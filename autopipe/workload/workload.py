@@ -85,9 +85,7 @@ class Workload:
 
     @property
     def blocks(self) -> tuple[Sequence[int], int] | None:
-        """The first sample of each block, and how many blocks are mixed; None unless `shuffle` is `Blocks`. Raise
-        WorkloadError if nothing says what a block is.
-        """
+        """Each block's first sample, and how many are mixed; None without `Blocks`. Raises WorkloadError."""
         if not isinstance(self.shuffle, Blocks):
             return None
         if self.shuffle.size is not None:
@@ -101,9 +99,7 @@ class Workload:
 
 
 def under_policy_of_here(workload: Workload) -> Workload:
-    """Return the workload for another process, with a model that is built there under this process's dtype policy of
-    Keras: `keras.mixed_precision.set_global_policy` in a notebook or a main guard runs here alone.
-    """
+    """Return the workload for another process, whose model is built under this one's dtype policy of Keras."""
     keras, model = sys.modules.get("keras"), workload.model
     if keras is None or not callable(model) or isinstance(model, keras.Model):
         return workload
@@ -118,9 +114,6 @@ def _under_policy(policy: str, model: Callable[[], Any]) -> Any:
 
 
 def _ops_of(data: Any, ops: Any) -> tuple[Op, ...]:
-    """Return the ops behind the source's own `first_op`, if it has one, in place of another source's, each as it is
-    with those behind it. Raise WorkloadError if one is no op.
-    """
     if not isinstance(ops, Iterable):
         hint = "Write ops=[...], also of a single one, and ops=[] for none."
         raise WorkloadError(f"`ops` must be a list of ops, but got {shortened(ops)}.", hint=hint)

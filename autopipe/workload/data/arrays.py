@@ -121,7 +121,6 @@ class Arrays:
         return sum(rows.bytes for rows in self._rows.values()) / len(self)
 
     def digest(self) -> str:
-        """Describe shapes, dtypes, content (64 rows if it is above 1 MiB) and the files' times."""
         return " ".join(f"{key.replace(' ', '_')}_{part}" for key, rows in self._rows.items() for part in rows.digest())
 
     def plain(self, spec: SampleSpec, library: Library) -> PlainSource | None:
@@ -219,7 +218,6 @@ class _Rows:
         return self.array[0].flags.c_contiguous and self.array.flags.aligned and self.dtype.isnative
 
     def row(self, index: int) -> Any:
-        """Return a row, in the byte order of this machine, that cannot be written to."""
         if self.array is not None:
             row = self.array[index]
         else:
@@ -245,10 +243,7 @@ class _Rows:
 
 
 def boxed(file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any], box: Sequence[slice]) -> NDArray[Any]:
-    """Read a part of an array that lies in a file from byte `start` on, by slices of its first axes; it may be
-    read-only. Raise BadSampleError if the file ends before. It is not mapped: one that is cut meanwhile would end the
-    process.
-    """
+    """Read a part of an array in a file from byte `start` on, by slices of its first axes; it may be read-only."""
     box = (*box, *map(slice, [0] * (len(shape) - len(box)), shape[len(box) :]))
     sizes = [each.stop - each.start for each in box]
     # Of one step along `axis`: the bytes that are read, and those of them that are wanted.
@@ -263,7 +258,6 @@ def boxed(file: Ranges, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
 
 
 def _at(file: Ranges, starts: NDArray[np.int64], count: int) -> bytes | NDArray[np.uint8]:
-    """Return `count` bytes from each start on, one after another; by one call of the library if it can read them."""
     if isinstance(file, OpenFile) and len(starts) > 1 and native.why_not() is None:
         spans = native.rows_at(np.zeros(len(starts), np.int64), (count,), 1)
         spans["file"], spans["offset"], spans["size"] = file.descriptor, starts, count

@@ -45,7 +45,6 @@ class Selection:
     def of(
         cls, x: Names, y: Names | None, sample_weight: Names | None, called: tuple[str, str] = ("x", "y")
     ) -> Selection:
-        """Return the selection of a user's arguments, which the source itself calls `called`."""
         if y is None and sample_weight is not None:
             raise DataError(f"`sample_weight` weights the loss of targets, but there is no `{called[1]}`.")
         given = zip((*called, "sample_weight"), (x, y, sample_weight), strict=True)
@@ -60,7 +59,6 @@ class Selection:
 
     @property
     def text(self) -> str:
-        """The columns as text for a digest, with the part of each if there are several."""
         is_plain = [place for place, _ in self.places] == list(SLOTS[: len(self.columns)]) and len(self.slots) < 3
         named = self.columns if is_plain else [f"{place}:{column}" for place, column in self.places]
         return ",".join(named).replace(" ", "_")
@@ -137,7 +135,6 @@ class Columns(abc.ABC):
             raise unreadable(f"row {index} of {self!r}", error, told(error)) from error
 
     def _flat_columns(self) -> tuple[str | None, ...]:
-        """Return the column of each part of a flat sample, see `Structure`; None for a missing target."""
         named = self._selection.packed(self._selection.columns)
         kinds = keyed(self.x_kind)
         structure = Structure.of(named, lambda path, _: kinds[path[1]] in _IMAGES)
@@ -145,7 +142,6 @@ class Columns(abc.ABC):
         return slots[:2] if structure is None else structure.flat(named)
 
     def _find_kinds(self) -> None:
-        """Find the kinds in the first row, or, if it is bad, in the first good one of some others."""
         values = None
         for index in spread(len(self), _PROBES):
             with contextlib.suppress(BadSampleError):
@@ -229,7 +225,6 @@ class NPZ(Arrays):
 
 
 def _unpacked(archive: Path, keys: tuple[str, ...]) -> dict[str, Path]:
-    """Return the .npy file of each array; unpack it unless a file for this path, size and time exists."""
     if not archive.exists():
         raise DataError(f"The file `{archive}` does not exist.")
     with read_as(archive, "a .npz archive"):

@@ -27,7 +27,6 @@ from autopipe.workload.sample import NUMBERED, FieldKind, SampleSpec, is_int64
 
 # -------------------- image pairs
 
-
 _PLAIN_SAMPLES = '''
 
 def samples() -> tuple[list[str], list[str]]:
@@ -166,7 +165,6 @@ def _by_stem(root: bytes, suffix: bytes) -> _ByStem:
 
 
 def _chosen(names: str, *both: _ByStem) -> tuple[_ByStem, ...]:
-    """Return the files of two folders that a text file names; raise DataError if one of them lacks some."""
     try:
         lines = Path(names).read_bytes().splitlines()
     except OSError as error:
@@ -200,7 +198,6 @@ def _unmatched(found: _ByStem, partners: _ByStem, images: str, masks: str) -> Da
 
 
 def _suffixes(images: list[Found], masks: list[Found]) -> str | None:
-    """Return which suffixes make pairs of the first image and of all others; None if there are none."""
     stems, others = ([entry.name[: entry.name.rindex(b".")] for entry in entries] for entries in (images, masks))
     beside = [stem for stem, entry in zip(others, masks, strict=True) if entry.directory == images[0].directory]
     prefixes = (os.path.commonprefix([stems[0], stem]) for stem in beside)  # noqa: RUF071  character by character
@@ -269,7 +266,6 @@ def _checked_labels(labels: Any, count: int) -> list[int]:
 
 
 # -------------------- image folder
-
 
 _PLAIN_CLASS_SAMPLES = '''
 

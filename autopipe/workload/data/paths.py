@@ -30,7 +30,6 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, near, prin
 
 # -------------------- URLs
 
-
 Place: TypeAlias = str | os.PathLike[str]
 """A path or a URL, as a user gives it."""
 
@@ -55,11 +54,9 @@ def scheme(url: str | bytes) -> str:
 
 
 def located(place: Place, *, warns: bool = True) -> str:
-    """Return a place named in a script in its canonical form: a URL without its last slashes, or an absolute path; see
-    `RULE`. Raise DataError if it is a URL with a password, a chain of URLs, or a URL converted to a Path.
-
-    In a notebook or an interpreter, a path starts at the working directory. In a script, too, and with a warning, if
-    it exists there and does not exist below the script's folder; `warns=False` is for paths that need not exist.
+    """Return a place named in a script: a URL without last slashes, or an absolute path, from the script's folder
+    (`RULE`), or the working directory, with a warning, if only that has it. Raise DataError for passwords, chains and
+    Paths of URLs.
     """
     require_text(place)
     text = os.fspath(place)
@@ -113,7 +110,6 @@ def scrubbed(text: str) -> str:
 # A relative path of the user starts at the script that writes it, so that the command line, a trial's process, a
 # spawned worker and `tuned_pipeline` find the same files. Every source calls this once and keeps absolute paths.
 
-
 RULE: Final = "A relative path starts at the folder of the script that writes it; on a command line, where you are."
 
 _PYTHONS = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -166,7 +162,6 @@ def _script() -> tuple[str | None, int]:
 
 
 # -------------------- files
-
 
 EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "tif", "tiff")
 SUFFIXES = tuple(b"." + extension.encode() for extension in EXTENSIONS)
@@ -235,7 +230,6 @@ class PathList:
         return printable(os.fsdecode(self.path(index)))
 
     def read(self, index: int) -> bytes:
-        """Return the content of a file; raise BadSampleError if it is missing, unreadable or empty."""
         return read_file(self.path(index))
 
     def files(self, indices: Iterable[int] | None = None) -> list[str]:
@@ -246,9 +240,7 @@ class PathList:
         return sum(sizes) / max(len(sizes), 1)
 
     def digest(self) -> str:
-        """Describe the files without reading them: by all names relative to the root, so that a moved folder stays the
-        same, and by the sizes and modification times of 10,000 files at most, spread over the list.
-        """
+        """Describe files by names below the root, and sizes and times of 10,000 at most; none is read."""
         stats = [(-1, -1) if each is None else (each.st_size, each.st_mtime_ns) for each in self._stats(_STAT_AT_MOST)]
         sizes, times = (short_digest(array("q", [each[at] for each in stats]).tobytes()) for at in (0, 1))  # or of none
         return f"{self.names_digest()} sizes={sizes} times={times}"
@@ -285,9 +277,7 @@ def spread(count: int, at_most: int) -> range | list[int]:
 
 
 def read_file(path: bytes) -> bytes:
-    """Return the content of a file: one open, one read, no buffer in between. Raise BadSampleError, or DataError if the
-    process has run out of file descriptors or memory.
-    """
+    """Return a file's content by one read; raise BadSampleError, or DataError if descriptors or memory ran out."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # to open a pipe would wait for its writer
         try:
@@ -393,7 +383,6 @@ class RangeIO(io.RawIOBase):
         return len(content)
 
     def buffered(self) -> io.BufferedReader:
-        """Return the same for small pieces, of which each read takes some that follow."""
         return io.BufferedReader(self, max(self._file.apart, io.DEFAULT_BUFFER_SIZE))
 
 
@@ -407,12 +396,7 @@ def require_regular(path: bytes, status: os.stat_result) -> None:
 
 
 def scan(directory: bytes, left_out: list[bytes] | None = None) -> tuple[list[bytes], list[bytes]]:
-    """Return the sorted names of the images and of the folders in `directory`, without hidden ones.
-
-    A file with an image's name is an image if it is a regular file or a link; links are followed only when read. Names
-    of other formats, without those of an image here, are added to `left_out`. Raise DataError if it is missing, no
-    folder, or may not be read.
-    """
+    """Return the sorted images and folders in a folder, without hidden ones; add other images to `left_out`."""
     images, folders, others = list[bytes](), list[bytes](), list[bytes]()
     try:
         with os.scandir(directory) as entries:
@@ -454,9 +438,7 @@ def _is_folder(entry: os.DirEntry[bytes]) -> bool:
 
 
 def lost_links(directory: bytes) -> list[bytes]:
-    """Return the sorted names of links in a folder that once led to a folder and are broken now. Hidden links, and
-    those with the name of a file or to a path with one, are left out: no folder was lost with them.
-    """
+    """Return the sorted names of broken links in a folder that may have led to folders."""
     with os.scandir(directory) as entries:
         lost = [entry for entry in entries if entry.is_symlink() and not os.path.exists(entry.path)]  # noqa: PTH110
         called = {entry.name: (entry.name, os.readlink(entry.path)) for entry in lost}  # noqa: PTH115  bytes
@@ -468,9 +450,7 @@ def lost_links(directory: bytes) -> list[bytes]:
 
 
 def walk(root: bytes, start: bytes = b"", left_out: list[bytes] | None = None) -> Iterator[Found]:
-    """Yield every image below `root/start`, folder by folder in sorted order; links are followed, each folder once.
-    Names of images of other kinds are added to `left_out`.
-    """
+    """Yield every image below `root/start` in sorted order, each folder once; add other images to `left_out`."""
     seen: set[tuple[int, int]] = set()
     pending = [start]
     while pending:

@@ -71,10 +71,7 @@ def read_record(path: bytes, start: int, end: int) -> bytes:
 
 
 def record_offsets(path: bytes, size: int | None = None, version: str = "") -> NDArray[np.uint64]:
-    """Return the offset of each record of a file, and, last, the file's size. Raise DataError if it is damaged. The
-    file is scanned once; the result is kept in the user's cache folder while path, size and time stay the same. The
-    size in bytes and a `version` that changes with the content are given for an object behind a URL.
-    """
+    """Return where each record begins, and the file's size; the user's cache folder keeps what a scan found."""
     if size is None:
         try:
             status = os.stat(path)  # noqa: PTH116
@@ -176,15 +173,12 @@ def _place(path: bytes, start: int) -> str:
 
 # -------------------- record files
 
-
 _MOST_FILES = 1_000_000
 _NUMBERED = re.compile(r"(.*)-(\d+)-of-(\d+)(\.\w+)?")
 
 
 def scanned(pattern: Place | Sequence[Place]) -> tuple[PathList, Iterable[NDArray[np.uint64]]]:
-    """Return the files, and the offsets of the records of each. Raise DataError as `record_offsets`, or if no file
-    matches.
-    """
+    """Return the files, and where the records of each begin; raise DataError if none matches or one is damaged."""
     if not isinstance(pattern, Iterable):
         paths.require_text(pattern)
     named = [pattern] if isinstance(pattern, str | os.PathLike) else pattern
@@ -219,7 +213,6 @@ def _matching(pattern: Place | Sequence[Place]) -> list[str]:
 
 
 def _warn_of_missing_files(names: list[str]) -> None:
-    """Warn of a set named NAME-00003-of-00010 if some of its files are missing."""
     sets: dict[tuple[str, int], set[int]] = {}
     for name in names:
         if match := _NUMBERED.fullmatch(name):

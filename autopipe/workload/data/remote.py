@@ -37,15 +37,11 @@ class Reader(Protocol):
     """Opens URLs of one scheme, or of any. A module will do."""
 
     def read(self, url: str | bytes, start: int | None = None, end: int | None = None) -> bytes:
-        """Return the content of an object, or its bytes from `start` to `end`. Raise BadSampleError if it does not
-        exist, is empty, or ends before `start`, and DataError if access is denied or the connection is lost.
-        """
+        """Return an object, or a part; raise BadSampleError if it lacks that, DataError if it cannot be read."""
         ...
 
     def attempt(self, url: str | bytes, call: Callable[[Any], T], done: str = "read") -> T:
-        """Call `call` with the file system of a URL. Raise DataError, which says that the URL could not be `done`, or
-        BadSampleError if the object does not exist.
-        """
+        """Call with the file system of a URL; raise DataError if it cannot be `done`, as `read` does."""
         ...
 
 
@@ -120,7 +116,6 @@ class ObjectList(PathList):
         return paths.shown(self.path(index))
 
     def read(self, index: int) -> bytes:
-        """Return the content of an object; raise BadSampleError also if it has changed since it was listed."""
         url = self.path(index)
         content = reader(url).read(url, start=0)
         if (expected := self._sizes[index]) not in (-1, len(content)):
@@ -154,9 +149,7 @@ class ObjectList(PathList):
 
 
 def scan(root: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Return the sorted names of the images and of the folders directly in a folder or below a URL, without hidden
-    ones.
-    """
+    """Return the sorted images and folders directly in a folder or below a URL, without hidden ones."""
     if not paths.is_url(root):
         return paths.scan(root)
     _require_listing(root)

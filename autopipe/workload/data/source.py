@@ -53,9 +53,7 @@ class Around:
 
 
 class Subset(Around):
-    """The first `count` samples of a source, in an order spread over the whole of it. If that is more than there are,
-    all of them.
-    """
+    """`count` samples of a source, or all if there are fewer, spread over the whole of it."""
 
     def __init__(self, source: Source, count: int) -> None:
         super().__init__(source)
@@ -98,9 +96,7 @@ class Subset(Around):
 
 
 def require_same_classes(training: Source, validation: Source) -> None:
-    """Raise DataError if sources that number classes by their names have some in common, and a number is of two. A
-    class that is not trained may have a number of its own.
-    """
+    """Raise DataError if sources share names of classes, and one number is of two of them."""
     ours, theirs = (getattr(each, "class_numbers", {}) for each in (training, validation))
     taken = {*ours, *ours.values()}  # names and numbers
     other = next((name for name, number in theirs.items() if ours.get(name) != number and {name, number} & taken), None)
@@ -221,9 +217,7 @@ def sample_bytes(value: Any) -> int:
 
 
 def plain(source: Source, spec: SampleSpec, library: Library) -> PlainSource:
-    """Return code that reads the samples: the source's `plain(spec, library)`, or calls of its `read`. Raise
-    PlainCodeError if neither is possible, or if TensorFlow does not decode the images.
-    """
+    """Return code that reads the samples: the source's own, or calls of `read`; raise PlainCodeError if none is."""
     if library == "tf" and any(field.kind is FieldKind.ENCODED for field in spec.fields):
         endings = {Path(path).suffix.lower() for path in files(source)}
         if found := sorted(endings & {*_UNKNOWN_TO_TENSORFLOW}):

@@ -27,7 +27,6 @@ from autopipe.workload.sample import FieldKind, SampleSpec, is_int64
 
 # -------------------- table code: it reads the CSV file by Python's `csv`
 
-
 _SAMPLES: Final = '''
 def samples() -> Any:
     """Return the path of every image, and what else the rows of the table say of it."""
@@ -52,7 +51,6 @@ def _listed(texts: Sequence[str]) -> str:
 
 # -------------------- table labels
 
-
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # Python reads no more than 4,300
 _BETWEEN_NAMES = re.compile(r"[ ,;|]+")
 _DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
@@ -63,7 +61,6 @@ _NO_VALUE = re.compile(r"<na>|n/?a|null|none|nil|\?|-", re.IGNORECASE)
 def _as_labels(
     texts: list[str], mode: str, column: str, rows: Sequence[int]
 ) -> tuple[FieldKind, tuple[str, ...] | None, array[int] | NDArray[np.float32]]:
-    """Return the type and classes of a column's labels: whole numbers, numbers or names of classes."""
     if mode == "auto" and all(map(_INTEGER.fullmatch, texts)):
         try:
             return FieldKind.LABEL, None, array("q", map(int, texts))
@@ -113,7 +110,6 @@ def _warn_of_several(classes: Sequence[str], column: str) -> None:
 
 
 def _as_numbers(texts: list[str]) -> NDArray[np.float32] | None:
-    """Return texts as numbers, NaN for a missing one; None if another text is among them."""
     try:
         values = np.array(["nan" if _NO_VALUE.fullmatch(text) else text for text in texts], np.float64)
     except ValueError:
@@ -211,7 +207,6 @@ class Table:
 
     @property
     def class_numbers(self) -> dict[str, int]:
-        """The number of each class, of several columns by column and name."""
         is_vector = self.y_kind is FieldKind.ARRAY
         known = zip(self._columns[1], self.classes or (), strict=False) if is_vector else [("", self.classes)]
         return {f"{of} {name}".strip(): n for of, names in known for n, name in enumerate(names or ())}
@@ -281,7 +276,6 @@ class Table:
         return source.plain_from_files(made[:1], made, library, constants, functions)
 
     def _plain_labels(self, dtype: np.dtype[Any]) -> tuple[Lines, str]:
-        """Return lines with the names of the classes, and code for the labels of all rows."""
         is_vector = self.y_kind is FieldKind.ARRAY and self.classes is not None
         number = "int" if dtype.kind == "i" else "float" if is_vector else "np.float32"
         constants, cells = [], []
@@ -295,9 +289,7 @@ class Table:
         return constants, f"np.array({_each('[' + ', '.join(cells) + ']')}, np.{dtype.name})"
 
     def _warn_of_twins(self, paths: Sequence[str]) -> None:
-        """Warn of images that rows name with other classes: numbers may have been measured several times, and features
-        or weights may tell the rows apart.
-        """
+        """Warn of images that rows name with other classes, unless features or weights tell rows apart."""
         first, labels = dict[str, int](), np.asarray(self._labels)
         if labels.dtype.kind != "i" or self._columns[2] or len(set(paths)) == len(paths):
             return

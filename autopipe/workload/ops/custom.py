@@ -107,8 +107,6 @@ class Map(Op):
         object.__setattr__(self, "_is_checked", True)
 
     def _repeats(self, sample: Sample, spec: SampleSpec) -> bool:
-        """Return True if a sample always gives the same result: by two calls, and some more of a quick function."""
-
         def made() -> Sample:
             copied = tuple(part.copy() if isinstance(part, np.ndarray) else part for part in sample)
             return self.apply(copied, spec, np.full(self.draws, 0.5))
@@ -180,7 +178,6 @@ def _global_state() -> tuple[object, ...]:
 
 
 def _alike(first: Part, second: Part) -> bool:
-    """Compare two results; a parallel library may round differently from call to call."""
     if first is None or second is None or isinstance(first, bytes):
         return first is second or first == second
     a, b = np.asarray(first), np.asarray(second)

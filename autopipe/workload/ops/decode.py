@@ -241,10 +241,7 @@ def decode(
     max_pixels: int = MAX_PIXELS,
     least: Size | None = None,
 ) -> NDArray[Any]:
-    """Return the pixels of an encoded image, uint8, RGB or grey, shape (height, width, channels). Without `channels` it
-    is a mask, which keeps those of its file: (height, width) if it is grey. A JPEG is reduced to the smallest size that
-    is not below `least`. For this and BadSampleError, see `Decode`.
-    """
+    """Return an image's pixels, uint8 (height, width, channels); without `channels` a mask's. See `Decode`."""
     if (jpeg := jpeg_header(data, max_pixels, strict=strict)) is None:
         _require_readable(data, max_pixels)
         pixels = _imdecode(data, _FLAGS[channels], max_pixels)
@@ -283,7 +280,6 @@ def _other_depth(found: str, dtype: str) -> BadSampleError:
 
 
 def _is_deep(mask: Field) -> bool:
-    """Return True if a decoded mask has 16 bits, False if it has 8; raise PlainCodeError for another dtype."""
     if mask.dtype not in (np.uint8, np.uint16):
         raise PlainCodeError(f"`Decode` writes plain code of masks in uint8 and uint16, but these are in {mask.dtype}")
     return bool(mask.dtype == np.uint16)
@@ -303,9 +299,7 @@ def _require_bytes(data: object) -> None:
 
 
 def jpeg_header(data: bytes, max_pixels: int, *, strict: bool) -> tuple[Size, str] | None:
-    """Return the size of a JPEG that libjpeg-turbo decodes to RGB or grey, and its colour space as simplejpeg calls it;
-    None if OpenCV must decode it. Raise BadSampleError if it is damaged, as far as its header tells, or too large.
-    """
+    """Return the size and colour space of a JPEG; None if OpenCV must decode it. Raise BadSampleError."""
     _require_bytes(data)
     if data[:2] != headers.JPEG:
         return None

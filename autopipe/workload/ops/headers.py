@@ -136,7 +136,6 @@ def _tag_of(data: bytes, wanted: int, page: int = 0) -> int:
 
 
 def _frame(data: bytes) -> tuple[int, int]:
-    """Return the marker of a JPEG's frame, and the place of its length; raise StopIteration if it has none."""
     return next(each for each in jpeg_segments(data) if each[0] in _JPEG_FRAMES)
 
 
@@ -177,9 +176,7 @@ class Progressive(Value):
 
     @classmethod
     def of(cls, files: int, read: Callable[[int], bytes]) -> Self:
-        """Look at some of so many image files, spread over them. `read` returns the content of one; if it raises
-        BadSampleError, the file is left out.
-        """
+        """Look at some of so many image files; those whose `read` raises BadSampleError are left out."""
         looked_at = progressive = 0
         for index in spread(files, _LOOKED_AT):
             with contextlib.suppress(BadSampleError):
@@ -213,9 +210,7 @@ def upright(pixels: NDArray[Any], orientation: int) -> NDArray[Any]:
 
 
 def orientation_of(data: bytes) -> int:
-    """Return the orientation of an encoded image, 1 to 8, from its EXIF tag; 1 is upright. The tag is read from JPEG,
-    PNG and WebP files. A damaged or missing one counts as 1.
-    """
+    """Return the orientation of a JPEG, PNG or WebP, 1 to 8, by its EXIF tag; 1, upright, if unknown."""
     with contextlib.suppress(*_DAMAGED):
         if (exif := _exif(data)) is not None and 1 <= (found := _tag_of(exif, 0x0112)) <= 8:
             return found

@@ -26,12 +26,8 @@ from autopipe.workload.sample import Batch, FieldKind, Sample, SampleSpec
 
 @dataclasses.dataclass(frozen=True)
 class _Mixing(Op):
-    """An op that combines two samples of a batch.
-
-    Attributes:
-        alpha: of the beta distribution of the first sample's share, drawn for each sample. Small values leave most
-            samples nearly as they are.
-        probability: of mixing a sample at all, 0 to 1.
+    """An op that combines two samples of a batch. `alpha` is of the beta distribution of the first one's share: small
+    values leave most samples nearly as they are. `probability` is that of mixing a sample at all.
     """
 
     alpha: float

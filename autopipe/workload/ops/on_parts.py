@@ -27,7 +27,6 @@ _MASKS = (FieldKind.MASK, FieldKind.ENCODED)
 
 
 def _lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[Lane, ...]:
-    """Return the lanes of an op: the named parts, or else all on which it can act; raise WorkloadError if unclear."""
     named = None if names is None else [_position(name, spec) for name in names]
     images, targets = _chosen(spec, "x", named), _chosen(spec, "y", named)
     if op.target == "mask":
@@ -56,7 +55,6 @@ def _lanes_of(op: Op, spec: SampleSpec, names: tuple[str, ...] | None) -> tuple[
 
 
 def _chosen(spec: SampleSpec, slot: str, named: list[int] | None) -> list[int]:
-    """Return the positions of the existing parts of x or y, limited to the named ones if any are named."""
     each = enumerate(zip(paths_of(spec.structure), spec.columns, strict=True))
     places = [at for at, ((owner, _), field) in each if owner == slot and field is not None]
     return places if named is None else [at for at in named if at in places]

@@ -23,9 +23,7 @@ from autopipe.workload.sample import FieldKind, Part, Sample, SampleSpec
 
 
 def largest(dtype: np.dtype[Any]) -> float:
-    """Return the brightest level of a dtype: 255 for uint8, 65535 for uint16, 1 for floating point. Raise OpError if
-    the dtype is a signed integer, whose range of levels is unknown.
-    """
+    """Return a dtype's brightest level: 255, 65535, 1 of floats; raise OpError if it is a signed integer."""
     if dtype.kind == "u":
         return float(np.iinfo(dtype).max)
     if dtype.kind != "f":
@@ -64,9 +62,7 @@ def plain_levels(values: str, part: Variable, library: Library) -> str:
 
 
 def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours: bool = False) -> Iterator[str]:
-    """Yield lines of TensorFlow that change parts as floating point, by code with `{}` in the place of a part. `before`
-    are the lines before them. A change of `colours` leaves other images alone, and no range of levels.
-    """
+    """Yield lines that change parts as floats by code with `{}`; `colours` leaves other images alone."""
     yield from before
     for part in parts(step):
         shape = part.field.shape
@@ -79,9 +75,7 @@ def plain_changed_tensorflow(before: Lines, change: str, step: Step, *, colours:
 
 
 def plain_rounded(part: Variable, *, clips: bool) -> Lines:
-    """Return lines of TensorFlow that give a part whose levels were computed its dtype again; none if it may stay as it
-    is. `clips` says that levels may be out of its range.
-    """
+    """Return lines that give a part its dtype again; `clips` says that levels may be out of its range."""
     if part.tensor_type == "tf.float32":
         return []
     if part.after.held == "floats":
@@ -105,9 +99,7 @@ def symmetric(limit: float, number: Any) -> Any:
 
 
 def box(size: tuple[int, ...], area: Range, ratio: Range, random: Any) -> Box:
-    """Return a rectangle inside an image of `size`, to which it is cut, from four random numbers: of its area (a share
-    of the image), its ratio of width to height (drawn evenly on a logarithmic scale), its top and its left.
-    """
+    """Return a rectangle in an image of `size` by four random numbers: of its area, its ratio, top and left."""
     pixels, aspect = size[0] * size[1] * between(area, random[0]), ratio[0] * (ratio[1] / ratio[0]) ** random[1]
     height = min(size[0], max(1, int((pixels / aspect) ** 0.5 + 0.5)))
     width = min(size[1], max(1, int((pixels * aspect) ** 0.5 + 0.5)))
@@ -186,11 +178,7 @@ CHANNELS: Final = 128
 
 @dataclasses.dataclass(frozen=True)
 class PixelOp(Op):
-    """An op that applies one function of pixels to an image, and perhaps to its mask.
-
-    Attributes:
-        on: "image", "mask" or "both".
-    """
+    """An op of one function of pixels on an image, and perhaps its mask: `on="image"`, "mask" or "both"."""
 
     in_pixels: ClassVar[bool] = False  # settings are: an image and a mask of other size would lose different parts
     in_planes: ClassVar[bool] = True  # False if each pixel is changed alone, so that arrays of any shape can be
@@ -266,9 +254,7 @@ def plain_filling(op: Any, part: Variable) -> Any:
 
 
 def filling(op: Any, kind: FieldKind, dtype: np.dtype[Any]) -> Any:
-    """Return the `mask_value` of an op for a mask, and its `value` for an image. Raise OpError if masks of the dtype
-    cannot hold it; NumPy, OpenCV and TensorFlow each make another number of it.
-    """
+    """Return the `mask_value` of an op for a mask, else its `value`; raise OpError if masks cannot hold it."""
     if kind is not FieldKind.MASK:
         return op.value
     value = op.mask_value
@@ -288,7 +274,6 @@ def _has_channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def _differ(image: tuple[int, ...], mask: tuple[int, ...]) -> bool:
-    """Return True if the ratios of height and width differ by more than one rounded pixel."""
     return abs(image[0] * mask[1] - image[1] * mask[0]) > max(*image[:2], *mask[:2])
 
 

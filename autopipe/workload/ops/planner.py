@@ -120,9 +120,7 @@ _UNFIT = "samples must be bytes, numbers or arrays of numbers, but one is {}."
 
 
 def make_plan(workload: Workload) -> Plan:
-    """Split the ops of a workload and find the fields of a sample after each. Raise the error of a sample that cannot
-    be read, of an op that fails on one, or WorkloadError if samples that are to be batched differ in shape.
-    """
+    """Split a workload's ops, and find a sample's fields after each; raise what reading or an op raises."""
     samples, structure = _probe_samples(workload)
     source = _described(workload.data, samples, structure)
     ops, tail = _suffix_last([placed(op, source) for op in workload.ops], source)
@@ -149,7 +147,6 @@ _COLOURS = 256  # of a mask, at most
 
 
 def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
-    """Warn if a mask's colours reach the model whose file holds numbers: classes, as other libraries read them."""
     for at, (read, made) in enumerate(zip(plan.source.columns, plan.finished.columns, strict=True)):
         if read is None or made is None or (read.kind, made.kind) != (FieldKind.ENCODED, FieldKind.MASK):
             continue
@@ -160,7 +157,6 @@ def _warn_of_palettes(plan: Plan, samples: Sequence[Sample]) -> None:
 
 
 def _warn_of_images(plan: Plan, samples: Sequence[Sample]) -> None:
-    """Warn if targets are images by their colours, and ops that change x otherwise than masks have been at work."""
     x, y = plan.finished.x, plan.finished.y
     changes = x.dtype != np.uint8 or any(hasattr(each.op, "interpolation") for each in plan.steps)
     if y is None or y.kind is not FieldKind.MASK or (y.shape or ())[2:] != (3,) or y.dtype != np.uint8 or not changes:
@@ -268,7 +264,6 @@ def _field(kind: FieldKind, part: Part) -> Field:
 
 
 def _array(part: Part) -> NDArray[Any]:
-    """Return a part as an array; raise DataError if it is a list of several parts."""
     try:
         return np.asarray(part)
     except ValueError as error:
@@ -279,7 +274,6 @@ def _array(part: Part) -> NDArray[Any]:
 def _spec(
     kinds: Iterable[FieldKind | None], samples: list[tuple[int, Sample]], structure: Structure | None
 ) -> SampleSpec:
-    """Return the spec of samples; a shape is None in fields whose samples differ in shape."""
     columns: list[Field | None] = []
     for kind, first, *others in zip(kinds, *(sample for _, sample in samples), strict=True):
         is_missing = first is None and len(columns) == 1  # the target
@@ -304,8 +298,6 @@ _PLACES: Final = re.compile(r"(?<![a-z])(b?box(es)?|key_?points?|landmarks|joint
 
 
 def _look_for_places(op: Op, spec: SampleSpec, samples: Sequence[Sample]) -> None:
-    """Warn of targets that look like places in an image, such as boxes, if an op moves the image by chance."""
-
     def is_of_classes(y: Any) -> bool:
         return bool(np.isin(y, (0, 1)).all() or np.allclose(np.sum(y, axis=-1), 1))
 
@@ -358,14 +350,12 @@ def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload
 
 
 def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, int]], int]:
-    """Return the ops with those of the suffix moved to the end, and the number of ops before it. A batchable op belongs
-    to the suffix if no op that stays before it touches the same field afterwards: a OneHot of the label, say, may stand
-    anywhere in the list.
-    """
+    """Return the ops with the suffix at the end, and the number before it."""
     body, suffix = list[tuple[Op, int]](), list[tuple[Op, int]]()
     blocked = [False] * len(source.columns)
     for stream in range(len(ops) - 1, -1, -1):
         op, touched = ops[stream], ops[stream].touches(source)
+        # A OneHot of the label, say, may stand anywhere: no op that stays touches its field afterwards.
         if op.batchable and not any(b and t for b, t in zip(blocked, touched, strict=True)):
             suffix.insert(0, (op, stream))
         else:

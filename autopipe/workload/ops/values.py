@@ -33,11 +33,7 @@ _DTYPES = ("float16", "float32", "float64", "bfloat16", "uint8", "uint16", "int3
 
 @dataclasses.dataclass(frozen=True)
 class _ValueOp(Op):
-    """An op on each value of an image alone.
-
-    Attributes:
-        dtype: the dtype of the result; float32 unless told.
-    """
+    """An op on each value of an image alone; `dtype` is that of the result, float32 unless told."""
 
     dtype: str = dataclasses.field(default="float32", kw_only=True)
     batchable: ClassVar[bool] = True
@@ -46,9 +42,7 @@ class _ValueOp(Op):
         check_choice(self, "dtype", _DTYPES)
 
     def terms(self, xp: ArrayNamespace) -> tuple[Any, Any, Any]:
-        """Return (a, factor, b) of `values`, which are (x - a) * factor + b, for each channel or for all; None for what
-        is left out.
-        """
+        """Return (a, factor, b) of (x - a) * factor + b, for each channel or for all; None for none."""
         raise NotImplementedError
 
     def values(self, array: Any, xp: ArrayNamespace) -> Any:
@@ -218,7 +212,6 @@ class Cast(_ValueOp):
 
 # -------------------- targets
 
-
 _UNKNOWN = 255  # the class of colours that are not in the palette, and of many colours:
 _MOST_COLOURS: Final = 65_535
 Palette = tuple[tuple[int, int, int], ...]
@@ -350,7 +343,6 @@ def _checked(palette: Any) -> Palette:
 
 
 def _read(path: str | os.PathLike[str]) -> list[list[str]]:
-    """Return the levels of each line: the last three columns, or those with the headers red, green and blue."""
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
             rows = [[cell.strip() for cell in row] for row in csv.reader(file) if any(map(str.strip, row))]
