@@ -256,9 +256,6 @@ def _locked(path: Path) -> int:
     raise TimeoutError
 
 
-# -------------------- merging
-
-
 def merge(paths: Sequence[Path], out: Path) -> Artifact:
     """Write the profiles of several artifacts of one workload to `out`, which may be one of them, and return them.
 

@@ -17,13 +17,10 @@ from typing import Final
 from autopipe._version import __version__
 from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, factory, pick, reference
-from autopipe.artifact.artifact import Stored
-from autopipe.artifact.reference import MODULE_NAME
 from autopipe.artifact.schema import ImagesReference, Profile, Reference
 from autopipe.errors import ConfigError, near
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Description
-from autopipe.measure.fingerprint import Difference, Hardware
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.eject import NAMES, module
 from autopipe.search.result import Result
@@ -87,14 +84,11 @@ def write(tuned: factory.Tuned, folder: str | os.PathLike[str]) -> tuple[Path, P
     """Write the artifact and the module beside it, in place of older ones; raises ArtifactError if that fails."""
     artifact = tuned.save(Path(folder) / "autopipe.json")
     text = text_for(tuned.artifact_for(artifact.parent).workload, artifact.name)
-    return artifact, files.replace_text(artifact.with_name(MODULE_NAME), text, usual=MODULE_NAME)
-
-
-# -------------------- keeping
+    return artifact, files.replace_text(artifact.with_name(reference.MODULE_NAME), text, usual=reference.MODULE_NAME)
 
 
 def profile_of(
-    result: Result, described: Description, hardware: Hardware, settings: Settings, *, retune: bool = False
+    result: Result, described: Description, hardware: fingerprint.Hardware, settings: Settings, *, retune: bool = False
 ) -> Profile | None:
     """Return the artifact's profile of a search with these settings; None if the search found nothing to use."""
     if result.winner is None:
@@ -108,10 +102,7 @@ def profile_of(
     )
 
 
-# -------------------- repointing
-
-
-def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[Difference, ...]]:
+def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[fingerprint.Difference, ...]]:
     """Change the workload that an artifact and its generated module name, to "train.py:workload" for example; one of
     `tune --images` may get the name of its folder.
 
@@ -137,14 +128,11 @@ def point(path: Path, workload: Reference) -> tuple[Path, ...]:
         files.write(files.read(file).model_copy(update={"workload": named}), file)
         if not reference.is_generated(file):
             return (path,)
-        module = path.with_name(MODULE_NAME)
-        return path, files.replace_text(module, text_for(named, path.name), usual=MODULE_NAME)
+        module = path.with_name(reference.MODULE_NAME)
+        return path, files.replace_text(module, text_for(named, path.name), usual=reference.MODULE_NAME)
 
 
-# -------------------- a tuned pipeline without autopipe
-
-
-def eject(stored: Stored) -> str:
+def eject(stored: files.Stored) -> str:
     """Return this machine's configuration as code; raises PlainCodeError, with why, if plain code cannot be."""
     choice = pick.pick(stored.artifact, fingerprint.detect())
     return module.eject(converting.imported(stored.workload), choice.config)

@@ -16,7 +16,6 @@ from autopipe.errors import ConfigError, StorageError, WorkloadError, near, shor
 from autopipe.hardware import machine
 from autopipe.measure.facts import Description
 from autopipe.measure.trial import workload_import
-from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline import assembly
 from autopipe.pipeline.config import STORAGES, PipelineConfig
 from autopipe.pipeline.storage import layout
@@ -66,7 +65,7 @@ class Job:
 
 
 def job(
-    workload: Workload | WorkloadName | str,
+    workload: Workload | workload_import.WorkloadName | str,
     to: str | None = None,
     folder: Path | str | None = None,
     *,
@@ -92,11 +91,11 @@ def job(
     return Job(conversion=conversion, storage=storage, folder=storage.at(where), sizes=sizes)
 
 
-def imported(named: Workload | WorkloadName | str) -> Workload:
+def imported(named: Workload | workload_import.WorkloadName | str) -> Workload:
     """Return a workload, or import it by its name; modules of the working directory count, as for `python -m`."""
     if isinstance(named, Workload):
         return named
-    if not isinstance(named, str | WorkloadName):
+    if not isinstance(named, str | workload_import.WorkloadName):
         raise WorkloadError(f"`workload` must be an ap.Workload or its name, but got {shortened(named)}.")
     here = str(Path.cwd())
     if here not in sys.path:

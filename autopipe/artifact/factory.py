@@ -17,19 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from autopipe.artifact import artifact as files
 from autopipe.artifact import converting, drift, pick, reference
-from autopipe.artifact.artifact import write_joined
 from autopipe.artifact.schema import Artifact, Live, Profile, Reference
 from autopipe.errors import ArtifactError, shortened
 from autopipe.hardware.gpu import keras_backend
 from autopipe.measure import fingerprint
 from autopipe.measure.facts import Ceiling
-from autopipe.measure.fingerprint import Hardware
 from autopipe.measure.trial import workload_import
 from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loader import Loader
 from autopipe.pipeline.switching import check_tune
-from autopipe.pipeline.wrap import backend_of
 from autopipe.search.result import BaselineResult, Learnt, Winner
 from autopipe.values import figure_text, span_text
 from autopipe.workload.mode import Mode
@@ -169,7 +166,7 @@ class Tuned:
         live.able(trainer, self.workload, self.config, self._keep)
         trainer.tune = tune
         measured_on, asked = self.profile.hardware.keras_backend, self.profile.request
-        trains_on = backend_of(self.workload) or keras_backend()
+        trains_on = wrap.backend_of(self.workload) or keras_backend()
         match = self.choice.match  # made when the artifact was loaded: Keras need not have been imported yet
         if measured_on not in (None, trains_on):
             if not any(found.field == fingerprint.BACKEND for found in match.differences):
@@ -231,7 +228,7 @@ class Tuned:
             )
         with contextlib.suppress(OSError):  # to write the file raises it, with what to do
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return write_joined(self.artifact_for(Path(path).parent), path)
+        return files.write_joined(self.artifact_for(Path(path).parent), path)
 
     def _keep(self, learnt: Learnt) -> None:
         if self.path is not None and learnt.changes:
@@ -249,7 +246,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     pinned: Mapping[str, Any] | None = None,
     strict: bool = False,
     allow_outside: bool = False,
-    here: Hardware | None = None,
+    here: fingerprint.Hardware | None = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
     """Load the tuned pipeline of an artifact; see `ap.load` for the arguments.

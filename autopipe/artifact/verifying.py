@@ -29,7 +29,6 @@ from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.form import Conversion
-from autopipe.pipeline.wrap import WrappedData
 from autopipe.search.space import of_wrapped
 from autopipe.values import Value
 from autopipe.workload.data.records import cache_folder
@@ -143,7 +142,7 @@ def verify_files(
         ...     print(bad.name, bad.reason)
     """
     workload = imported(workload)
-    if isinstance(workload.data, WrappedData):
+    if isinstance(workload.data, wrap.WrappedData):
         raise ConfigError(
             "A wrapped dataset reads its own files, so autopipe cannot look at them.",
             hint="Make a workload of the files, with ap.ImageFolder say, and verify that.",

@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
 from autopipe.hardware import gpu
-from autopipe.hardware.gpu import Gpu
 
 # -------------------- mounts: the mounted file systems, from /proc/self/mountinfo (`man 5 proc`)
 
@@ -298,7 +297,7 @@ class Machine:
 
     cpu: Cpu  # the processor and the cores that may be used
     memory: Memory  # main memory, limited by cgroups
-    gpus: tuple[Gpu, ...]  # the visible GPUs, in NVML's order
+    gpus: tuple[gpu.Gpu, ...]  # the visible GPUs, in NVML's order
     os: str  # the distribution, such as `Ubuntu 24.04.1 LTS`
     kernel: str  # such as `Linux 6.8.0-45-generic`
     python: str  # such as `3.11.7`

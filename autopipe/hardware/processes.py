@@ -96,14 +96,12 @@ class ProcessTree:
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
-        self._pid = pid
-        self._proc = proc
+        self._pid, self._proc = pid, proc
         self._cores = machine.allowed()  # of all samples: cores that come or go would bring or take hours
         first = self._process(pid)
         self._members: Mapping[int, _Process] = {} if first is None else {pid: first}
         self._unrelated: frozenset[int] = frozenset()
-        self._lost_ticks = 0
-        self._ticks = 0
+        self._lost_ticks = self._ticks = 0
         self._fell = False
 
     def sample(self, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic) -> Sample:
@@ -427,10 +425,9 @@ class Sampler:
     def __init__(
         self, *, period_seconds: float = 0.25, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._tree = ProcessTree(os.getpid())
+        self._tree, self._clock = ProcessTree(os.getpid()), clock
         self._period, self._spare = period_seconds, machine.spare_cores()
         self._given, self._nvml = nvml, nvml
-        self._clock = clock
         self._samples: list[Sample] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="autopipe-sampler", daemon=True)

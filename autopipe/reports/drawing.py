@@ -135,9 +135,6 @@ def _css(names: str) -> str:
     return f'class="{html.escape(names)}" ' if names else ""
 
 
-# -------------------- axes
-
-
 @dataclass(frozen=True, slots=True)
 class Scale:
     """The coordinates of values on an axis."""
@@ -163,7 +160,13 @@ class Scale:
         if first == last:
             return [first]
         if self.log:
-            return _log_ticks(first, last, most)
+            powers = range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
+            for steps in _FINENESS:
+                found = [step * 10.0**power for power in powers for step in steps]
+                inside = [each for each in found if first * 0.999 <= each <= last * 1.001]
+                if len(inside) <= most:
+                    return inside
+            return inside[:: math.ceil(len(inside) / most)]
         rough = (last - first) / most
         power = 10 ** math.floor(math.log10(rough))
         step = next(each * power for each in (1, 2, 2.5, 5, 10, 20) if each * power >= rough)
@@ -180,18 +183,6 @@ _FINENESS = (
     (1.0,),
 )
 
-
-def _log_ticks(first: float, last: float, most: int) -> list[float]:
-    powers = range(math.floor(math.log10(first)), math.ceil(math.log10(last)) + 1)
-    for steps in _FINENESS:
-        found = [step * 10.0**power for power in powers for step in steps]
-        inside = [each for each in found if first * 0.999 <= each <= last * 1.001]
-        if len(inside) <= most:
-            return inside
-    return inside[:: math.ceil(len(inside) / most)]
-
-
-# -------------------- a picture with one row a line
 
 _ROW = 28.0  # height
 

@@ -68,12 +68,9 @@ def rungs(result: Result) -> list[Rung]:
     """Return the lines of the ladder, parts first."""
     best, ceiling = result.winner, result.ceiling
     found = [] if ceiling is None or best is None else _parts(result, best, ceiling)
-    found += [
-        _measured(each.name, each.images_per_second, "base", training=True)
-        for each in result.baselines
-        if each.images_per_second is not None
-    ]
-    return found if best is None else [*found, _measured("the winner", best.images_per_second, "win", training=True)]
+    trained = [(each.name, each.images_per_second, "base") for each in result.baselines]
+    trained += [] if best is None else [("the winner", best.images_per_second, "win")]
+    return found + [_measured(name, rate, css, training=True) for name, rate, css in trained if rate is not None]
 
 
 def ladder(result: Result) -> Section:
@@ -160,9 +157,6 @@ def _draw_rung(rows: RowChart, rung: Rung, top: float) -> None:
         drawing.text(end + 10.0, y + 4.0, "limit", "tag")
 
 
-# -------------------- parts
-
-
 def _parts(result: Result, best: Winner, ceiling: Ceiling) -> list[Rung]:
     config = pick.parse_config(best.config)
     limits = cost_model.bounds(ceiling, config)
@@ -213,8 +207,6 @@ def _measured(name: str, rate: Estimate, css: str, *, training: bool = False) ->
     interval = [max(0.0, rate.low), rate.high]
     return Rung(name=name, images_per_second=rate.value, interval=interval, css=css, in_training=training)
 
-
-# -------------------- the waterfall of costs
 
 _MODEL = "the model's own"
 

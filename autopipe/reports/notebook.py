@@ -14,7 +14,6 @@ from autopipe.reports import page, plots
 from autopipe.reports.terminal import cell
 from autopipe.search import result as events
 from autopipe.search.conclusion import trial
-from autopipe.search.result import Trial
 from autopipe.values import figure_text
 
 Show = Callable[[dict[str, str]], None]
@@ -37,7 +36,7 @@ class Live:
         self._doing = "tuning"
         self._best: float | None = None
         self._ceiling: Ceiling | None = None
-        self._trials: list[Trial] = []
+        self._trials: list[events.Trial] = []
 
     def __call__(self, event: events.Event) -> None:
         match event:

@@ -18,8 +18,6 @@ from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Asker, Contest, Effect, Result, Trial, Way
 from autopipe.values import listed, span_text
 
-# -------------------- history
-
 _RACE = ("triangle", "guess", "race")
 _SHAPES = {
     Asker.BASELINE: ("square", "base", "baseline"),
@@ -279,8 +277,6 @@ def _label(line: Line) -> str:
 def _blocks(line: Line) -> tuple[float, ...]:
     return line.blocks if isinstance(line, Contest) else ()
 
-
-# -------------------- pay-back
 
 _SHADES = ("win", "guess", "part", "other", "base")
 _LEAST_ONCE = 0.02  # of an epoch: a lower one-time cost pays at once

@@ -35,9 +35,6 @@ _NOTE = Text("note", style="bold yellow")
 _STYLES = {drift.Verdict.FITS: "bold green", drift.Verdict.STALE: "bold yellow", drift.Verdict.DRIFTED: "bold red"}
 
 
-# -------------------- doctor
-
-
 def machine(
     found: Machine,
     tested: Mapping[str, str],
@@ -73,9 +70,6 @@ def machine(
             *((_NOTE, note) for note in notes),
         ]
     )
-
-
-# -------------------- measure
 
 
 def rows(found: Sequence[Row], *, own: int | None = None) -> RenderableType:
@@ -148,9 +142,6 @@ def formats(found: Formats) -> Table:
     return table
 
 
-# -------------------- check
-
-
 def fitness(found: drift.Result) -> RenderableType:
     """Render `autopipe check`."""
     lines: list[tuple[str, str | Text]] = [("verdict", Text(found.verdict, style=_STYLES[found.verdict]))]
@@ -159,9 +150,6 @@ def fitness(found: drift.Result) -> RenderableType:
         then = "" if found.recorded_share is None else f", {found.recorded_share:.0%} when it was tuned"
         lines.append(("share of ceiling", f"{found.share:.0%} now{then}"))
     return Group(labelled(lines), Text(), rows(found.rows)) if found.rows else labelled(lines)
-
-
-# -------------------- show
 
 
 def profiles(

@@ -145,9 +145,6 @@ def paybacks(rows: Sequence[Payback]) -> Table:
     return shown
 
 
-# -------------------- JSON
-
-
 def document(result: Result, artifact: str | None) -> dict[str, Any]:
     """Return the document of `autopipe tune --json`.
 

@@ -216,9 +216,6 @@ def _told(effect: Effect, config: PipelineConfig) -> str:
             return f"{setting.partition('.')[2] or setting}={effect.value}"
 
 
-# -------------------- parts of the action
-
-
 def _how_to_go_on(result: Result) -> str:
     """Return the way to a proof: the same command again does nothing if its time is up, or its study is over."""
     if result.study_url is None:
@@ -243,9 +240,6 @@ def _printed(baseline: BaselineResult) -> str:
     loaders = [config.loader for config in pick.readable([baseline.config]) if config.loader.is_foreign]
     plain = [loader.model_dump()["code"] for loader in loaders if not is_own(baseline)]
     return f": `autopipe eject --to {plain[0]}` prints it" if plain else ""
-
-
-# -------------------- trust
 
 
 def trust(result: Result) -> tuple[bool, str]:
@@ -338,9 +332,6 @@ def epoch(result: Result) -> str:
     told = [f"{each.name} {wording.seconds(each.epoch.seconds)}" for each in others if each.epoch is not None]
     beside = f". For comparison: {listed(told)}" if told else ""
     return f"{wording.seconds(mine.seconds)} ({of}), without callbacks of your own{part}{beside}"
-
-
-# -------------------- notes
 
 
 def notes(result: Result) -> list[str]:

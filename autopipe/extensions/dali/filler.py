@@ -130,9 +130,6 @@ def _pipeline(knobs: Dali, batch_size: int, size: tuple[int, int] | None) -> Any
     return pipeline
 
 
-# -------------------- filler
-
-
 def unfit(steps: Sequence[Step]) -> str | None:
     """Return why DALI cannot do the first of these ops as the op itself does; None if it can."""
     if steps and steps[0].before.structure is not None:

@@ -16,6 +16,7 @@ import re
 import sys
 import threading
 import time
+import timeit
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,6 @@ from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import SUFFIXES, read_file, spread
 from autopipe.workload.ops.headers import Progressive, image_size
 from autopipe.workload.sample import Source
-
-# -------------------- a torch DataLoader
 
 
 def of_loader(data: Any, name: str, usual: Any = None) -> Any:
@@ -248,8 +247,6 @@ def cached_before(data: Any) -> Iterator[str]:
                 )
 
 
-# -------------------- batches that pass between processes
-
 _PIPED_SHARE, _PIPED_TIMES = 0.25, 3  # of a step, and how often one is sent
 
 
@@ -263,14 +260,15 @@ def piped(data: Any, batch: Any, step_seconds: float) -> Iterator[str]:
         return
     arrays = [keras.ops.convert_to_numpy(leaf) for leaf in keras.tree.flatten(batch) if leaf is not None]
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    took = math.inf
+
+    def send() -> None:
+        thread = threading.Thread(target=sender.send, args=(arrays,), daemon=True)
+        thread.start()
+        receiver.recv()
+        thread.join()
+
     with receiver, sender:
-        for _ in range(_PIPED_TIMES):  # other load on the machine can only make one slower
-            began, thread = time.perf_counter(), threading.Thread(target=sender.send, args=(arrays,), daemon=True)
-            thread.start()
-            receiver.recv()
-            took = min(took, time.perf_counter() - began)
-            thread.join()
+        took = min(timeit.repeat(send, number=1, repeat=_PIPED_TIMES))  # other load can only make one slower
     if took >= _PIPED_SHARE * step_seconds:
         size = sum(each.nbytes for each in arrays)
         yield (

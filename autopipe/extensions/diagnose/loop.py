@@ -254,8 +254,6 @@ _ONE_BY_ONE = (
 _LOADERS = "each pass makes a DataLoader of its own. Unless each reads other data, make it once, before the loop"
 _WITH_WORKERS = ", with persistent_workers=True, so that its workers stay"
 
-# -------------------- a loop round `ap.watch`
-
 
 class Watch(Generic[T]):
     """The batches of a dataset as they are, with the loop round them timed."""

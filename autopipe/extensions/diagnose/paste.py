@@ -41,36 +41,35 @@ class Code(Value):
 
 def written(code: Code | None, kind: str | None, batch_size: int) -> str:
     """Return the code to paste, for its owner to complete if the file has no plain names."""
-    file = "tune_me.py" if code is None or not (code.data and code.model) else code.file
-    data, model = (None, None) if code is None else (code.data, code.model)
-    above = None if code is None or file == "tune_me.py" else code.above
-    place = f"Add to {file}" + ("" if above is None else f", above line {above}, which trains")
-    notes = [place if file != "tune_me.py" else "tune_me.py, with the imports that it needs"]
-    notes[0] += f". Then: autopipe tune {file}:workload"
-    if code is not None and code.trains_when_imported and above is None:
+    code = code or Code(file="tune_me.py")
+    file, above, place = "tune_me.py", None, "tune_me.py, with the imports that it needs"
+    if code.data and code.model:
+        file, above = code.file, code.above
+        place = f"Add to {file}" + ("" if above is None else f", above line {above}, which trains")
+    model, data = code.model or "build_model", code.data or "make_dataset"
+    notes = [f"{place}. Then: autopipe tune {file}:workload"]
+    if code.trains_when_imported and above is None:
         notes.append(f"First put what trains in {code.file} under `{_GUARD}`, since a tune imports the file.")
-    if code is not None and code.policy is not None:
-        notes.append(f"Set {code.policy} where a tune comes by, too: in {model or 'build_model'}, or at the top.")
+    if code.policy is not None:
+        notes.append(f"Set {code.policy} where a tune comes by, too: in {model}, or at the top.")
     if kind == "torch DataLoader":
         notes.append("Workers must not be forked once a framework has run, nor begin in each epoch. In the function:")
         notes.append('DataLoader(..., multiprocessing_context="forkserver", persistent_workers=True), if num_workers')
-    if model is None:
-        notes.append("build_model() returns your compiled model.")
+    notes += ["build_model() returns your compiled model."] * (code.model is None)
     if kind == "arrays":
-        named = code.arrays if code is not None else None
-        notes += ["x, y: what you give to fit."] * (named is None)
-        made = f"ap.Arrays({named or 'x, y'}), ops=[], batch_size={batch_size}, model={model or 'build_model'}"
-        made = f"ap.Workload(data={made})"
+        notes += ["x, y: what you give to fit."] * (code.arrays is None)
+        arrays = f"ap.Arrays({code.arrays or 'x, y'}), ops=[], batch_size={batch_size}"
+        made = f"ap.Workload(data={arrays}, model={model})"
     else:
-        more = "" if code is None or code.steps is None else f", steps={code.steps}"
+        more = "" if code.steps is None else f", steps={code.steps}"
         if kind == "a generator" and not more:
             notes.append("STEPS is the number of batches in an epoch.")
             more = ", steps=STEPS"
-        if data is None:
+        if code.data is None:
             notes.append("make_dataset() returns what you give to fit.")
-        elif code is not None and (values := {name: _PARAMETERS[name] for name in code.parameters}):
+        elif values := {name: _PARAMETERS[name] for name in code.parameters}:
             more += f", parameters={values}".replace("'", '"')
-        made = f"ap.wrap({data or 'make_dataset'}, model={model or 'build_model'}{more})"
+        made = f"ap.wrap({data}, model={model}{more})"
     comments = "\n".join(f"# {note}" for note in notes)
     # Workers of a DataLoader that are not forked import the file, and must not begin others there.
     as_function = kind == "torch DataLoader"
@@ -90,9 +89,10 @@ def read(path: str, line: int, *, kind: str | None, has_index: bool, steps: int 
     call = next((node for node in fits if node.lineno <= line <= (node.end_lineno or line)), None)
     if call is None or not isinstance(call.func, ast.Attribute):
         return code
-    given = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "x"), None)
+    named = {each.arg: each.value for each in call.keywords}
+    given = call.args[0] if call.args else named.get("x")
     file = _File(tree, call)
-    y = call.args[1] if len(call.args) > 1 else next((each.value for each in call.keywords if each.arg == "y"), None)
+    y = call.args[1] if len(call.args) > 1 else named.get("y")
     arrays = [each.id for each in (given, y) if isinstance(each, ast.Name) and each.id in file.objects]
     data = None if given is None else file.expression(given, is_object=has_index, once=kind != "a generator")
     model = file.expression(call.func.value, is_object=False)

@@ -50,8 +50,6 @@ class Verdict(enum.StrEnum):
     UNKNOWN = "unknown"  # the model alone was not timed
 
 
-# -------------------- page faults, and the kernel's time
-
 _KERNEL_SHARE: Final = 0.1  # of the processor's time, in the kernel
 _FAULTS: Final = 256  # a step; fewer take no time that matters
 
@@ -86,9 +84,6 @@ class PageCounts:
     def of_last(self, count: int) -> Pages:
         faults, kernel, seconds = map(float, np.sum(self._steps[-count:], axis=0))
         return Pages(faults_per_step=faults / count, kernel_share=kernel / seconds if seconds else 0.0)
-
-
-# -------------------- the figures of a training
 
 
 class Watched(Value):

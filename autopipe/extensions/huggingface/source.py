@@ -120,9 +120,9 @@ class Parquet(HuggingFace):
 
     Args:
         files: a glob such as "train-*.parquet", or a sequence of paths; relative ones start at the script's folder.
-        image: the column of images: bytes of image files, or `{"bytes", "path"}` as Hugging Face writes them. For a
-            model with several inputs: a dictionary of columns by the names of the model's inputs, or a list of them.
-        label: the column of labels or targets, or several, as for `image`; None for images alone.
+        image: the column of images: bytes of image files, or `{"bytes", "path"}` as Hugging Face writes them; or
+            several columns, as of `HuggingFace`.
+        label: the column of labels or targets, or several; None for images alone.
         sample_weight: the column that weights each sample in the loss, as in Keras's `fit`.
 
     Raises:

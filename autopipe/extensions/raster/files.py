@@ -61,7 +61,9 @@ def _matches(place: Place) -> dict[str, str]:
     # Behind the "?" of a web server is no wildcard, but a signature.
     is_pattern = glob.has_magic(given.partition("?")[0] if is_web else os.fspath(place)) and not os.path.lexists(given)
     text = given if is_url(given) else located_pattern(place) if is_pattern else located(place)
-    if not is_pattern and (_is_one(text) or is_web):
+    is_folder = not is_url(text) and os.path.isdir(text) and not rasters.is_zarr(text)  # noqa: PTH112
+    is_one = text.lower().endswith(rasters.ENDINGS) if is_url(text) else not is_folder
+    if not is_pattern and (is_one or is_web):
         return {"": text}
     if is_url(text):
         matching = list(remote.matching(text if is_pattern else f"{text}/*"))
@@ -85,13 +87,6 @@ def _matches(place: Place) -> dict[str, str]:
                 hint="Give a pattern that takes one of them.",
             )
     return dict(named)
-
-
-def _is_one(text: str) -> bool:
-    """Return True for a raster, and not a folder of them."""
-    if is_url(text):
-        return text.lower().endswith(rasters.ENDINGS)
-    return not os.path.isdir(text) or rasters.is_zarr(text)  # noqa: PTH112
 
 
 def _rule(pattern: str) -> re.Pattern[str]:

@@ -298,9 +298,6 @@ def _as_slice(numbers: Sequence[int]) -> Any:
     return slice(numbers[0], numbers[-1] + 1) if is_run else list(numbers)
 
 
-# -------------------- NumPy's archives, NIfTI
-
-
 class _Whole(_Tiled):
     """An array that is packed as a whole, and is its only tile. What is damaged is not unpacked again."""
 
@@ -349,9 +346,6 @@ def _nifti(path: str, file: Ranges, layout: Layout) -> Raster:
     if made.scaling is not None:  # numbers up to 16 bits, and float32, become float32, others float64
         made.dtype = np.result_type(made._dtype, np.float32)
     return made
-
-
-# -------------------- TIFF
 
 
 class _Tiff(_Tiled):
@@ -462,9 +456,6 @@ def _require_codec(path: str, page: Any) -> None:
                 f"`{path}` is compressed by {name}, which is not unpacked here: {error.args[0]}.",
                 hint="pip install 'autopipe-tuner[raster]' brings `imagecodecs`; or write the file anew with deflate.",
             ) from error
-
-
-# -------------------- Zarr
 
 
 class _Zarr(_Tiled):

@@ -133,7 +133,7 @@ class Windows:
         self._names = [label((SLOTS[at], key)) for at, slot in enumerate(given) for key in slot]
         numbers = iter(range(len(self._names)))
         self._slots = tuple(mapped(lambda _: next(numbers), slot if None not in slot else None) for slot in given)
-        self._kept: tuple[int, Kept, Kept] | None = None
+        self._kept: tuple[int, Kept, Kept] | None = None  # of a process, its rasters and tiles
         self._unpacked: tuple[Pieces, Windows] | None = None
         self._bands = [_numbered(chosen) for chosen in _by_part("bands", bands, self._names)]
         self._nodata = _by_part("nodata", nodata, self._names)
@@ -417,9 +417,6 @@ class Windows:
                 out[to_rows, to_columns] = box
         assert out is not None
         return out
-
-
-# -------------------- at random positions
 
 
 @dataclasses.dataclass(frozen=True)

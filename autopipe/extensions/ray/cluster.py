@@ -159,9 +159,6 @@ def node_failure(error: BaseException, what: str) -> LoaderError:
     return LoaderError(f"{what} on a node of the Ray cluster: {last[-1].strip()}")
 
 
-# -------------------- connecting
-
-
 def _connect(ray: Any, address: str, store_bytes: int) -> None:
     quiet = {"logging_level": "error", "log_to_driver": False}
     try:

@@ -13,8 +13,10 @@ import logging
 import os
 import threading
 import time
+import timeit
 import weakref
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +26,6 @@ from numpy.typing import NDArray
 from autopipe import _version
 from autopipe.errors import AutopipeError, LoaderError, WorkerDiedError
 from autopipe.extensions.ray import cluster as clusters
-from autopipe.extensions.ray.cluster import LOCAL, Cluster
 from autopipe.extensions.ray.node import SHARED_DATA, Hello, Maker, SlotPlace, Training
 from autopipe.hardware import machine
 from autopipe.pipeline.batching import pickling, streaming
@@ -61,7 +62,7 @@ class Ray(LoaderConfig):
         return self.workers
 
     def cores_elsewhere(self) -> float | None:
-        if clusters.address_of(self.address) == LOCAL:
+        if clusters.address_of(self.address) == clusters.LOCAL:
             return machine.core_time()
         try:
             cluster = clusters.join(self.address)
@@ -201,7 +202,7 @@ class Worker(NamedTuple):
 class Team:
     """The workers of one loader."""
 
-    def __init__(self, cluster: Cluster, packed: bytes, layout: RowLayout, keep: int) -> None:
+    def __init__(self, cluster: clusters.Cluster, packed: bytes, layout: RowLayout, keep: int) -> None:
         """Have workers make slots of this layout; each keeps so many of them mapped, if it can map them."""
         self.cluster = cluster
         self.hand_over_seconds: float | None = None
@@ -246,9 +247,13 @@ class Team:
                 found[number] = pickling.answered(ray.get(hello))
         clusters.require_data([(hello.node, file) for hello in found.values() for file in hello.lacking])
         _require_memory([(workers[number].node, hello) for number, hello in found.items()], cache_bytes)
+
+        def echoed(worker: Worker) -> None:
+            np.array(ray.get(worker.actor.echo.remote()))  # a copy, as into a slot
+
         for number in {workers[number].node: number for number in found}.values():
             with self._noted(number, lost):
-                hand_overs.append(self._hand_over(workers[number]))
+                hand_overs.append(min(timeit.repeat(partial(echoed, workers[number]), number=1, repeat=3)))
         self.hand_over_seconds = max(hand_overs, default=None)
         return lost
 
@@ -303,14 +308,6 @@ class Team:
         self._living = [each for each in self._living if each is not worker]
         if self.cluster.ray.is_initialized():  # else the user has left the cluster, and `kill` would start another
             self.cluster.ray.kill(worker.actor)
-
-    def _hand_over(self, worker: Worker) -> float:
-        tries = []
-        for _ in range(3):
-            start = time.perf_counter()
-            np.array(self.cluster.ray.get(worker.actor.echo.remote()))  # a copy, as into a slot
-            tries.append(time.perf_counter() - start)
-        return min(tries)
 
 
 def _require_memory(found: Sequence[tuple[str, Hello]], cache_bytes: int) -> None:

@@ -229,9 +229,6 @@ def what_if(measured: Measured, machine: Machine) -> WhatIf:
     )
 
 
-# -------------------- another machine
-
-
 def moved(measured: Measured, machine: Machine) -> Ceiling:
     """Return the ceiling of each part on its own there."""
     was = measured.ceiling
@@ -319,9 +316,6 @@ def _reads(was: ReadCosts, latency_seconds: float | None, factor: float) -> Read
         ReadRung(at_once=rung.at_once, images_per_second=min(rung.at_once / latency, best)) for rung in was.rungs
     )
     return was.model_copy(update={"latency_seconds": latency, "rungs": rungs if was.saturated else rungs[:1]})
-
-
-# -------------------- the best there
 
 
 def best(measured: Measured, ceiling: Ceiling, machine: Machine, corrected: Correction) -> tuple[PipelineConfig, float]:
@@ -416,9 +410,6 @@ def transfer_seconds(config: PipelineConfig, ceiling: Ceiling) -> float:
     if config.loader.keeps_on_device or config.finish == ceiling.finish:
         return 0.0 if config.loader.keeps_on_device else took
     return took / max(1, ceiling.sent_bytes(ceiling.finish)) * ceiling.sent_bytes(config.finish)
-
-
-# -------------------- what to buy
 
 
 def _buys(measured: Measured, machine: Machine, rate: float, corrected: Correction) -> list[Buy]:
