@@ -273,10 +273,8 @@ def target(given: Given | object = None) -> Target:
         stored = files.stored(path)
         return Target(name=str(path), workload=stored.workload, stored=stored)
     if given is None:
-        raise WorkloadError(
-            "A workload must be given: there is no artifact in `tuned/` either.",
-            hint='For example "train.py:workload", or a folder of images.',
-        )
+        hint = 'For example "train.py:workload", or a folder of images.'
+        raise WorkloadError("A workload must be given: there is no artifact in `tuned/` either.", hint=hint)
     text = os.fspath(given)
     if is_url(text) or is_folder_of_images(text):
         return of_images(text)

@@ -376,7 +376,7 @@ def test_its_plain_code_lists_and_reads_the_same_samples(case: Case, tmp_path: P
     )
     read = made.read(0)
     sample = planner.normalise(read, structure(read))
-    spec = planner._described(made, [(0, sample)], structure(read))
+    spec = planner._described(made, {0: sample}, structure(read))
     plain = asked.plain(made, spec, "np")
     assert asked.plain(made, spec, "tf").arguments
     body = [*plain.reading, f"return {packed(spec)}"]

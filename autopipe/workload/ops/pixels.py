@@ -285,10 +285,8 @@ def not_decoded(part: Part, op: Op) -> OpError:
     """Return the error of an op on pixels that got something else."""
     name = type(op).__name__
     if isinstance(part, bytes | memoryview):
-        return OpError(
-            f"`{name}` needs a decoded image, but got {len(part)} encoded bytes.",
-            hint=f"Put ap.Decode() before ap.{name}.",
-        )
+        said = f"`{name}` needs a decoded image, but got {len(part)} encoded bytes."
+        return OpError(said, hint=f"Put ap.Decode() before ap.{name}.")
     is_one = hasattr(part, "__array__") or hasattr(part, "__array_interface__")  # the latter: Pillow's
     hint = "Let `read` return it as an array: numpy.asarray(image)." if is_one else None
     return OpError(f"`{name}` needs an image, but got {shortened(part)}.", hint=hint)

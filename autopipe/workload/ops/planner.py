@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,7 @@ def _pass_interrupt(error: BaseException) -> None:
 _PROBES = 4  # samples looked at: the first, the last and two between
 _ATTEMPTS = 20  # samples tried to find readable ones if bad samples are skipped
 _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
+_Samples: TypeAlias = dict[int, Sample]  # by their numbers
 _UNFIT = "samples must be bytes, numbers or arrays of numbers, but one is {}."
 
 
@@ -137,8 +138,8 @@ def make_plan(workload: Workload) -> Plan:
     _require_alike(plan, results, workload.data)
     suffix, results = _run(ops[tail:], plan.compact, results, workload)
     plan = dataclasses.replace(plan, suffix=tuple(suffix))
-    _warn_of_palettes(plan, [sample for _, sample in samples])
-    _warn_of_images(plan, [sample for _, sample in results])
+    _warn_of_palettes(plan, [*samples.values()])
+    _warn_of_images(plan, [*results.values()])
     return plan
 
 
@@ -188,11 +189,11 @@ def looked_at(count: int) -> list[int]:
     return list(spread(count, _PROBES))
 
 
-def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Structure | None]:
+def _probe_samples(workload: Workload) -> tuple[_Samples, Structure | None]:
     wanted = looked_at(count := len(workload.data))
     if workload.on_bad_sample == "skip":
         wanted = sorted({*wanted, *spread(count, _ATTEMPTS)})
-    samples = list[tuple[int, Sample]]()
+    samples: _Samples = {}
     structure = None
     for index in wanted:
         try:
@@ -201,7 +202,7 @@ def _probe_samples(workload: Workload) -> tuple[list[tuple[int, Sample]], Struct
                 structure = Structure.of(value, lambda path, part: _kind(workload.data, path, part) in _IMAGES)
             sample = normalise(value, structure)
             _require_int64(workload.data, sample, structure)
-            samples.append((index, sample))
+            samples[index] = sample
         except BaseException as error:  # whatever a user's source raises is shown with the sample's name
             failure = read_failure(error, workload.data, index)
             if workload.on_bad_sample == "error":
@@ -219,8 +220,8 @@ def _require_int64(source: Source, sample: Sample, structure: Structure | None) 
             raise DataError(said, hint=NUMBERED)
 
 
-def _described(source: Source, samples: list[tuple[int, Sample]], structure: Structure | None) -> SampleSpec:
-    first = zip(paths_of(structure), samples[0][1], strict=True)
+def _described(source: Source, samples: _Samples, structure: Structure | None) -> SampleSpec:
+    first = zip(paths_of(structure), next(iter(samples.values())), strict=True)
     return _spec([_kind(source, path, part) for path, part in first], samples, structure)
 
 
@@ -271,11 +272,9 @@ def _array(part: Part) -> NDArray[Any]:
         raise DataError(_UNFIT.format(shortened(part)), hint=hint) from error
 
 
-def _spec(
-    kinds: Iterable[FieldKind | None], samples: list[tuple[int, Sample]], structure: Structure | None
-) -> SampleSpec:
+def _spec(kinds: Iterable[FieldKind | None], samples: _Samples, structure: Structure | None) -> SampleSpec:
     columns: list[Field | None] = []
-    for kind, first, *others in zip(kinds, *(sample for _, sample in samples), strict=True):
+    for kind, first, *others in zip(kinds, *samples.values(), strict=True):
         is_missing = first is None and len(columns) == 1  # the target
         parts = [_field(kind or FieldKind.ARRAY, part) for part in (first, *others) if not is_missing]
         columns.append(_merged(parts) if parts else None)
@@ -317,11 +316,11 @@ def _look_for_places(op: Op, spec: SampleSpec, samples: Sequence[Sample]) -> Non
 
 
 def _run(
-    ops: Sequence[tuple[Op, int]], source: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload
-) -> tuple[list[Step], list[tuple[int, Sample]]]:
+    ops: Sequence[tuple[Op, int]], source: SampleSpec, samples: _Samples, workload: Workload
+) -> tuple[list[Step], _Samples]:
     spec, steps = source, []
     for op, stream in ops:
-        kinds, seen = op.kinds(spec), [sample for _, sample in samples]
+        kinds, seen = op.kinds(spec), [*samples.values()]
         op.look(seen, spec)
         _look_for_places(op, spec, seen)
         samples = _after(op, spec, samples, workload)
@@ -331,15 +330,15 @@ def _run(
     return steps, samples
 
 
-def _after(op: Op, spec: SampleSpec, samples: list[tuple[int, Sample]], workload: Workload) -> list[tuple[int, Sample]]:
+def _after(op: Op, spec: SampleSpec, samples: _Samples, workload: Workload) -> _Samples:
     random = np.full(op.draws, 0.5)
     failure = None
-    after: list[tuple[int, Sample]] = []
-    for index, sample in samples:
+    after: _Samples = {}
+    for index, sample in samples.items():
         try:
             if not after:
                 op.check(sample, spec)
-            after.append((index, op.apply(sample, spec, random)))
+            after[index] = op.apply(sample, spec, random)
         except BaseException as error:  # whatever a user's function raises is shown with op and sample
             failure = op_failure(error, op, workload.data, index)
             if workload.on_bad_sample == "error" or not isinstance(error, BadSampleError):
@@ -364,7 +363,7 @@ def _suffix_last(ops: Sequence[Op], source: SampleSpec) -> tuple[list[tuple[Op, 
     return body + suffix, len(body)
 
 
-def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source) -> None:
+def _require_alike(plan: Plan, samples: _Samples, source: Source) -> None:
     labels = ("images", "targets") if plan.source.structure is None else [f"`{each}`" for each in plan.source.labels]
     for position, (named, field) in enumerate(zip(labels, plan.compact.columns, strict=True)):
         if field is None or field.shape is not None:
@@ -373,7 +372,7 @@ def _require_alike(plan: Plan, samples: list[tuple[int, Sample]], source: Source
             raise WorkloadError(
                 f"{named} are still encoded files where they are batched.", hint="Put ap.Decode() first in `ops`."
             )
-        shapes = {np.shape(sample[position]): index for index, sample in reversed(samples)}
+        shapes = {np.shape(sample[position]): index for index, sample in reversed(samples.items())}
         shown = ", ".join(f"{shape} ({sample_name(source, index)})" for shape, index in list(shapes.items())[:3])
         hint = "Put ap.Resize, ap.CenterCrop or ap.RandomCrop in `ops`."
         if field.kind not in (*_IMAGES, FieldKind.MASK):
