@@ -1,4 +1,4 @@
-"""What every diagnosis leaves behind, no thread that looks at lines, and a clock."""
+"""What every diagnosis leaves behind: no thread that looks at lines."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-
-
-class Clock:
-    """What a test sets forward by hand."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(autouse=True)

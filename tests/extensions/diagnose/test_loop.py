@@ -31,7 +31,7 @@ from autopipe.extensions.diagnose.watched import Verdict, Watched, rows, sentenc
 from autopipe.hardware import machine
 from autopipe.measure import epochs
 from autopipe.measure.outcome import Resources
-from tests.extensions.diagnose.conftest import Clock
+from tests.fakes.loader import Clock
 
 
 @pytest.fixture(autouse=True)

@@ -27,9 +27,8 @@ from autopipe.extensions.diagnose.steps import Epochs, Look, TimedStep, grows
 from autopipe.extensions.diagnose.watched import Watched, rows
 from autopipe.hardware.processes import Sample, TreeReading, Usage
 from autopipe.pipeline.devices.trainer import Trainer
-from tests.extensions.diagnose.conftest import Clock
 from tests.fakes.commands import ROOT, python
-from tests.fakes.loader import ArrayLoader
+from tests.fakes.loader import ArrayLoader, Clock
 from tests.unit.cli.conftest import photos
 
 X = np.random.default_rng(0).random((24, 6, 6, 3), np.float32)

@@ -32,19 +32,16 @@ SECONDS, SIZE, STEP = values.seconds, values.size_bytes, request.accelerator
     ("read", "text", "value"),
     [
         *((SECONDS, text, value) for text, value in (("90s", 90.0), ("3m", 180.0), ("1.5h", 5400.0), ("15ms", 0.015))),
+        *((SECONDS, 120, 120.0), (SECONDS, 0.5, 0.5), (SIZE, 4096, 4096)),
         *((SIZE, text, value) for text, value in (("8G", 8 << 30), ("500MiB", 500 << 20), ("1.5k", 1536), ("7B", 7))),
         (lambda text, _: request.batch_sizes(text), "16, 32,64", (16, 32, 64)),
         *((STEP, "15ms", ap.SimulatedAccelerator(0.015)), (STEP, "224ms/400", ap.SimulatedAccelerator(0.224, 400))),
     ],
 )
-def test_durations_and_sizes_are_numbers_with_a_unit_and_batch_sizes_whole_numbers(
-    read: Callable[..., object], text: str, value: object
+def test_durations_and_sizes_are_numbers_with_a_unit_or_seconds_and_bytes_and_batch_sizes_whole_numbers(
+    read: Callable[..., object], text: str | float, value: object
 ) -> None:
     assert read(text, "--option") == value
-
-
-def test_numbers_are_seconds_and_bytes() -> None:
-    assert (SECONDS(120, "budget"), SECONDS(0.5, "budget"), SIZE(4096, "max_memory")) == (120.0, 0.5, 4096)
 
 
 @pytest.mark.parametrize("given", [0, -1, float("inf"), float("nan"), "0s", True, None, [2]])

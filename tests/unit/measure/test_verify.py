@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from autopipe.workload.ops.decode import Decode
 from autopipe.workload.workload import Workload
 from tests.fakes.facts import known
 from tests.fakes.reports import Told
+from tests.unit.pipeline.devices.models import classifier
 
 CONFIG = PipelineConfig(loader=Threads(workers=2), finish="host")
 
@@ -216,16 +218,13 @@ def test_files_that_are_validated_and_trained_on_are_noted(tmp_path: Path) -> No
     assert [" of the 5 files of the validation are trained on as well" in note for note in notes(1)] == [True]
 
 
-def classifier() -> Any:
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(11, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
-
-
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        (classifier, ["x of 1 of 12 samples", "y goes from 0 to 11, but the model's 11 outputs are classes 0 to 10"]),
+        (
+            functools.partial(classifier, shape=(2,), classes=11),
+            ["x of 1 of 12 samples", "y goes from 0 to 11, but the model's 11 outputs are classes 0 to 10"],
+        ),
         (None, ["x of 1 of 12 samples"]),
     ],
 )

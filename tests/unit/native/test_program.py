@@ -443,7 +443,11 @@ def test_a_mask_of_sixteen_bits_is_made_natively_beside_its_image(orientation: A
     compare([ap.Decode(orientation=orientation), ap.RandomResizedCrop(*SMALL), ap.RandomFlip()], source)
 
 
-def filtered(image: NDArray[np.uint16], filters: Sequence[int], *, level: int = 6) -> bytes:
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def filtered(image: NDArray[np.uint16], filters: Sequence[int]) -> bytes:
     """Return a PNG of 16 bits whose rows have some filters; they are put on byte by byte, as the format says."""
     height, width, channels = image.shape
     lines, step = image.astype(">u2").view(np.uint8).reshape(height, -1).astype(int), 2 * channels
@@ -459,11 +463,8 @@ def filtered(image: NDArray[np.uint16], filters: Sequence[int], *, level: int = 
         rows.append(bytes([kind]) + (line - less).astype(np.uint8).tobytes())
         above = line
     header = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(b"".join(rows), level)), (b"IEND", b""))
-    chunks = (
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+    parts = [chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(b"".join(rows))), chunk(b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
 @given(
@@ -627,10 +628,6 @@ def test_too_many_pixels_and_too_small_images_are_left() -> None:
 
 
 # -------------------- kinds of PNG
-
-
-def chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
 
 SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by kind: grey, RGB, palette, grey with alpha, RGB with alpha

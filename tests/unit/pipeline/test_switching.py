@@ -12,7 +12,7 @@ import pytest
 from autopipe.errors import ConfigError, LoaderError
 from autopipe.pipeline.switching import SwitchingLoader, check_tune
 from autopipe.workload.sample import Batch
-from tests.fakes.loader import ArrayLoader, blobs
+from tests.fakes.loader import ArrayLoader, Clock, blobs
 
 X, Y = blobs(24)
 EXPECTED = [y.tolist() for _, y in ArrayLoader(X, Y, 4).batches(0)]
@@ -76,13 +76,6 @@ class Watched:
 
     def closed(self) -> None:
         self.is_closed = True
-
-
-class Clock:
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def switching(loader: ArrayLoader, **settings: Any) -> tuple[SwitchingLoader, Watched]:
@@ -199,7 +192,7 @@ def test_a_loader_whose_batch_never_comes_is_given_up() -> None:
     loader.switch(other)
     for _ in range(5):
         found.append(next(batches)[1].tolist())
-        clock.seconds += 20.0
+        clock.now += 20.0
         other.told.clear()
     assert found == EXPECTED
     assert [(each, "was not there" in said) for each, said in watch.failures] == [(other, True)]

@@ -39,6 +39,7 @@ from autopipe.pipeline.wrap import WrappedData
 from autopipe.search.space import from_config, of_wrapped, to_config
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
+from tests.unit.pipeline.devices.models import classifier
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
@@ -583,12 +584,6 @@ def test_batches_may_vary_in_the_axes_in_which_the_dataset_says_so() -> None:
         assert [x.shape[1] for x, _ in loader.native_dataset(0, 1)] == [3, 1, 2]
 
 
-def _classifier() -> keras.Model:
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(10, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
-
-
 @pytest.mark.parametrize(("fails_after", "epochs"), [pytest.param(1, 2, marks=pytest.mark.slow), (2, 2)])
 def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capfd: pytest.CaptureFixture[str]) -> None:
     class Failing(Items):
@@ -600,7 +595,8 @@ def test_what_on_epoch_end_raises_comes_once(fails_after: int, epochs: int, capf
                 raise OSError("the index is gone")
 
     armed = False
-    workload = wrap.wrap(lambda calls=1: Failing(3, rows), model=_classifier, parameters={"calls": [1]})
+    model = functools.partial(classifier, shape=(2,), classes=10)
+    workload = wrap.wrap(lambda calls=1: Failing(3, rows), model=model, parameters={"calls": [1]})
     config = as_it_is(workload)
     armed = True
     with assembly.build_trainer(workload, config) as trainer, pytest.raises(OSError, match="the index is gone"):

@@ -1,4 +1,4 @@
-"""Small models for the tests of this folder."""
+"""Small models for the tests of pipelines, and of what they are measured and verified with."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import keras
 import numpy as np
 
 
-def classifier(*, one_hot: bool = False, shape: tuple[int, ...] = (4, 4, 3), **compile_arguments: Any) -> keras.Model:
-    """Return a compiled linear classifier of 3 classes that starts from the same weights every time."""
+def classifier(
+    *, one_hot: bool = False, shape: tuple[int, ...] = (4, 4, 3), classes: int = 3, **compile_arguments: Any
+) -> keras.Model:
+    """Return a compiled linear classifier that starts from the same weights every time."""
     keras.utils.set_random_seed(1)
-    model = keras.Sequential(
-        [keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")], name="classifier"
-    )
+    output = keras.layers.Dense(classes, activation="softmax")
+    model = keras.Sequential([keras.Input(shape), keras.layers.Flatten(), output], name="classifier")
     loss = "categorical_crossentropy" if one_hot else "sparse_categorical_crossentropy"
     model.compile(keras.optimizers.SGD(0.05), loss, **compile_arguments)
     return model

@@ -15,15 +15,7 @@ from autopipe.pipeline.devices.callbacks import EpochFigures, EpochMonitor
 from autopipe.pipeline.devices.feed import TimedLoader
 from autopipe.pipeline.loader import Loader
 from autopipe.workload.sample import Batch
-from tests.fakes.loader import ArrayLoader
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes.loader import ArrayLoader, Clock
 
 
 class SlowLoader(ArrayLoader):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from autopipe.search.space import from_config, of_wrapped, to_config
 from autopipe.workload.ops.planner import make_plan
 from tests.fakes import profiles
 from tests.fakes.facts import facts
+from tests.unit.pipeline.devices.models import classifier
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)
@@ -47,10 +49,7 @@ class Rows(keras.utils.PyDataset):
         return X[4 * index :][:4], Y[4 * index :][:4]
 
 
-def build_model() -> keras.Model:
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(10, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
-    return model
+build_model = functools.partial(classifier, shape=(2,), classes=10)
 
 
 def wrapped(function: Callable[..., Any], **more: Any) -> ap.Workload:

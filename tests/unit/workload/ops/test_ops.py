@@ -452,7 +452,6 @@ def test_images_of_another_range_than_the_one_that_an_op_is_for_are_told(
 
 # ---------------------------------------------------------------- levels: bytes are to the bit what 32-bit floats give
 
-PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 OF_BYTES = SampleSpec(Field(FieldKind.IMAGE, PIXELS.shape, PIXELS.dtype, 3), None)
 HALVES = [((level + 0.5) / 255 + 1) / 2 for level in range(-255, 255)]  # whose shift lies between two levels
 
