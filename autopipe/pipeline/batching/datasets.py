@@ -375,7 +375,7 @@ class Like:
     against_threads: str | None = None  # why `dataset[i]` must not run in several at once, if that was seen
 
     def unlike(self, batch: Batch) -> int | None:
-        """Return the number of a part of x of another shape; None if there is none. Fewer samples are not unlike."""
+        """Return the number of a part of x of another shape, which fewer samples are not; None if there is none."""
         for number, like in self.shapes.items():
             rows, *shape = batch[number].shape
             fits = len(shape) == len(like) and all(b in (None, a) for a, b in zip(shape, like, strict=True))

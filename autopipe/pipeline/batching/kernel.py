@@ -64,6 +64,7 @@ class Kernel:
             source: Any = data_source.Around(recipe.source)
             source.read = noted(recipe.source.read, "read")
             self._ahead = ReadAhead(source, readers, (lambda index: False) if cache is None else cache.holds)
+            self.undo.callback(self._ahead.close)
             recipe = dataclasses.replace(recipe, source=self._ahead)
         self._recipe, self._cache = recipe, cache
         singles = next((number for number, step in enumerate(recipe.steps) if step.op.mixes), len(recipe.steps))
@@ -98,8 +99,6 @@ class Kernel:
             self._ahead.forget(indices.tolist())
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
         self.undo.close()
 
     def fill(self, epoch: int, indices: NDArray[np.int64], batch: Batch) -> list[BadSample]:

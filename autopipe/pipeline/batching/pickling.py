@@ -175,7 +175,7 @@ def _first_of(value: Any) -> Any:
 
 
 def moved_files(dataset: Any) -> list[str]:
-    """Return those that threads would move the position of: no library that locks, nothing that is only written."""
+    """Return the open files whose position threads would move: of no library that locks, and not only written."""
 
     def is_moved(file: Any) -> bool:
         is_locked = type(file).__module__.partition(".")[0] in _LOCKED

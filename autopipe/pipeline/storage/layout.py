@@ -264,7 +264,7 @@ def _stale(folder: Folder, why: str) -> StorageError:
 
 
 class StoredSource:
-    """A kept set as a source of samples after the first ops. It opens a shard that is read first, and pickles."""
+    """A kept set as a source of samples after the first ops. It opens shards when they are read, and pickles."""
 
     def __init__(self, folder: Folder, record: SetRecord, spec: SampleSpec) -> None:
         self._storage: Storage = STORAGES[record.storage]
