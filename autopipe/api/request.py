@@ -66,8 +66,7 @@ class _AsTuned:
         return "<as tuned>"
 
 
-AS_TUNED: Final = _AsTuned()
-"""The default that a signature shows of an option which is taken from a tune."""
+AS_TUNED: Final = _AsTuned()  # the default that a signature shows of an option which is taken from a tune
 
 
 def refusing_unknown(usual: Callable[[str], object]) -> Callable[[Callable[_Passed, _Made]], Callable[_Passed, _Made]]:

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 Lines: TypeAlias = list[str]
-Library: TypeAlias = Literal["np", "tf"]
-"""In which plain code is written: NumPy and OpenCV, or TensorFlow."""
+Library: TypeAlias = Literal["np", "tf"]  # in which plain code is written: NumPy and OpenCV, or TensorFlow
 _NO_NAME = re.compile(r"\W")
 
 

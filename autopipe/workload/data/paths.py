@@ -30,8 +30,7 @@ from autopipe.errors import AutopipeError, BadSampleError, DataError, near, prin
 
 # -------------------- URLs
 
-Place: TypeAlias = str | os.PathLike[str]
-"""A path or a URL, as a user gives it."""
+Place: TypeAlias = str | os.PathLike[str]  # a path or a URL, as a user gives it
 
 _URL = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]+)://")
 _CHAIN = re.compile(r"^[a-z0-9+.-]+::")

@@ -19,8 +19,7 @@ from autopipe.workload.op import ArrayNamespace, Op, Step
 from autopipe.workload.plain_code import Library, Lines, plain_lines
 from autopipe.workload.sample import SLOTS, Batch, FieldKind, Sample, SampleSpec, paths_of
 
-Lane: TypeAlias = tuple[int, int | None]
-"""The positions of what is x to an op, and of what is y; None if nothing is."""
+Lane: TypeAlias = tuple[int, int | None]  # the positions of what is x to an op, and of what is y; None if nothing is
 
 _IMAGES = (FieldKind.IMAGE, FieldKind.ENCODED)
 _MASKS = (FieldKind.MASK, FieldKind.ENCODED)

@@ -172,8 +172,7 @@ def check_ordered(op: object, lower: float, upper: float) -> None:
         raise ConfigError(f"{type(op).__name__} needs 0 <= lower < upper, but got lower={lower!r}, upper={upper!r}.")
 
 
-CHANNELS: Final = 128
-"""Of any array, the most that OpenCV 5 takes."""
+CHANNELS: Final = 128  # of any array, the most that OpenCV 5 takes
 
 
 @dataclasses.dataclass(frozen=True)

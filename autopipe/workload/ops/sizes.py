@@ -368,5 +368,4 @@ class RandomResizedCrop(_Sized):
         yield from plain_resized(step, (str(self.height), str(self.width)), self.interpolation, library)
 
 
-CUTS: Final = (CenterCrop, RandomCrop, RandomResizedCrop)
-"""Ops that begin with a cut."""
+CUTS: Final = (CenterCrop, RandomCrop, RandomResizedCrop)  # ops that begin with a cut
