@@ -192,10 +192,9 @@ class KeptWarning(UserWarning):
 
 
 def write_joined(fresh: Artifact, path: str | os.PathLike[str]) -> Path:
-    """Write an artifact together with the profiles of other machines in the file, and return its path.
-
-    A file of another workload, or an unreadable one, is kept as `NAME.bak`, with a `KeptWarning`. Raises ArtifactError
-    if the file cannot be written.
+    """Write an artifact together with the profiles of other machines in the file, and return its path. A file of
+    another workload, or an unreadable one, is kept as `NAME.bak`, with a `KeptWarning`. Raises ArtifactError on
+    failure.
     """
     file = Path(path)
     with alone(file):
@@ -257,10 +256,8 @@ def _locked(path: Path) -> int:
 
 
 def merge(paths: Sequence[Path], out: Path) -> Artifact:
-    """Write the profiles of several artifacts of one workload to `out`, which may be one of them, and return them.
-
-    Of each machine the latest profile stays. The reference to the workload is that of the first artifact. Raise
-    ArtifactError if an artifact cannot be read, they have different workloads, or `out` cannot be written.
+    """Write the latest profiles of each machine of several artifacts of one workload to `out`, which may be one of
+    them; the reference to the workload is the first one's. Raise ArtifactError if they differ, or that fails.
     """
     with alone(out):  # a retune may be writing to one of them, which `out` may be
         merged = pick.merge([read(path) for path in paths])

@@ -103,11 +103,8 @@ def profile_of(
 
 
 def repoint(path: Path, workload: str) -> tuple[tuple[Path, ...], tuple[fingerprint.Difference, ...]]:
-    """Change the workload that an artifact and its generated module name, to "train.py:workload" for example; one of
-    `tune --images` may get the name of its folder.
-
-    Return the written files, and what differs from the tuned workload, as far as that is known without its model. The
-    workload is imported, which raises WorkloadError if it does not exist.
+    """Change the workload that an artifact and its generated module name, to "train.py:workload" or a folder of images.
+    Return the written files, and what differs from the tuned workload. Raise WorkloadError if it does not exist.
     """
     artifact = files.read(path)
     named: Reference
@@ -139,11 +136,7 @@ def eject(stored: files.Stored) -> str:
 
 
 def eject_usual(named: Workload | WorkloadName, to: str) -> str:
-    """Return the pipeline of a workload, or of its name, in a usual form: one of `eject.NAMES`, or "keras-workers=32".
-
-    It is the code of a baseline of a tune. Raise ConfigError if the form does not exist, or plain code cannot express
-    the pipeline; the message says why.
-    """
+    """Return a workload's pipeline in a usual form, such as "keras-workers=32"; raises ConfigError, with why."""
     try:
         module.named(to)
     except KeyError:

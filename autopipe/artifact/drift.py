@@ -149,11 +149,8 @@ class Rates:
         others: Mapping[str, Sequence[Estimate]] | None = None,
         noise: float = 0.0,
     ) -> Self:
-        """Summarise rounds of (pipeline, model alone), and of `others` in the first of them, by name.
-
-        The share is of pairs, since a slow round slows both: a fast reading of one over a slow one of the other is no
-        share. The model's figure is that of the pipeline over its share. `noise` is the standard deviation between
-        measurements of one configuration, in log units.
+        """Summarise rounds of (pipeline, model alone), and of `others` by name. Shares are of pairs, since a slow round
+        slows both; `noise` is the standard deviation between measurements of one configuration, in log units.
         """
         rates, models = [rate for rate, _ in rounds], [alone for _, alone in rounds]
         ours, ones, paired = [rate.value for rate in rates], [1.0] * len(rounds), math.sqrt(2) * noise
@@ -224,14 +221,10 @@ def judge(profile: Profile, here: Hardware, now: datetime.datetime, workload: Wo
 
 
 def with_rates(result: Result, profile: Profile, rates: Rates) -> Result:
-    """Add new rates, and decide whether they fall short of those in the profile, or of what the winner had beaten.
-
-    The share of the ceiling is compared, which a generally slower machine does not change; or the plain rate, if no
-    ceiling was measured then or now. It falls short if even the upper end of the new interval lies below the lower end
-    of the recorded one, by more than the tolerance.
-
-    If the recorded share side by side and that of the figures differ, the lower one counts: the former has no
-    interval in the artifact, and the latter is of the highest ceiling, measured at another moment.
+    """Add new rates, and decide whether they fall short of those in the profile, or of what the winner had beaten. The
+    share of the ceiling is compared, or the plain rate without one: the upper end of the new interval with the lower
+    end of the recorded one, less the tolerance. Of the recorded share side by side, which has no interval in the
+    artifact, and that of the figures, which are of different moments, the lower one counts.
     """
     now, then = rates.images_per_second, profile.winner.images_per_second
     side_by_side, recorded, by_the_figures = rates.share, result.recorded_share, profile.result.share_by_figures

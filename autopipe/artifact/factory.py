@@ -249,11 +249,7 @@ def load(  # noqa: PLR0913  `ap.load`, with what it is given by others
     here: fingerprint.Hardware | None = None,
     shown: Callable[[Profile], str] | None = None,
 ) -> Tuned:
-    """Load the tuned pipeline of an artifact; see `ap.load` for the arguments.
-
-    `here` is this machine, if it is known already, and `shown` returns the display of a profile in a notebook. Raise
-    ArtifactError if the file is no artifact; or if `strict`, and no profile is of this machine.
-    """
+    """Load the tuned pipeline of an artifact; see `ap.load` for the arguments. `here` is this machine, if known."""
     file = Path(path).absolute()  # the working directory may be another one when the workload is imported
     artifact = files.read(file)
     choice = pick.pick(artifact, fingerprint.detect() if here is None else here, strict=strict, name=str(file))

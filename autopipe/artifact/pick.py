@@ -36,11 +36,9 @@ class Choice:
 
 
 def pick(artifact: Artifact, here: Hardware, *, strict: bool = False, name: str = "autopipe.json") -> Choice:
-    """Choose for a machine: what a training that tuned itself has learnt here, if no profile of this machine is later;
-    else its own profile; else the nearest one.
-
-    With `strict`, anything but the machine's own profile is an ArtifactError, and so is an unreadable configuration.
-    Messages call the artifact `name`.
+    """Choose for a machine what a training has learnt here, unless its own profile is later; else that profile, or else
+    the nearest one. With `strict`, anything but the machine's own is an ArtifactError. Messages call the artifact
+    `name`.
     """
     profile, match = nearest(artifact, here)
     model = None
@@ -106,11 +104,8 @@ def warm_start(artifact: Artifact, here: Hardware, elsewhere: Sequence[PipelineC
 
 
 def contenders(profile: Profile) -> list[tuple[PipelineConfig, float]]:
-    """Return the strongest rival of a profile's winner, and the fastest baseline. Each comes with its rate over the
-    winner's, by turns with it if both ran so, and with 1 if it was slower.
-
-    The rival was raced or trained. One with another kind of loader, or another place to keep samples, is preferred.
-    Two are left out: a conversion takes too long, and an artifact does not choose to run the user's own code.
+    """Return the strongest rival of a profile's winner (of another kind, if there is one) and the fastest baseline,
+    with their rates over its own, 1 if slower; no conversion, which takes too long, and none of the user's own code.
     """
     result, winner, rate = profile.result, config_of(profile), profile.winner.images_per_second.value
     paired = {each.key: 1 / each.ratio for each in result.contests}
@@ -202,9 +197,7 @@ def _require_one_workload(first: Artifact, other: Artifact) -> None:
 
 
 def _has_another_model(one: Profile, two: Profile) -> bool:
-    """True if two profiles are known to be of different models: not if one was simulated, or not built, or described
-    by another release of Keras, which gives layers other settings.
-    """
+    """True if two profiles are of different models, as far as one release of Keras described both as they are."""
     models = (one.workload.model, two.workload.model)
     releases = {each.hardware.packages.get("keras", "").rpartition(".")[0] for each in (one, two)}
     simulated = any(each.request.simulate is not None for each in (one, two))

@@ -47,10 +47,8 @@ def parse(text: str) -> FileReference | ModuleReference:
 
 
 def of_object(workload: Workload) -> FileReference | ModuleReference | None:
-    """Return the reference by which a workload object can be imported again, or None if no module holds it.
-
-    A workload of the running script is found in the script's file; one in a notebook or function has no name. A module
-    goes before the script that imports it, because importing the script would tune again.
+    """Return the reference by which a workload object can be imported again; None if no module holds it. A module goes
+    before the script that imports it, because importing the script would tune again.
     """
     for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
         attributes = getattr(module, "__dict__", None)
@@ -137,10 +135,7 @@ def _is_remote(reference: FileReference | ImagesReference) -> bool:
 
 
 def images_workload(reference: ImagesReference, images: Path | str) -> Workload:
-    """Return the workload of the images in a folder or behind a URL; `images` is the target of the reference. The model
-    is built when it is needed, from `keras.applications` with random weights. Raises DataError if the folder is not
-    laid out in classes.
-    """
+    """Return the workload of images in a folder or behind a URL; its model is built when it is needed."""
     data = ImageFolder(images)
     size = reference.image_size
     return Workload(
@@ -182,9 +177,7 @@ def parse_pin(pinned: Mapping[str, Any]) -> Reference:
 
 
 def beside(artifact: Path) -> tuple[bool, Reference | None]:
-    """Return whether a generated module lies beside an artifact, and the only workload that the artifact may name then;
-    None if it may name none. Raise ArtifactError if the module's reference is invalid.
-    """
+    """Return whether a generated module lies beside an artifact, and the only workload that it allows; None: none."""
     try:
         with artifact.with_name(MODULE_NAME).open("rb") as stream:
             tree = ast.parse(stream.read(_MOST_BYTES))

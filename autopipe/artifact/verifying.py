@@ -38,12 +38,9 @@ from autopipe.workload.workload import Workload
 
 
 def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verification:
-    """Compare the batches of one configuration of each kind in a search space, a name or a file.
-
-    A wrapped dataset makes its own batches in its own order, so they are not compared with a reference. Repeated
-    samples of an epoch are counted, two epochs are compared, and random numbers that repeat are looked for, for each
-    value of each parameter; autopipe's own workers make its batches, too. Without `samples`, 256 are compared, of a
-    wrapped dataset all that come in 10 s. Raises WorkloadError if the workload cannot be imported or run.
+    """Compare the batches of one configuration of each kind in a search space; of a wrapped dataset, whose batches have
+    an order of their own, look for repeated samples, epochs and random numbers. Without `samples`, 256 are compared, of
+    a wrapped dataset all that come in 10 s. Raises WorkloadError if the workload cannot be imported or run.
     """
     from autopipe.search import library, searching  # imports Optuna, which looking at files does not need
     from autopipe.search.feasible import candidates

@@ -41,11 +41,8 @@ def regime(choice: Literal["warm", "cold", "auto"], data_bytes: int, usable_byte
 
 
 def share_in_memory(paths: Iterable[Path]) -> float | None:
-    """Return the share of the files' pages that is in the page cache, 0 to 1, by `mincore`.
-
-    A non-blocking read would do for any file, but begins to read ahead, and a fast disk is done before the answer. None
-    if there is nothing to ask about: no bytes, or files that this user neither owns nor may write, for which the kernel
-    has said "all of it" since Linux 5.2, whatever is true.
+    """Return the share of the files' pages in memory, 0 to 1, by `mincore` (a read would begin to read ahead); None of
+    no bytes, and of others' files, of which Linux says "all" since 5.2.
     """
     pages = b""
     try:
@@ -81,10 +78,8 @@ def chunks(path: Path) -> Iterator[int]:
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Take files out of the page cache by `posix_fadvise(DONTNEED)`.
-
-    The kernel drops clean pages only, so recently changed files are written to disk first. Pages that a process has
-    mapped stay, and so do the files of a tmpfs (which are nowhere else) and the caches of ZFS and of a file server.
+    """Take files out of the page cache by `posix_fadvise(DONTNEED)`, recently changed ones after a write to disk. Pages
+    that a process has mapped stay, and so do those of a tmpfs, of ZFS and of a file server.
     """
     for path in paths:
         with path.open("rb") as file:
@@ -132,10 +127,8 @@ def read_bytes_per_second(
     seconds_limit: float = 1.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Return the speed of files on the disk, in bytes per second; 0 for no bytes.
-
-    Some hundred, or one large one, are dropped from the page cache, and then read from beginning to end, for at most
-    about `seconds_limit`, by `readers` threads at once: one alone underrates SSDs and networks.
+    """Return the bytes a second of files on the disk, 0 for no bytes: dropped from the page cache, then read for about
+    `seconds_limit` by several `readers` at once, as one underrates SSDs and networks.
     """
     drop(paths)
     started = clock()
@@ -164,11 +157,8 @@ PART_SUFFIX: Final = ".part"
 
 @contextlib.contextmanager
 def replacing(path: Path, *, sync: bool = False) -> Iterator[BinaryIO]:
-    """Yield a stream whose content becomes the file's when the block ends; if the block fails, the old file stays.
-
-    With `sync` it gets its name when the content is on the disk, so that a power cut, too, leaves the old file or the
-    new one; all else that the disk has yet to write is flushed as well. Raises OSError if the file cannot be written,
-    and ValueError for an impossible name, e.g. with a NUL.
+    """Yield a stream whose content becomes the file's when the block ends; if it fails, the old file stays. With `sync`
+    that holds for a power cut, too. Raises OSError, or ValueError for an impossible name, e.g. with a NUL.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART_SUFFIX}")
     try:

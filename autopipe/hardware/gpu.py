@@ -35,11 +35,8 @@ class GpuUse:
 
 
 class Nvml:
-    """An open NVML library; close it, or use it as a context manager.
-
-    It lists the GPUs of CUDA_VISIBLE_DEVICES, by index in bus order, by UUID or its beginning, or by MIG UUID. CUDA
-    itself counts the fastest GPU first, which differs only if GPUs of several kinds are mixed. `library` is the module
-    `pynvml`, or a substitute; None: it is imported.
+    """An open NVML library, closed by `close` or a `with` block. It lists the GPUs of CUDA_VISIBLE_DEVICES in bus
+    order; CUDA's own order differs if kinds are mixed. `library` is the module `pynvml`, or a substitute.
     """
 
     def __init__(self, library: Any = None, environment: Mapping[str, str] = os.environ) -> None:

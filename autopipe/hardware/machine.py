@@ -66,11 +66,8 @@ def text_of(path: Path) -> str:
 
 
 def _groups(controller: str, root: Path) -> Iterator[tuple[bool, tuple[Path, ...]]]:
-    """Yield the groups that can limit this process by `controller` ("cpu" or "memory"), of each mounted hierarchy: True
-    for version 2; and the folders of its own group, then of its parents up to the mount point, whose limits all hold.
-
-    Version 2 is listed wherever it is mounted: with both versions at once it has no files for a controller that version
-    1 has taken, and reading those finds no limit.
+    """Yield the groups that can limit this process, of each hierarchy: True for version 2, whose files may be missing
+    if 1 has them; and the folders of its own group and its parents, whose limits all hold.
     """
     lines = text_of(root / "proc/self/cgroup").splitlines()  # id:controllers:path; version 2 has the controller ""
     fields = [line.split(":", 2) for line in lines if line.count(":") >= 2]

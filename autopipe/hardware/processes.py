@@ -191,10 +191,8 @@ def runs(pid: int, proc: Path = PROC) -> bool:
 
 
 def started(module: str, places: Iterable[str] = ()) -> list[str]:
-    """Return the command that runs the `main` of a module of this very autopipe in a new Python.
-
-    It imports modules of `places`, too, after Python's own and those that are installed. So a `socket.py` in the
-    working directory, say, runs in the place of none.
+    """Return the command that runs the `main` of a module of this very autopipe in a new Python. `places` come after
+    what is installed, so that a `socket.py` in the working directory, say, runs in the place of none.
     """
     root = str(Path(__file__).parents[2])
     path = f"sys.path.insert(0, {root!r}); import autopipe; del sys.path[0]; sys.path += {[root, *places]!r}"
@@ -206,12 +204,8 @@ CTRL_C: Final = (signal.SIGINT,)
 
 @contextlib.contextmanager
 def uninterrupted(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) -> Iterator[None]:
-    """Delay signals that end this process until the block has run.
-
-    Python handles signals in the main thread, so in other threads there is nothing to delay.
-
-    TensorFlow cannot be interrupted in `next` of a `tf.data` iterator: Ctrl-C waits until the batch is there, and then
-    leaves an executor of TensorFlow half replaced, for which the interpreter may wait for ever as it ends.
+    """Delay signals that end this process until the block has run (in other threads than the main one there are none).
+    Ctrl-C in `next` of a `tf.data` iterator leaves an executor of TensorFlow half replaced, so that Python may hang.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -43,10 +43,7 @@ def machine(
     images: Progressive | None = None,
     notes: Sequence[str] = (),
 ) -> Table:
-    """Render a machine for `autopipe doctor`; `tested`: the versions of frameworks that autopipe is tested with;
-    `library`: the native library, or why there is none; `images`: those of a folder, if one was looked at; `notes`:
-    those on a script, if one was imported.
-    """
+    """Render a machine for `autopipe doctor`, with `tested` versions, the native library, images and notes."""
     cpu, memory, opencv_found = found.cpu, found.memory, opencv_installed()
     gpus = [
         f"{gpu.name}{'' if gpu.memory_bytes is None else f', {size_text(gpu.memory_bytes)}'}, "

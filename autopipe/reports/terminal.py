@@ -15,10 +15,8 @@ from rich.text import Text
 
 
 class Console(rich.console.Console):
-    """Rich's console, which prints text as it is: brackets and colons of paths and messages are no markup and no emoji.
-
-    Colours and weights are `rich.text.Text` and styles of columns. If stderr fails (a pipe without a reader, a full
-    disk), its messages are lost and the work goes on: a tune takes minutes.
+    """Rich's console, for text as it is: brackets and colons are no markup and no emoji. If stderr fails, as a pipe
+    without a reader does, its messages are lost and the work goes on.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:

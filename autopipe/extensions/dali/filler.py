@@ -41,11 +41,7 @@ _ENCODED = "encoded"  # the pipeline's input
 
 
 class DaliDecoder:
-    """Owns a pipeline, which ends with it. One thread uses it.
-
-    A batch has at most `batch_size` files; images are resized to the (height, width) `size`, if there is one. Raises
-    RuntimeError if DALI cannot start.
-    """
+    """Owns a pipeline, for one thread, that resizes to (height, width) `size`. Raises RuntimeError if none starts."""
 
     def __init__(self, knobs: Dali, batch_size: int, size: tuple[int, int] | None) -> None:
         self._knobs, self._batch_size, self._size = knobs, batch_size, size

@@ -251,10 +251,7 @@ _PIPED_SHARE, _PIPED_TIMES = 0.25, 3  # of a step, and how often one is sent
 
 
 def piped(data: Any, batch: Any, step_seconds: float) -> Iterator[str]:
-    """Say that a batch is too large for the pipe by which worker processes of Keras send it, if so.
-
-    One is sent here, from a thread to this one: a process that reads several workers' batches does it one by one.
-    """
+    """Say that a batch is too large for the pipe by which Keras's worker processes send it; one is sent here."""
     keras = sys.modules["keras"]
     if not (isinstance(data, keras.utils.PyDataset) and forks(data)):
         return
@@ -413,10 +410,7 @@ _NUMBERS, _MASKS = re.compile(r"\d+"), re.compile("mask|label|seg|gt|annot|targe
 
 
 def look_at_labels(keras: Any, told: Callable[[str, str], None]) -> None:
-    """From now on, tell which files a list of labels goes to, if `image_dataset_from_directory` gets one and the order
-    of the files is easily mistaken; of classes that have another number in another folder; and of parts of one folder
-    that are split by several seeds.
-    """
+    """From now on, tell of labels in a mistaken order, of renumbered classes, and of several seeds of a split."""
     made, known = keras.utils.image_dataset_from_directory, list[dict[str, int]]()
     seeds = collections.defaultdict[tuple[str, Any], list[Any]](list)
 

@@ -53,10 +53,8 @@ class Onlooker(keras.callbacks.Callback):
         left_out: tuple[str, ...] = (),
         before: Set[bytes] = frozenset(),
     ) -> None:
-        """Call `told`, once: after enough steps, or at the end of a shorter training. It may raise, which ends the
-        training. `data`, the kind of the training's data, `source`, the data themselves, `left_out`, callbacks, and
-        `before`, samples that the model was trained on earlier, are for the report. Without the first two, they are
-        those of the `fit` that calls.
+        """Call `told`, once: after enough steps, or at the end; it may raise, which ends the training. The rest is for
+        the report; without `data` and `source`, these are of the `fit` that calls.
         """
         super().__init__()
         self._told = told

@@ -210,10 +210,8 @@ def rows_of(batch: Any) -> int:
 
 
 def steady(steps: Sequence[TimedStep]) -> Sequence[TimedStep]:
-    """Return the steps that count: the later half by time after the warm-up, when initially full queues are empty.
-
-    The first of an epoch, which waits until its data are opened, is left out: that is a part of the epoch. So are those
-    of a few new shapes, as of a last, smaller batch, which is compiled for once.
+    """Return the steps that count: the later half by time after the warm-up, without those that open an epoch's data,
+    or whose few new shapes are compiled for once.
     """
     rest = steps[WARM_UP_STEPS:]
     few = sum(step.is_new for step in rest) <= _FEW_SHAPES

@@ -238,9 +238,7 @@ _LOOKS, _CLASSES = 8, range(3, 33)  # images of a line that are looked at, and v
 
 
 def look_at_resizes(module: Any, told: Callable[[str, str], None]) -> None:
-    """Look at images of few values, as masks are, before and after they are resized, also in forked processes, and call
-    `told(message, line)` of a line that makes values which an image had not.
-    """
+    """Call `told(message, line)` of a line that resizes an image of few values, as a mask is, to other values."""
     looks = collections.Counter[str]()
 
     @hooks.around(module if module.__name__ == "cv2" else module.Image, "resize")

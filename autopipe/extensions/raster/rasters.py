@@ -272,9 +272,7 @@ class _Tiled(Raster):
 
 
 def crossed(wanted: slice, size: int, whole: int | None = None) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the tiles along one axis that a window crosses, and the places in the window and in the tile. The last tile
-    of an axis of length `whole` is moved inwards to its edge.
-    """
+    """Yield the tiles of an axis that a window crosses, with places in both; the last of `whole` is moved inwards."""
     for number in range(wanted.start // size, (wanted.stop - 1) // size + 1):
         start, end = number * size, (number + 1) * size
         first, last = max(wanted.start, start), min(wanted.stop, end)
@@ -490,12 +488,8 @@ class _Zarr(_Tiled):
 
 
 def opened(path: str, *, bands_first: bool, axes: int = 2) -> Raster:
-    """Open a raster, or with 3 `axes` a volume, by its name's ending; `bands_first` says how arrays of NumPy and Zarr
-    lie.
-
-    Raises:
-        DataError: it is missing, damaged, compressed in a way that needs another package, or no raster.
-        MissingExtraError: the library of its format is not installed.
+    """Open a raster, or with 3 `axes` a volume, by its name's ending; `bands_first` is of arrays of NumPy and Zarr.
+    Raise DataError if it is missing, damaged or none, and MissingExtraError without its format's library.
     """
     is_remote, named, layout = is_url(path), shown(path), Layout(axes, bands_first)
     if not is_remote and not os.path.lexists(path):

@@ -44,10 +44,7 @@ class Cluster:
         return {node: cores for node, cores in living.items() if cores} or living
 
     def on(self, node: str) -> dict[str, Any]:
-        """Return the options of an actor on a node, or, if that has gone, on another one.
-
-        It reserves no core: waiting for a core of another loader of the same training would never end.
-        """
+        """Return the options of an actor on a node, or on another one if that has gone; it must wait for no core."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         return {"num_cpus": 0, "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=True)}

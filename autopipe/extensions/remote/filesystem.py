@@ -32,12 +32,8 @@ _SYSTEMS: dict[tuple[int, str], Any] = {}  # the asynchronous ones, by process a
 
 
 def opened(url: str | bytes) -> Any:
-    """Return this process's fsspec file system for a URL.
-
-    An asynchronous one is shared by all threads, and makes their requests at once in one event loop. Other file systems
-    belong to the calling thread, as in fsspec. A forked process gets its own. Raise MissingExtraError if fsspec, or the
-    package of the scheme, is not installed, and DataError if the scheme is unknown, or the file system cannot be set
-    up.
+    """Return this process's fsspec file system for a URL: an asynchronous one is shared by all threads, others belong
+    to the calling one. Raise MissingExtraError if a package is missing, DataError for an unknown scheme or a failure.
     """
     text = os.fsdecode(url)
     kind = _implementation(scheme(text))

@@ -368,10 +368,7 @@ _SHARPNESS = {True: 8.0, False: 3.0}  # closeness of the whole to the slowest pa
 
 
 def predict(config: PipelineConfig, ceiling: Ceiling) -> float:
-    """Predict the steady images/s from the slowest of model, workers, lock, reads and cores.
-
-    The times of the parts are joined by a p-norm: a queue hides all but the slowest, without one they add up.
-    """
+    """Predict the steady images/s: a p-norm of the parts' times; a queue hides all but the slowest."""
     costs, loader = ceiling, config.loader
     does = cost_model.work(config, costs)
     cores, count, reads = costs.cores or 1.0, loader.worker_count(), cost_model.reads_rate(config, does, costs)
