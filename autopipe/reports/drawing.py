@@ -198,8 +198,9 @@ class RowChart:
         self.scale = Scale(*ends, labels + 2.0, WIDTH - text_width(values) - 12.0, log)
         self._top = self._rows_begin = 6.0
 
-    def legend(self, items: Sequence[LegendItem]) -> None:
-        self._top = self._rows_begin = self.drawing.legend(items, self._top + 8.0) + 18.0
+    def legend(self, *items: tuple[bool, LegendItem]) -> None:
+        shown = [item for is_there, item in items if is_there]
+        self._top = self._rows_begin = self.drawing.legend(shown, self._top + 8.0) + 18.0
 
     def heading(self, words: str) -> None:
         self._top += 8.0

@@ -14,7 +14,7 @@ from autopipe.measure.costs import Bounds, Kind, Limit
 from autopipe.measure.facts import Ceiling, OpCost
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import wording
-from autopipe.reports.drawing import Drawing, LegendItem, RowChart
+from autopipe.reports.drawing import Drawing, RowChart
 from autopipe.reports.page import Column, Row, Section, Table, words_column
 from autopipe.search.result import Result, Winner, raced_rate
 from autopipe.values import Estimate, capital, span_text
@@ -119,15 +119,14 @@ def _draw_ladder(lines: Sequence[Rung]) -> Drawing:
     said = ", ".join(f"{each.name} {wording.rate(each.images_per_second)}" for each in lines)
     rows = RowChart(f"Rate ladder in images a second: {said}.", (0.0, top), values="1,000,000")
     model = next((each for each in lines if each.css == "model"), None)
-    items: list[tuple[bool, LegendItem]] = [
+    rows.legend(
         (any(each.css == "part" for each in lines), ("bar", "part", "a part alone")),
         (any(each.spared for each in lines), ("bar", "spared", "spared by the winner")),
         (any(each.limits for each in lines), ("bar", "limits", "the limit")),
         (model is not None, ("line", "ceiling", "model alone")),
         (True, ("bar", "base", "baseline")),
         (True, ("bar", "win", "winner")),
-    ]
-    rows.legend([item for is_there, item in items if is_there])
+    )
     for heading, in_training in (("Each part alone", False), ("In training", True)):
         if members := [each for each in lines if each.in_training is in_training]:
             rows.heading(heading)
@@ -270,14 +269,13 @@ def _draw_costs(found: Sequence[tuple[OpCost, bool]]) -> Drawing:
     said = ", ".join(f"{op.name} {wording.milliseconds(op.wall_seconds_per_image)}" for op, _ in found)
     rows = RowChart(f"What one image costs: {said}.", (0.0, 1.03e3 * total), values="-0.888 ms")
     spared = sum(op.wall_seconds_per_image for op, is_spared in found if is_spared)
-    items: list[tuple[bool, LegendItem]] = [
+    rows.legend(
         (True, ("bar", "core", "processor")),
         (any(op.lock_seconds_per_image for op, _ in found), ("bar", "lock", "under Python's lock")),
         (any(op.wait_seconds_per_image for op, _ in found), ("bar", "wait", "waiting")),
         (any(is_spared for _, is_spared in found), ("bar", "core hollow", "faded: spared by the winner")),
         (True, ("bar", "model", "model")),
-    ]
-    rows.legend([item for is_there, item in items if is_there])
+    )
     begin = 0.0
     for op, is_spared in found:
         if op.name == _MODEL and spared:

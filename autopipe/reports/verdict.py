@@ -78,11 +78,8 @@ def headline(result: Result) -> str:
     )
     if rival is None or not is_own(rival):
         return said
-    others = [
-        f"{each.name} {wording.rate(each.images_per_second.value)}"
-        for each in result.baselines
-        if each is not rival and each.images_per_second is not None
-    ]
+    rates = [(each.name, each.images_per_second) for each in result.baselines if each is not rival]
+    others = [f"{name} {wording.rate(rate.value)}" for name, rate in rates if rate is not None]
     return f"{said} For comparison: {listed(others)} images/s." if others else said
 
 
@@ -328,8 +325,8 @@ def epoch(result: Result) -> str:
     parts = (("steps", mine.training_seconds), ("validation", mine.validation_seconds), ("pauses", mine.pause_seconds))
     of = ", ".join(f"{name} {wording.seconds(seconds)}" for name, seconds in parts)
     part = "" if mine.share >= 1 else f"; steps were timed on {mine.share:.0%} of the samples"
-    others = [each for each in result.baselines if each.epoch is not None and each.key != best.key]
-    told = [f"{each.name} {wording.seconds(each.epoch.seconds)}" for each in others if each.epoch is not None]
+    others = [(each.name, each.epoch) for each in result.baselines if each.key != best.key]
+    told = [f"{name} {wording.seconds(took.seconds)}" for name, took in others if took is not None]
     beside = f". For comparison: {listed(told)}" if told else ""
     return f"{wording.seconds(mine.seconds)} ({of}), without callbacks of your own{part}{beside}"
 

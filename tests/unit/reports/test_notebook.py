@@ -25,7 +25,7 @@ def _started(number: int, origin: str) -> TrialStarted:
 
 def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
     shown: list[dict[str, str]] = []
-    live = notebook.Live(shown.append, 120.0, clock=iter([0.0, 2.0, 5.0, 7.0]).__next__)
+    live = notebook.live(shown.append, 120.0, clock=iter([0.0, 2.0, 5.0, 7.0]).__next__)
     live(_started(3, "surrogate"))
     live(
         TrialFinished(
@@ -40,7 +40,7 @@ def test_the_line_tells_what_is_done_and_the_best_so_far() -> None:
 
 def test_the_picture_has_every_trial_the_time_and_the_best_and_is_drawn_in_place() -> None:
     shown: list[dict[str, str]] = []
-    live = notebook.Live(shown.append, 120.0, clock=lambda: 42.0)
+    live = notebook.live(shown.append, 120.0, clock=lambda: 42.0)
     ceiling = Ceiling(
         model_images_per_second=Estimate(value=4000.0, low=3900.0, high=4100.0), model_core_seconds_per_image=0.0
     )
