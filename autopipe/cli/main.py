@@ -71,7 +71,11 @@ class _Grouped(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # Any: as above
         if (command := self.commands.get(args[0])) is not None:
-            place, tables = options.settings_file(Path.cwd())
+            try:
+                place, tables = options.settings_file(Path.cwd())
+            except FileNotFoundError as error:
+                hint = "Change to a folder that is there, and run the command again."
+                raise ConfigError("The folder that this shell is in was removed.", hint=hint) from error
             if unknown := next((name for name in tables if name not in self.commands), None):
                 said = f"{place} has options of `{unknown}`, which is no command.{near(unknown, self.commands)}"
                 raise ConfigError(said)

@@ -200,7 +200,7 @@ class Look:
                 if len(found) >= _ENOUGH and time.monotonic() > until:
                     break
                 if time.monotonic() > self.until:
-                    raise LoaderError("Reading the data takes too long.")
+                    raise LoaderError("reading the data takes too long")
         return found
 
     def _epochs(self, dataset: Feeder, batches: int, on_batch: Callable[[int], None] = lambda batches: None) -> Batches:

@@ -94,6 +94,11 @@ def test_every_command_takes_its_options_from_a_file(autopipe: Autopipe, home: P
     assert autopipe("doctor").out.startswith("{")
 
 
+def test_a_folder_that_was_removed_is_told_of(autopipe: Autopipe, home: Path) -> None:
+    (home / "sub").rmdir()
+    assert refused(autopipe).startswith("error: The folder that this shell is in was removed.")
+
+
 SIX = ["--budget", "--images", "--out", "--baseline", "--epochs", "--only"]
 
 
