@@ -263,33 +263,31 @@ def _whole_epochs(windows: Sequence[Window], epoch_images: int) -> Sequence[Wind
     return windows[start:stop]
 
 
+@dataclasses.dataclass(eq=False)
 class Meter:
     """Follows one training from step to step."""
 
-    def __init__(
-        self, batch_size: int, workers: int, rule: StopRule, *, fill_steps: int = 1, settle_seconds: float = 0.0
-    ) -> None:
-        """Measure a loader with `workers` workers, each of which makes whole batches. Caches fill in the first
-        `fill_steps` steps, at least one, which waits for the loader to start. Then the loader gets `settle_seconds`,
-        besides the time in which workers that began together spread out.
-        """
-        self.batch_size = batch_size
-        self._workers = max(1, workers)
-        self._rule = rule
-        self._settle_seconds = settle_seconds
-        self._next_look = max(1, fill_steps)
-        # Steps of an epoch, after which Keras pauses: the probe sets it. A window ends with each epoch, so that
-        # whole epochs can be counted. None: no end, or not known.
-        self.epoch_steps: int | None = None
-        self.filled_at: float | None = None  # when the last of the fill steps had ended; None before
-        self.began_at: float | None = None  # when the first window began; None before
-        self.reading: Reading | None = None  # of the windows; None while there are too few
-        self._filled_steps = 0
-        self._began_steps = 0
-        self._edges: list[Edge] = []
-        self._steps = 0
-        self._looked_at = 0  # steps
-        self._levels: list[int] = []
+    batch_size: int
+    workers: int  # of the loader, each of which makes whole batches
+    rule: StopRule
+    _: dataclasses.KW_ONLY
+    fill_steps: int = 1  # in which caches fill: at least one, which waits for the loader to start
+    settle_seconds: float = 0.0  # for the loader then, besides the time in which workers that began together spread out
+    # Steps of an epoch, after which Keras pauses: the probe sets it. A window ends with each epoch, so that whole
+    # epochs can be counted. None: no end, or not known.
+    epoch_steps: int | None = None
+    filled_at: float | None = None  # when the last of the fill steps had ended; None before
+    began_at: float | None = None  # when the first window began; None before
+    reading: Reading | None = None  # of the windows; None while there are too few
+    _filled_steps: int = 0
+    _began_steps: int = 0
+    _edges: list[Edge] = dataclasses.field(default_factory=list)
+    _steps: int = 0
+    _looked_at: int = 0  # steps
+    _levels: list[int] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.workers, self._next_look = max(1, self.workers), max(1, self.fill_steps)
 
     @property
     def images(self) -> int:
@@ -324,8 +322,8 @@ class Meter:
         self._steps = steps
         if queued_batches is not None:
             self._levels.append(queued_batches)
-        late = bool(self._edges) and seconds - self._edges[-1].seconds >= self._rule.most_seconds / _FEWEST
-        return steps >= self._next_look or (late and self._steps - self._looked_at >= self._workers)
+        late = bool(self._edges) and seconds - self._edges[-1].seconds >= self.rule.most_seconds / _FEWEST
+        return steps >= self._next_look or (late and self._steps - self._looked_at >= self.workers)
 
     def look(self, seconds: float, waited_seconds: float) -> bool:
         """Take a reading after all work of these steps was done; True if the training goes on."""
@@ -347,8 +345,8 @@ class Meter:
         assert self.filled_at is not None
         spent, done = seconds - self.filled_at, self._steps - self._filled_steps
         step_seconds = max(spent / done, 1e-6)
-        wanted = 1 if step_seconds > 0.25 else self._workers + 2  # slow steps are not spent on that
-        missing = math.ceil((self._settle_seconds - spent) / step_seconds)
+        wanted = 1 if step_seconds > 0.25 else self.workers + 2  # slow steps are not spent on that
+        missing = math.ceil((self.settle_seconds - spent) / step_seconds)
         # The first steps come in a burst and say little of the later ones, so no more are waited for than there were.
         self._next_look = max(self._filled_steps + wanted, self._steps + min(missing, done))
         left = (self.epoch_steps or 0) - self._steps  # of the first epoch, with its one-time work
@@ -362,11 +360,11 @@ class Meter:
         marks = [(self.filled_at, self._filled_steps)]
         marks += [(edge.seconds, self._began_steps + edge.images // self.batch_size) for edge in self._edges]
         before, steps_before = next((each for each in reversed(marks) if self._steps - each[1] >= steps), marks[0])
-        return window_steps((seconds - before) / (self._steps - steps_before), self._workers, self._rule)
+        return window_steps((seconds - before) / (self._steps - steps_before), self.workers, self.rule)
 
     def _add_edge(self, seconds: float, waited_seconds: float) -> None:
         # The batches of one burst came together, so their steps do not show the wait for the next burst.
-        by_bursts = max(self._workers, self._window_steps(seconds, self._workers))
+        by_bursts = max(self.workers, self._window_steps(seconds, self.workers))
         steps = min(self._window_steps(seconds, 1), by_bursts)
         if self.epoch_steps is not None:  # to an epoch's end: the last within them, or one up to half as far again
             left = self.epoch_steps - self._steps % self.epoch_steps
@@ -389,5 +387,5 @@ class Meter:
         self._read(final=False)
 
     def _read(self, *, final: bool) -> None:
-        burst = self._workers * self.batch_size
-        self.reading = read(self._edges, self._rule, burst=burst, epoch_images=self.epoch_images, final=final)
+        burst = self.workers * self.batch_size
+        self.reading = read(self._edges, self.rule, burst=burst, epoch_images=self.epoch_images, final=final)

@@ -130,41 +130,33 @@ Steps = Generator[None, tuple[float, float], Found]
 """Goes on with each batch, which it gets as the seconds that were waited for it, and those of its step."""
 
 
+@dataclasses.dataclass(eq=False)
 class LiveTuner:
-    """Watches a training, and tries other configurations while it runs.
+    """Watches a training, and tries other configurations while it runs."""
 
-    Attributes:
-        config: the configuration of the running loader.
-        changes: all that was tried so far.
-    """
+    loader: SwitchingLoader
+    config: PipelineConfig  # of the running loader
+    opened: Callable[[PipelineConfig], Loader]  # opens others, and is called in a thread, as is `look`
+    look: Callable[[], Look | OfDataset]  # measures what costs how much
+    _: dataclasses.KW_ONLY
+    keep: Keep = lambda learnt: None
+    changes: list[Change] = dataclasses.field(default_factory=list)  # all that was tried so far
+    _known: Look | OfDataset | None = None
+    _windows: list[Window] = dataclasses.field(default_factory=list)  # the last ones of the running configuration
+    _race: _Race | None = None  # that is going on
+    _unfit: set[str] = dataclasses.field(default_factory=set)  # kinds of loaders, and configurations' keys, that failed
+    _epoch: int = 0  # that is read
+    _ended: int = 0  # epochs
+    _filled_after: int = 1  # ended epochs, if there is a cache
+    _trained: float = 0.0  # seconds
+    _lost: float = 0.0  # of these, by trials
+    _other: tuple[Loader, PipelineConfig] | None = None  # on trial
+    _failure: Exception | None = None
+    _opening: Future[Loader] | None = None
+    _keeping: threading.Thread | None = None
 
-    def __init__(
-        self,
-        loader: SwitchingLoader,
-        config: PipelineConfig,
-        opened: Callable[[PipelineConfig], Loader],
-        look: Callable[[], Look | OfDataset],
-        *,
-        keep: Keep = lambda learnt: None,
-    ) -> None:
-        """Follow `loader`, whose configuration is `config`. `opened` opens others, `look` measures what costs how much;
-        both are called in a thread.
-        """
-        self.config = config
-        self.changes: list[Change] = []
-        self._loader, self._opened, self._look, self._keep = loader, opened, look, keep
-        self._known: Look | OfDataset | None = None
-        self._windows: list[Window] = []  # the last ones of the running configuration
-        self._race: _Race | None = None  # that is going on
-        self._first = config
-        self._unfit = set[str]()  # kinds of loaders, and keys of configurations, that failed
-        self._epoch = self._ended = 0  # that is read, and how many have ended
-        self._filled_after = 1  # ended epochs, if there is a cache
-        self._trained = self._lost = 0.0  # seconds of the training, and those that trials cost
-        self._other: tuple[Loader, PipelineConfig] | None = None  # on trial
-        self._failure: Exception | None = None
-        self._opening: Future[Loader] | None = None
-        self._keeping: threading.Thread | None = None
+    def __post_init__(self) -> None:
+        self._first = self.config
         self._work: Steps[None] | None = self._tuning()
         next(self._work)
 
@@ -183,13 +175,13 @@ class LiveTuner:
             self._work = None
             if self._race is not None:
                 self._race.end()
-            self._loader.stay()
-            self._loader.keep()
+            self.loader.stay()
+            self.loader.keep()
 
     def epoch_ended(self, epoch: int) -> None:
         self._epoch, self._ended = epoch + 1, self._ended + 1
         if len(self._windows) >= FEWEST_PAIRS:
-            self._keeping = threading.Thread(target=_kept, args=(self._keep, self.learnt()), name="autopipe-keeping")
+            self._keeping = threading.Thread(target=_kept, args=(self.keep, self.learnt()), name="autopipe-keeping")
             self._keeping.start()
 
     def failed(self, loader: Loader, error: Exception) -> None:
@@ -200,7 +192,7 @@ class LiveTuner:
         if self.config is self._first:
             return None
         try:
-            loader = self._opened(self._first)
+            loader = self.opened(self._first)
         except Exception:  # noqa: BLE001  # the error of the running loader is raised
             return None
         self._end()
@@ -226,7 +218,7 @@ class LiveTuner:
         """Return the running configuration with its rate in the last windows."""
         return Learnt(
             config=self.config.model_dump(mode="json"),
-            images_per_second=estimate([each.rate * self._loader.batch_size for each in self._windows]),
+            images_per_second=estimate([each.rate * self.loader.batch_size for each in self._windows]),
             data_wait_share=min(1.0, wait_share(self._windows)),
             trained_at=datetime.datetime.now(datetime.UTC),
             changes=tuple(self.changes[-MOST_CHANGES:]),
@@ -281,7 +273,7 @@ class LiveTuner:
                 break
             before, epoch, self._failure, self._other = self.config, self._epoch, None, None
             ratio: float | None = None
-            self._opening = beside(functools.partial(self._opened, candidate))
+            self._opening = beside(functools.partial(self.opened, candidate))
             try:
                 other = yield from self._until_done(self._opening)
             except Exception as error:  # noqa: BLE001  # whatever it was, the running loader goes on
@@ -290,7 +282,7 @@ class LiveTuner:
                 self._opening, self._other = None, (other, candidate)
                 ratio = yield from self._trial(candidate, other)
             self._opening = self._other = None
-            kept, rate = self.config is candidate, self._windows[-1].rate * self._loader.batch_size
+            kept, rate = self.config is candidate, self._windows[-1].rate * self.loader.batch_size
             race.answers(None if ratio is None else rate if kept else ratio * rate)
             failure = None if self._failure is None else str(self._failure)
             self._note(before, candidate, epoch=epoch, ratio=ratio, kept=kept, failure=failure)
@@ -299,9 +291,9 @@ class LiveTuner:
 
     def _raced(self, windows: Sequence[Window], going: _Race) -> None:
         """Run a race, which asks for trials, in a thread of its own. It is over once the model hardly waits."""
-        look = self._known = self._known or self._look()
-        now, is_filling, for_later = self.config, self._is_filling, not self._loader.is_last
-        images = self._loader.batch_size * sum(each.batches for each in windows)
+        look = self._known = self._known or self.look()
+        now, is_filling, for_later = self.config, self._is_filling, not self.loader.is_last
+        images = self.loader.batch_size * sum(each.batches for each in windows)
         seconds = sum(each.seconds for each in windows)
 
         @functools.cache
@@ -330,7 +322,7 @@ class LiveTuner:
 
     def _trial(self, candidate: PipelineConfig, other: Loader) -> Steps[float | None]:
         """Run another configuration by turns, and keep the faster; return the ratio of rates, None if it failed."""
-        loader, mine, ratios = self._loader, self._loader.loader, list[float]()
+        loader, mine, ratios = self.loader, self.loader.loader, list[float]()
         fills = candidate.kept.in_memory and candidate.keep != self.config.keep
         spread_of = noise(self._windows)
         verdict, ours = Verdict.OPEN, [self._windows[-1]]
@@ -364,7 +356,7 @@ class LiveTuner:
 
     def _of(self, wanted: Loader) -> Steps[Window | None]:
         """Have a loader serve, and return a window of it, which is cut if the other one is slow; None if it failed."""
-        usual, serving = self._windows[-1].rate, self._loader
+        usual, serving = self._windows[-1].rate, self.loader
         # One that has lost half of a window ends before its own does; the running one is measured whole.
         most = max(_WINDOW_SECONDS, min(self._left(), self._windows[-1].seconds / 2))
         most = math.inf if self._on_trial(wanted) is None else most
@@ -384,8 +376,8 @@ class LiveTuner:
         """Have a loader serve, and return the seconds lost until it does, or has failed."""
         lost, usual = 0.0, self._windows[-1].rate
         if self._failure is None:
-            self._loader.switch(wanted)
-        while self._loader.is_switching:
+            self.loader.switch(wanted)
+        while self.loader.is_switching:
             waited, stepped = yield
             lost += waited + stepped - 1 / usual
         return lost
@@ -409,7 +401,7 @@ class LiveTuner:
 
     def _at_once(self) -> int:
         """Return how many batches the serving loader makes side by side."""
-        serving = self._loader.loader
+        serving = self.loader.loader
         config = self._on_trial(serving) or self.config
         return serving.batches_at_once or config.loader.worker_count() or machine.usable_cores()
 
@@ -419,7 +411,7 @@ class LiveTuner:
 
     def _left(self) -> float:
         """Return the seconds that trials may still lose."""
-        return allowed_loss(len(self._loader) / self._windows[-1].rate, self._trained) - self._lost
+        return allowed_loss(len(self.loader) / self._windows[-1].rate, self._trained) - self._lost
 
     def _note(self, before: PipelineConfig, after: PipelineConfig, **known: Any) -> None:
         change = Change(before=before.short(), after=after.short(), **known)

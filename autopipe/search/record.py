@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import quote
@@ -125,16 +125,16 @@ _OF_FILES = {
 _OF_DIGESTS = {"ops": "list of ops", "model": "model"}
 
 
+@dataclass(eq=False)
 class Record:
     """A study, opened; its trials are read once and then kept up to date."""
 
-    def __init__(self, study: optuna.Study) -> None:
-        self.study = study  # in memory
-        self.lost: str | None = None  # why nothing is written to the storage any more
-        self._rows: dict[int, TrialRow] = {}
-        self._stored: optuna.Study | None = None
-        self._kept: RDBStorage | None = None  # which holds it
-        self._on_lost: Callable[[str], None] = lambda reason: None
+    study: optuna.Study  # in memory
+    lost: str | None = None  # why nothing is written to the storage any more
+    _rows: dict[int, TrialRow] = field(default_factory=dict)
+    _stored: optuna.Study | None = None
+    _kept: RDBStorage | None = None  # which holds it
+    _on_lost: Callable[[str], None] = lambda reason: None
 
     def keep_in(self, kept: RDBStorage, stored: optuna.Study, on_lost: Callable[[str], None]) -> None:
         """Take over the trials of a study in a storage, and write to it from now on."""

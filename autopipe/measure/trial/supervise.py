@@ -176,37 +176,30 @@ _NO_CACHE = (
 _Answer = TypeVar("_Answer", bound=Value)
 
 
+@dataclasses.dataclass(eq=False)
 class TrialRunner:
     """Measures configurations in a child process, one at a time: `TrialRunner(Launch(workload=...)).measure(config)`. A
     context manager; nothing is started before the first request. Every request returns an outcome. Ctrl-C, and
-    exceptions of `on_event`, which gets each phase, progress and log line, pass through after the child and all it
-    started have been killed. `memory_limit_bytes` is for the child and all it starts; None: their memory at the time of
-    a request, and 90 % of the free memory then. A child that has grown by more than `growth_bytes` since its first
-    trial (None: a gigabyte, or an eighth of the free memory) is replaced, and so is one that a trial has bound to fewer
-    cores.
+    exceptions of `on_event`, pass through after the child and all it started have been killed. A child that has grown
+    too large is replaced, and so is one that a trial has bound to fewer cores.
     """
 
-    def __init__(
-        self,
-        launch: Launch,
-        *,
-        deadlines: Deadlines | None = None,
-        growth_bytes: int | None = None,
-        memory_limit_bytes: int | None = None,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> None:
-        self.launch = launch
-        self._deadlines = deadlines or asked()
-        if growth_bytes is None:  # compiling many steps as one call takes a gigabyte
-            growth_bytes = max(1 << 30, machine.detect_memory().available_bytes // 8)
-        self._growth_bytes = growth_bytes
-        self._memory_limit_bytes = memory_limit_bytes
-        self.on_event = on_event or (lambda event: None)
-        self._child: Child | None = None
-        self._limit_bytes = 0
-        self._loading = False  # begun, and not waited for
-        self._cores: set[int] = set()  # that the workload and the model leave to a child
-        self.until = math.inf  # the `time.monotonic` reading at which any request is cut
+    launch: Launch
+    _: dataclasses.KW_ONLY
+    deadlines: Deadlines = dataclasses.field(default_factory=asked)
+    growth_bytes: int | None = None  # since the first trial of a child; None: a gigabyte, or an eighth of what is free
+    # for the child and all it starts; None: their memory at the time of a request, and 90 % of the free memory then
+    memory_limit_bytes: int | None = None
+    on_event: Callable[[Event], None] = lambda event: None  # gets each phase, progress and log line
+    until: float = math.inf  # the `time.monotonic` reading at which any request is cut
+    _child: Child | None = None
+    _limit_bytes: int = 0
+    _loading: bool = False  # begun, and not waited for
+    _cores: set[int] = dataclasses.field(default_factory=set)  # that the workload and the model leave to a child
+
+    def __post_init__(self) -> None:
+        if self.growth_bytes is None:  # compiling many steps as one call takes a gigabyte
+            self.growth_bytes = max(1 << 30, machine.detect_memory().available_bytes // 8)
 
     def __enter__(self) -> Self:
         return self
@@ -225,7 +218,7 @@ class TrialRunner:
         """Start the child, which loads the workload in the background; the next request waits for that."""
         if self._child is None:
             if self.launch.server is not None:
-                self.launch.server.wait(self._deadlines.start_seconds)
+                self.launch.server.wait(self.deadlines.start_seconds)
             with processes.uninterrupted():
                 self._child, self._loading = Child(self.launch), True
             self._child.send(self._child.load)
@@ -271,7 +264,7 @@ class TrialRunner:
         """End the child and all it started; a child that still loads is not asked to close. Safe to call twice. It has
         no longer for that than requests have from now on.
         """
-        least, most = self._deadlines.end_seconds, self._deadlines.close_seconds
+        least, most = self.deadlines.end_seconds, self.deadlines.close_seconds
         most = max(least, min(most, self.until - time.monotonic()))
         self._end(least if self._loading else most, politely=not self._loading)
 
@@ -335,7 +328,7 @@ class TrialRunner:
         return (
             not child.is_alive()
             or (None not in (settings, child.settings) and settings != child.settings)
-            or 0 < child.first_bytes < child.last_bytes - self._growth_bytes
+            or 0 < child.first_bytes < child.last_bytes - (self.growth_bytes or 0)
             or set() < child.cores < self._cores  # a configuration has bound it, and the next one need not
         )
 
@@ -343,13 +336,13 @@ class TrialRunner:
         self, child: Child, request: Request | None, phase: Phase, *, request_seconds: float | None = None
     ) -> tuple[Answer, Watch]:
         """Send a request, unless it was sent, and wait for its answer. After a failure there is no child."""
-        deadlines = self._deadlines
+        deadlines = self.deadlines
         if request_seconds is not None:
             deadlines = dataclasses.replace(deadlines, request_seconds=request_seconds)
         watch = Watch(deadlines, phase, time.monotonic(), self.until)
         try:
             free = machine.detect_memory().available_bytes  # others may have come or gone since it started
-            self._limit_bytes = self._memory_limit_bytes or child.memory_bytes() + int(0.9 * free)
+            self._limit_bytes = self.memory_limit_bytes or child.memory_bytes() + int(0.9 * free)
             oom_kills = machine.oom_kills()
             child.log.mark()
             if request is not None:
@@ -358,9 +351,9 @@ class TrialRunner:
             watch.heard(time.monotonic())
             if isinstance(answer, TrialFailure):
                 answer = _with_log(answer, child.log.tail())
-                self._end(self._deadlines.end_seconds)
+                self._end(self.deadlines.end_seconds)
         except BaseException:
-            self._end(self._deadlines.end_seconds)
+            self._end(self.deadlines.end_seconds)
             raise
         return answer, watch
 

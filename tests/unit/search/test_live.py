@@ -262,7 +262,7 @@ def test_it_looks_again_once_the_machine_has_become_slower() -> None:
 @played
 def test_a_mistake_of_the_tuner_ends_no_training(caplog: pytest.LogCaptureFixture) -> None:
     training = Training(lambda config: 0.2)
-    training.tuner._look = lambda: [][0]
+    training.tuner.look = lambda: [][0]
     training.train(lambda: training.tuner._work is None)
     training.train(lambda: training.clock.seconds > 1000)
     assert "without tuning itself" in caplog.text
@@ -278,7 +278,7 @@ def test_a_loader_that_opens_while_the_training_ends_is_closed() -> None:
         made.append(Played(training.clock, lambda: 0.1))
         return made[0]
 
-    training.tuner._opened = opened
+    training.tuner.opened = opened
     training.train(began.is_set)
     opening = known(training.tuner._opening)
     training.loader.close()
