@@ -219,7 +219,6 @@ def _with_devices_here(config: PipelineConfig, here: Hardware, batch_size: int) 
 
 
 def _distance(here: Hardware, profile: Profile) -> tuple[int, float]:
-    """Order first by match level, then by the ratios of all amounts."""
     known = profile.hardware
     order = (MatchLevel.SAME, MatchLevel.NEAR, MatchLevel.OTHER)
     one, two = ((each.cores, 1 + len(each.gpus), 1 + each.memory_bytes) for each in (known, here))

@@ -62,7 +62,6 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
 
 
 def _of_a_wrapped_dataset(described: Description, wrapped: WrappedDataset) -> list[PipelineConfig]:
-    """Return the unchanged configuration, and those with one parameter changed to a value that can be used."""
     as_it_is = wrapped.as_it_is
     loader, kind, around = as_it_is.loader.model_dump(), as_it_is.loader.kind, type(as_it_is.loader).model_fields
     names = [name for name in wrapped.choices if name not in around]

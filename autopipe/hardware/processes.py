@@ -388,7 +388,6 @@ class Neighbours:
         self._before = self._read()
 
     def cores(self) -> float:
-        """Return the cores that others kept busy on average from one look to the next; 0 before the second look."""
         if self._clock() - self._before.seconds >= self._pause:
             before, self._before = self._before, self._read()
             between = Usage(samples=(before, self._before), spare_cores=machine.spare_cores())

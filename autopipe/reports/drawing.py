@@ -83,7 +83,6 @@ class Drawing:
                 self._parts.append(_shape("circle", css, cx=x, cy=y, r=radius))
 
     def text(self, x: float, y: float, text: str, css: str = "", anchor: str = "start") -> None:
-        """Write a text with its base line at `y`."""
         placed = f'x="{_number(x)}" y="{_number(y)}"' + ("" if anchor == "start" else f' text-anchor="{anchor}"')
         self._parts.append(f"<text {_css(css)}{placed}>{html.escape(text)}</text>")
 

@@ -292,7 +292,6 @@ def _over_all(found: Verification) -> Text:
 
 
 def _of_samples(ran: Sequence[Agreement], found: Verification) -> Iterator[str]:
-    """Say what was seen of a wrapped dataset, whose configurations need not give the same batches."""
     if twice := sum(map(_came_twice, ran)):
         why = "workers draw the same random numbers, or the data hold samples twice or are several epochs (`steps=`)"
         why = "the fault above may be why" if found.faults else why

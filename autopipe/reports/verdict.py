@@ -267,7 +267,6 @@ def trust(result: Result) -> tuple[bool, str]:
 
 
 def _rounds(result: Result) -> int:
-    """Return the rounds of the winner and the baseline that it is compared with, or of any other without one."""
     contest = contest_with(result, compared_with(result))
     return contest.pairs if contest is not None else max((each.pairs for each in result.contests), default=0)
 

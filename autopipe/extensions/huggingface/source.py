@@ -165,7 +165,6 @@ class Parquet(HuggingFace):
 
 
 def _dtype(feature: Any) -> np.dtype[Any] | None:
-    """Return the dtype of a column of arrays; None for any other column."""
     while isinstance(feature, list) or hasattr(feature, "feature"):
         feature = feature[0] if isinstance(feature, list) else feature.feature
     found: np.dtype[Any] | None = None

@@ -39,7 +39,6 @@ def scenes_of(parts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def _listed(name: str, part: Any) -> dict[str, str]:
-    """Return the paths of a part by the names of their scenes, in order."""
     if isinstance(part, list | tuple):
         found = {str(number): located(path) for number, path in enumerate(part)}
     elif isinstance(part, str | os.PathLike):

@@ -281,7 +281,6 @@ def crossed(wanted: slice, size: int, whole: int | None = None) -> Iterator[tupl
 
 
 def _by_plane(bands: Sequence[int], size: int) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the tiles among the bands that hold those wanted, and the places in the window and in the tile."""
     planes: dict[int, list[tuple[int, int]]] = {}
     for place, band in enumerate(bands):
         planes.setdefault(band // size, []).append((place, band % size))
@@ -302,7 +301,6 @@ class _Whole(_Tiled):
     is_whole = True
 
     def __init__(self, path: str, array: Any, load: Callable[[], NDArray[Any]], layout: Layout) -> None:
-        """Take the shape and dtype of `array`; `load` returns all of it."""
         super().__init__(path)
         self._described(array.shape, array.dtype, layout)
         self._load, self._layout, self.tile = load, layout, self.shape

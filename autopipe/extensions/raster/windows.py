@@ -198,7 +198,6 @@ class Windows:
         self.first_op = None if self._random is None else RandomWindow.of(self)
 
     def _require_alike(self, found: Sequence[Raster]) -> None:
-        """Take the first raster of each part as its pattern, and compare the others with it."""
         if not self._parts:
             self._parts = [_Alike.of(raster) for raster in found]
         for number, (alike, raster) in enumerate(zip(self._parts, found, strict=True)):

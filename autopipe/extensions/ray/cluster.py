@@ -57,8 +57,6 @@ class Cluster:
 
 
 class _Membership:
-    """The connection to Ray, one for the process."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = 0

@@ -284,7 +284,6 @@ def _measured_on(measured: Measured, devices: int) -> float | None:
 
 
 def _step(measured: Measured, machine: Machine, of_one: float, devices: int) -> float:
-    """Return the seconds of a step on so many devices, which takes `of_one` on one."""
     fixed, doubled = 0.0, measured.doubled_images_per_second
     if machine.step_seconds is None and doubled is not None and measured.ceiling.devices == 1:
         # What a smaller batch takes, too, from steps with the batch and with twice of it.
@@ -304,7 +303,6 @@ def _sent_bytes(devices: int, gradient_bytes: int) -> float:
 
 
 def _alone(measured: Measured) -> float:
-    """Return the speed of the model alone, images/s: at least that of a training with it."""
     return max(measured.ceiling.model_images_per_second.value, *(rate for _, rate in measured.pairs), 0.0)
 
 
