@@ -286,7 +286,8 @@ _ONE_FILE: Final = {
 _OF_MAP: Final = "`map` makes one element after the other: num_parallel_calls=tf.data.AUTOTUNE makes several at once"
 _OF_DATASETS: Final = (
     "`to_tf_dataset` makes one batch after the other: its num_workers= gives it worker processes, which import the "
-    "script, so that what trains has to stand under `if __name__ == '__main__':`"
+    "script, so that what trains has to stand under `if __name__ == '__main__':`; `ap.HuggingFace(dataset)`, as the "
+    "data of an ap.Workload, needs neither"
 )
 
 
