@@ -1,7 +1,5 @@
-"""Commands that messages print as a next step: they work when they are pasted where the user stands.
-
-That is not always `autopipe`, `python` and `pip`: a virtual environment may be used without being activated, and
-autopipe may come from a checkout as well as from a release. Nothing of the package is imported here.
+"""Commands that messages print as a next step: they work when they are pasted where the user stands, also if autopipe
+comes from a checkout or a virtual environment is not activated. Nothing of the package is imported here.
 """
 
 from __future__ import annotations

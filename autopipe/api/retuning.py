@@ -1,8 +1,6 @@
-"""Makes or renews this machine's profile in an artifact, starting from its known configurations; and checks one.
-
-A check measures the winner of a profile, what came next to it and the model alone by turns. A retune that is asked for
-the same as before begins so, and ends there if that order holds. Otherwise it searches, and the former configuration
-stays unless another one is proved faster. The profiles of other machines stay.
+"""Makes or renews this machine's profile in an artifact, from known configurations on; and checks one: its winner,
+what came next to it and the model alone are measured by turns. A retune ends there if that order holds. Otherwise it
+searches, and the former configuration stays unless another is proved faster, as do profiles of other machines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The options that several commands share, with one text and one meaning for all.
 
-A command takes a group of them as a dataclass; its command line has an option for each field. What values mean is in
-`autopipe.api.request`, which is imported only when it is needed: `--help` runs without it.
+A command takes a group of them as a dataclass, with an option for each field; `autopipe.api.request` has their meaning.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""Digests of values and ops, to compare for equality; only what each function reads counts.
-
-The digest of ops covers a user's function with its own code and captured values, and not what it looks up in its
-module.
+"""Digests of values and ops, to compare for equality; that of ops covers a user's function with its own code and
+captured values, and not what it looks up in its module.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The steps of a plan as what makes a batch at once: programs of the native library, one for each part of a sample that
-is an image or a mask, and behind them ops that NumPy does to the whole batch.
-
-It ends before the first step that is neither, such as `Map`, which Python does sample by sample. Behind it another one
-begins: the steps of a plan are a chain of both (`links`). Which samples are made at once, and what becomes of the rows
-that the library leaves, is the kernel's business.
+is an image or a mask, and behind them ops that NumPy does to the whole batch. Steps that are neither, such as `Map`,
+Python does sample by sample: a plan is a chain of both (`links`). What becomes of rows that the library leaves is the
+kernel's business.
 """
 
 from __future__ import annotations

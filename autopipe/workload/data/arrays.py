@@ -2,8 +2,6 @@
 
 Rows of a file are read by ranges. Small ones of a batch are copied from where the file is mapped, which takes a third
 of the time; only the native library may do so, as Python would end by SIGBUS if the file was cut short meanwhile.
-
-Archives are in `columns`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Places of data: URLs as text, and image files of a folder, found, named compactly and read.
-
-No URL is opened here: see `remote`. URLs are shown without secrets.
+"""Places of data: URLs as text, shown without secrets and opened in `remote`; and image files of a folder.
 
 A million names are one `bytes` object and two arrays, because every worker process gets a copy. The meaning of the
 files (classes, masks, columns) is the business of the sources beside this module; nothing here decodes an image.

@@ -1,8 +1,7 @@
-"""Files behind a URL: listed once, named compactly, read. Files on a disk are left to `paths`.
+"""Files behind a URL: listed once, in the order of a local folder, named compactly, read. `paths` has those on disks.
 
-A listing is in the order of a local folder's, so that the same files make the same batches from any place. An
-installed package opens file systems and translates their failures: a `Reader`, in the entry point group
-`autopipe.url_schemes`. Their methods are those of fsspec's.
+An installed package opens file systems and translates their failures: a `Reader`, in the entry point group
+`autopipe.url_schemes`, with methods as fsspec's.
 """
 
 from __future__ import annotations

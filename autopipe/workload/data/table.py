@@ -1,8 +1,4 @@
-"""`Table`: images listed in a CSV file, with a label each.
-
-The types of the labels and the plain code of a table are here. Only the listing is read; images stay files, which
-`paths` and `remote` read.
-"""
+"""`Table`: images listed in a CSV file, with a label each. Only the listing is read; images stay files."""
 
 from __future__ import annotations
 

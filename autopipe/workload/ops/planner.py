@@ -1,8 +1,6 @@
-"""The plan of a workload's ops: a deterministic prefix, a body, and a suffix that is cheap on a batch.
-
-The suffix may run after transfer, on the device; the prefix can be cached or stored once. Shapes and dtypes are found
-by running the ops on a few real samples, never by guessing. Reading one sample is here, too, with errors that name the
-sample and the op.
+"""The plan of a workload's ops: a deterministic prefix, which can be stored, a body, and a suffix that is cheap on a
+batch, also on the device. Shapes and dtypes are found by running the ops on a few real samples, never by guessing.
+Reading one sample is here, too, with errors that name the sample and the op.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Ops that change the size of an image and its mask: crops, resizes, padding.
 
-OpenCV places pixels as TensorFlow does (half-pixel centres, no antialiasing). Which pixel is the nearest one is
-computed here, in whole numbers. If a new pixel's centre lies on the edge of two, libraries take the one or the other:
-it depends on how they round.
+OpenCV places pixels as TensorFlow does (half-pixel centres, no antialiasing). Which pixel is the nearest is computed
+here, in whole numbers: where a centre lies on the edge of two, libraries differ by how they round.
 """
 
 from __future__ import annotations
