@@ -124,9 +124,8 @@ class ReadAhead(Around):
         if not reads:
             return self.source.read(index)
         wanted = reads.popleft()
-        if self._tail is not None:
-            while not _came(wanted, self._tail):
-                self._ask_again(self._tail)
+        while self._tail is not None and not _came(wanted, self._tail):
+            self._ask_again(self._tail)
         return wanted.answer.result()
 
     def forget(self, indices: Sequence[int]) -> None:

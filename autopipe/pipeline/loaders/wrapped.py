@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ import pydantic
 from autopipe.errors import ConfigError, LoaderError, shortened
 from autopipe.hardware import processes
 from autopipe.pipeline.batching import stream
-from autopipe.pipeline.batching.datasets import Feeder, flat, forks
+from autopipe.pipeline.batching.datasets import BatchForm, Feeder, flat, forks
 from autopipe.pipeline.batching.indexed import Indexed
 from autopipe.pipeline.batching.process import Nursery, WorkerProcess
 from autopipe.pipeline.batching.streaming import StreamingLoader
@@ -178,28 +178,30 @@ class _WrappedLoader(WorkloadLoader):
 
     def batches(self, epoch: int, start: int = 0, *, last: bool = False) -> Iterator[Batch]:
         self._open().numbers = itertools.count(epoch)
-        yield from self._rest(self._open().epoch("arrays"), start, _arrays)
+        yield from self._rest("arrays", start)
 
     def native_dataset(self, epoch: int, epochs: int, start: int = 0) -> Any:
         self._open().numbers = itertools.count(epoch)
         for number in range(epochs):
-            yield from self._rest(self._open().epoch("elements"), 0 if number else start, _present)
+            yield from self._rest("elements", 0 if number else start)
 
     def close(self) -> None:
         self._feeder = None
         self._undo.close()
 
-    def _rest(
-        self, elements: Generator[Any, None, None], start: int, form: Callable[[Batch], Batch]
-    ) -> Iterator[Batch]:
+    def _rest(self, form: BatchForm, start: int) -> Iterator[Batch]:
         """Yield the batches of an epoch from batch `start` on; a dataset that goes on does not skip to there."""
-        goes_on = self._open().goes_on
+        goes_on, elements = self._open().goes_on, self._open().epoch(form)
         skipped, stop = (0, len(self) - start) if goes_on else (start, len(self))
         with contextlib.closing(elements):  # here, and not later: the user's `on_epoch_end` may raise
             number = skipped
             try:
                 for number, element in enumerate(itertools.islice(elements, skipped, stop), skipped + 1):  # noqa: B007
-                    yield form(self._checked(flat(element, self.spec.structure)))
+                    batch = self._checked(flat(element, self.spec.structure))
+                    if form == "arrays":
+                        yield tuple(None if part is None else np.asarray(part) for part in batch)
+                    else:
+                        yield tuple(part for part in batch if part is not None)
             finally:
                 if number == stop and not goes_on:
                     next(elements, None)  # as Keras does: before its end is seen, TensorFlow keeps no cache
@@ -227,14 +229,6 @@ class _WrappedLoader(WorkloadLoader):
                 hint="Its parameters may say how samples are made, not what is trained.",
             )
         return batch
-
-
-def _arrays(batch: Batch) -> Batch:
-    return tuple(None if part is None else np.asarray(part) for part in batch)
-
-
-def _present(batch: Batch) -> Batch:
-    return tuple(part for part in batch if part is not None)
 
 
 # -------------------- foreign: a pipeline that runs unchanged in a process of its own, for comparison
