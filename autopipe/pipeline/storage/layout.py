@@ -150,22 +150,6 @@ _FEWEST_SAMPLES = 64  # of a shard, if there are enough: with fewer, its files c
 _MOST_FILES = 256  # of a set, as a process may have some 1,000 open
 
 
-def new_record(conversion: Conversion, storage: Storage, whole_bytes: float) -> SetRecord:
-    """Return the record of a new conversion; it is the same wherever the conversion begins."""
-    count = len(conversion)
-    enough = min(count, max(_FEWEST_SHARDS, min(_ENOUGH_SHARDS, count // _FEWEST_SAMPLES)))
-    shards = max(enough, min(_MOST_FILES // len(conversion.spec.fields), -(-int(whole_bytes) // _SHARD_BYTES)))
-    return SetRecord(
-        storage=storage.name,
-        source_digest=conversion.source_digest,
-        ops=tuple(step.op.name for step in conversion.steps),
-        ops_digest=conversion.ops_digest,
-        cut=conversion.cut,
-        samples=count,
-        samples_per_shard=-(-count // shards),
-    )
-
-
 def known_shards(folder: Folder) -> SetRecord | None:
     """Return the record of all runs' shards of the right size, if one has begun. Raise StorageError if unsound."""
     records: list[SetRecord] = []
@@ -200,8 +184,20 @@ def open_folder(
             f"{', '.join(f'`{name}`' for name in foreign[:3])}.",
             hint="Choose a new or empty folder.",
         )
-    if known is None:
-        return new_record(conversion, storage, whole_bytes())
+    if known is None:  # the record of a new conversion is the same wherever that begins
+        count = len(conversion)
+        enough = min(count, max(_FEWEST_SHARDS, min(_ENOUGH_SHARDS, count // _FEWEST_SAMPLES)))
+        most = _MOST_FILES // len(conversion.spec.fields)
+        shards = max(enough, min(most, -(-int(whole_bytes()) // _SHARD_BYTES)))
+        return SetRecord(
+            storage=storage.name,
+            source_digest=conversion.source_digest,
+            ops=tuple(step.op.name for step in conversion.steps),
+            ops_digest=conversion.ops_digest,
+            cut=conversion.cut,
+            samples=count,
+            samples_per_shard=-(-count // shards),
+        )
     require_same(known, conversion, storage.name, folder)
     return known
 
