@@ -198,11 +198,7 @@ _ONE_READER: Final = (
 
 
 class WrappedData:
-    """The samples of a dataset that a function makes, as far as they are visible from outside.
-
-    Raises:
-        WorkloadError: the function has no such parameters, or does not return a dataset of batches.
-    """
+    """The samples of a dataset that a function makes, as far as they are visible from outside."""
 
     def __init__(
         self,
@@ -215,8 +211,8 @@ class WrappedData:
         in_loop: bool = False,
     ) -> None:
         """Make the dataset with the function's defaults, and look at its first batches. `in_loop`: a loop of the user's
-        begins and ends its epochs. Without a length, `steps` is needed; if the length is unknown, the batches are
-        counted if that is quick.
+        begins and ends its epochs. Without `steps`, an unknown length is counted if that is quick. Raise WorkloadError
+        if the function has no such parameters, or does not return a dataset of batches.
         """
         self.function = function  # makes the dataset
         self.shuffle, self.seed = shuffle, seed  # of the order of a PyDataset's batches

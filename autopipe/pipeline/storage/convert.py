@@ -86,15 +86,11 @@ def convert(
     part: tuple[int, int] = (0, 1),
     on_progress: Progress | None = None,
 ) -> Converted:
-    """Write a set into a new or empty folder, also behind a URL, or the missing part of an unfinished run's.
-
-    `part` is `(i, n)` to write only the i-th of n parts; `finish` joins them. `on_progress` is called with the samples
-    done and to do, after each shard.
-
-    Raises:
-        StorageError: the folder holds other files, another run is at work on it, the disk is or becomes full, or the
-            source changed meanwhile. Finished shards stay.
-        BadSampleError: a sample cannot be read, and bad ones are not skipped.
+    """Write a set into a new or empty folder, also behind a URL, or the missing part of an unfinished run's. `part` is
+    `(i, n)` to write only the i-th of n parts; `finish` joins them. `on_progress` is called with the samples done and
+    to do, after each shard. Raise StorageError if the folder holds other files, another run is at work on it, the disk
+    is or becomes full, or the source changed meanwhile: finished shards stay. Raise BadSampleError if a sample cannot
+    be read, and bad ones are not skipped.
     """
     check_part("part", part)
     folder = storage.at(folder)
