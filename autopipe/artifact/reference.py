@@ -206,11 +206,9 @@ def workload_of(
     allow_outside: bool = False,
     below: Path | None = None,
 ) -> Workload | WorkloadName:
-    """Return the workload that an artifact names, or the name by which it may be imported.
-
-    Raises ArtifactError if it names none, or one that it may not name, or that does not exist. `pin` is that of the
-    code (None: of the generated module beside `file`). `allow_outside` trusts everything that the artifact names;
-    `below` is a folder below which the workload may lie, beside the artifact's own.
+    """Return the workload that an artifact names, or the name by which it may be imported. Raise ArtifactError if it
+    names none, or one that it may not name, or that does not exist. `pin` is that of the code (None: of the generated
+    module beside `file`); `allow_outside` trusts all that is named; `below` is a folder below which it may lie, too.
     """
     named = artifact.workload
     if named is None:

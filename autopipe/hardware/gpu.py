@@ -6,12 +6,13 @@ CUDA, so it takes no GPU memory and may run beside a training.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from autopipe.errors import ConfigError, MissingExtraError, near
 
@@ -35,7 +36,7 @@ class GpuUse:
 
 
 class Nvml:
-    """An open NVML library, closed by `close` or a `with` block. It lists the GPUs of CUDA_VISIBLE_DEVICES in bus
+    """An open NVML library, until it is closed. It lists the GPUs of CUDA_VISIBLE_DEVICES in bus
     order; CUDA's own order differs if kinds are mixed. `library` is the module `pynvml`, or a substitute.
     """
 
@@ -71,12 +72,6 @@ class Nvml:
         if self._open:
             self._ask("nvmlShutdown")
         self._open, self._handles = False, []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self.close()
 
     def _init(self) -> bool:
         try:
@@ -120,7 +115,7 @@ class Nvml:
 
 def detect(library: Any = None) -> tuple[Gpu, ...]:
     """Return the GPUs that CUDA would show to this process; empty without any."""
-    with Nvml(library) as nvml:
+    with contextlib.closing(Nvml(library)) as nvml:
         return nvml.gpus()
 
 

@@ -246,12 +246,9 @@ def size_text(count_bytes: float) -> str:
 
 
 def _limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield limit and use, both in bytes, of every enclosing cgroup that has a limit.
-
-    `memory.high` counts as a limit: above it the kernel slows a process down until it gives memory back. Pages of files
-    count as free, as in the machine's own MemAvailable: a data set that was read twice is on the active list, and is
-    freed on demand. Mapped pages, above all of libraries in use, do not. A version 1 group without a limit says almost
-    2**63, which is above any machine's memory.
+    """Yield limit and use in bytes of every enclosing cgroup with a limit, `memory.high` among them, as the kernel
+    slows a process down above it. Pages of files count as free, as in MemAvailable, but mapped ones, above all of
+    libraries, do not. Version 1 says almost 2**63 without a limit.
     """
     for unified, folders in _groups("memory", root):
         files = _UNIFIED if unified else _LEGACY

@@ -76,23 +76,19 @@ class _Process:
 
 
 class ProcessTree:
-    """The processes that descend from one.
+    """The processes that descend from `pid`; `proc` is the folder of the kernel's process files.
 
-    A process belongs to the tree if its parent, or the leader of its process group or session, does. Once in, it stays
-    in, so that the children of a worker that has died, which the kernel gives to another parent, still count.
+    A process belongs to the tree if its parent, or the leader of its process group or session, does, and stays in it:
+    the children of a worker that has died still count.
 
-    Memory: the sum of resident sizes would count the shared blocks of a loader once a worker. The kernel's own fair
-    figure (PSS, in smaps_rollup) takes 0.6 ms for a small process and 7 ms for one that has imported JAX, during which
-    that process cannot map memory: 3 % of a core at 4 Hz, and a disturbance. So the shared pages (shared memory,
-    libraries, mapped files) count once, with the process that has most of them, at 20 microseconds a process. With 4
-    workers on one block of 256 MiB, resident sizes add up to 1469 MiB, PSS to 366, this to 374. Memory that a forked
-    child still shares with its parent is counted for both.
+    Memory: resident sizes would count the shared blocks of a loader once a worker, and the kernel's fair figure (PSS)
+    takes 7 ms for a process that has imported JAX, during which it cannot map memory. So shared pages count once, with
+    the process that has most of them: with 4 workers on one block of 256 MiB, resident sizes add up to 1469 MiB, PSS to
+    366, this to 374. Memory that a forked child still shares with its parent is counted for both.
 
-    CPU: the time of a process is in its own figures, then in those of the parent that waited for it. If the parent is
-    outside of the tree, the last reading is kept. A parent that ignores SIGCHLD never has its children's time (`man 2
-    wait`), as in a cluster of Ray: time missing in two readings in a row is kept, too.
-
-    The first process is `pid`; `proc` is the folder of the kernel's process files.
+    CPU: the time of a process is in its own figures, then in those of the parent that waited for it. If that is outside
+    of the tree, the last reading is kept; so is time that is missing in two readings in a row, as of a parent that
+    ignores SIGCHLD (`man 2 wait`), such as Ray's.
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
@@ -404,16 +400,7 @@ class Neighbours:
 
 
 class Sampler:
-    """Samples this process's tree from `start` to `stop`, or within a `with` block.
-
-    Examples:
-        >>> with Sampler(period_seconds=0.05) as sampler:
-        ...     total = sum(range(1000))
-        >>> sampler.usage.peak_processes >= 1
-        True
-
-    A `nvml` that is passed stays open; else one is opened and closed here.
-    """
+    """Samples this process's tree from `start` to `stop`, or within a `with` block; a given `nvml` stays open."""
 
     def __init__(
         self, *, period_seconds: float = 0.25, nvml: Nvml | None = None, clock: Callable[[], float] = time.monotonic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -74,7 +75,7 @@ def every_gpu_visible(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_gpus_with_what_they_are_and_do_now() -> None:
     one = gpu.Gpu(name="NVIDIA A100-SXM4-40GB", memory_bytes=40 * 2**30, driver="570.12")
     assert gpu.detect(FakeNvml()) == (one, one)
-    with gpu.Nvml(FakeNvml()) as nvml:
+    with contextlib.closing(gpu.Nvml(FakeNvml())) as nvml:
         assert nvml.use() == (
             gpu.GpuUse(busy_percent=75.0, memory_used_bytes=3 * 2**30, power_watts=250.5),
             gpu.GpuUse(busy_percent=25.0, memory_used_bytes=5 * 2**30, power_watts=150.0),
@@ -96,7 +97,7 @@ def test_figures_that_a_gpu_does_not_give_are_none() -> None:
         "nvmlDeviceGetPowerUsage",
         "nvmlShutdown",
     }
-    with gpu.Nvml(FakeNvml(devices=(Device(),), failing=frozenset(silent))) as nvml:
+    with contextlib.closing(gpu.Nvml(FakeNvml(devices=(Device(),), failing=frozenset(silent)))) as nvml:
         assert nvml.gpus() == (gpu.Gpu(name="NVIDIA GPU", memory_bytes=None, driver=None),)
         assert nvml.use() == (gpu.GpuUse(busy_percent=None, memory_used_bytes=None, power_watts=None),)
 
@@ -118,7 +119,7 @@ def test_figures_that_a_gpu_does_not_give_are_none() -> None:
     ],
 )
 def test_only_visible_gpus_count_in_the_order_in_which_cuda_shows_them(visible: str, busy: list[int]) -> None:
-    with gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": visible}) as nvml:
+    with contextlib.closing(gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": visible})) as nvml:
         assert [use.busy_percent for use in nvml.use()] == busy
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import itertools
 import mmap
 import os
@@ -125,7 +126,7 @@ def test_cores_that_come_and_go_bring_and_take_no_work_of_others(play: Play, mon
 
 def test_gpus_are_sampled_and_a_library_that_was_lent_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
     library = FakeNvml()
-    with Nvml(library, {}) as nvml, Sampler(period_seconds=60, nvml=nvml) as sampler:
+    with contextlib.closing(Nvml(library, {})) as nvml, Sampler(period_seconds=60, nvml=nvml) as sampler:
         sampler.stop()
         assert library.initialised == 1
         assert [use.busy_percent for use in sampler.usage.samples[0].gpus] == [75, 25]
