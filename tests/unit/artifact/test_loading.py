@@ -212,6 +212,15 @@ def test_a_path_is_written_from_the_folder_that_the_artifact_is_in(tmp_path: Pat
     assert reference.moved(None, tmp_path, tmp_path) is None
 
 
+def test_an_artifact_that_was_moved_alone_finds_its_workload_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    named = FileReference(path="../gone/train.py", origin=str(tmp_path / "train.py"))
+    moved = tmp_path / "elsewhere" / "autopipe.json"
+    assert reference.located(named, moved, with_origin=True) == tmp_path / "train.py"
+    with pytest.raises(ArtifactError, match="is gone"):
+        reference.located(named, moved, with_origin=False)
+
+
 def test_images_that_are_gone_are_named_with_all_places(tmp_path: Path) -> None:
     named = ImagesReference(path="photos", model="VGG16", image_size=96, batch_size=8, origin="/gone/photos")
     with pytest.raises(ArtifactError, match=f"{tmp_path / 'photos'}` and not at `/gone/photos`") as error:

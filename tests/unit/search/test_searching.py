@@ -24,7 +24,7 @@ import pytest
 import autopipe as ap
 from autopipe.api import tuning
 from autopipe.api.tuning import tune
-from autopipe.artifact import pick
+from autopipe.artifact import codegen, pick
 from autopipe.errors import ConfigError, DataWarning, NothingMeasuredError, TrialError
 from autopipe.hardware import gpu, machine
 from autopipe.hardware.machine import Machine, Memory
@@ -40,6 +40,7 @@ from autopipe.search.searching import Site, Watcher
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate, JsonObject
 from autopipe.workload.mode import Mode
+from tests.fakes import findings, profiles
 from tests.fakes.facts import DESCRIBED
 from tests.fakes.fleet import Fleet, Trials, imaginary
 from tests.fakes.measurements import measurement
@@ -458,6 +459,14 @@ def test_devices_are_those_that_keras_and_nvml_both_see(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     seen = DESCRIBED.model_copy(update={"backend": "jax", **backend})
     assert searching.devices_of(seen, len(gpu.detect())) == (devices, reason)
+
+
+def test_a_profile_is_made_of_what_a_search_found_and_none_of_nothing() -> None:
+    result = findings.result()
+    made = some(codegen.profile_of(result, DESCRIBED, profiles.hardware(), Settings()))
+    assert (made.result, made.measured_at) == (result, result.ended_at)
+    nothing = result.model_copy(update={"winner": None})
+    assert codegen.profile_of(nothing, DESCRIBED, profiles.hardware(), Settings()) is None
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
