@@ -333,22 +333,28 @@ class Bench:
         """Return the ceiling of the model alone, in a setup and with a number of samples. The first call measures,
         which includes compilation; later ones return the fastest reading, or with `again` a new one.
         """
-        rows = samples or self._workload.batch_size
+        rows, strategy = samples or self._workload.batch_size, self.strategy
         key = setup, rows
         if again or key not in self._alone:
-            loader = self.resident_loader(setup, rows)
+            spec, left, together = self.plan.sent(setup.finish), Finish.left(self.plan, setup), 1
+            batch = any_batch(spec, rows)
+            on_host = getattr(self.model, "takes_arrays", False)
+            if on_host or (setup.steps_per_execution > 1 and strategy.devices == 1 and not strategy.looks_ahead):
+                together = setup.steps_per_execution  # it is copied on the host, for calls of several steps
+            else:
+                batch = tuple(None if part is None else strategy.place(part) for part in batch)
+            loader = ResidentLoader(batch, spec, left, rows, together)
             first = None if report is None else FirstSteps(report, setup.steps_per_execution)
             probe = Probe(Meter(rows, 1, _AGAIN if key in self._alone else _ALONE), loader, report=first)
             self.run(loader, probe, setup)
             reading = probe.meter.reading
             if reading is None:
                 raise RuntimeError("the model ran on a resident batch, but there is no reading")
-            batch = any_batch(self.plan.sent(setup.finish), self._workload.batch_size)
-            sent = tuple(array for array in batch if array is not None)
+            sent = tuple(array for array in any_batch(spec, self._workload.batch_size) if array is not None)
             found = Ceiling(
                 model_images_per_second=reading.rate,
                 model_core_seconds_per_image=probe.cpu_seconds / max(1, probe.meter.images),
-                transfer_seconds_per_image=transfer_seconds(self.strategy, sent, arrived),
+                transfer_seconds_per_image=transfer_seconds(strategy, sent, arrived),
                 warnings=reading.warnings,
                 **setup._asdict(),
             )
@@ -357,17 +363,6 @@ class Bench:
                 self._alone[key] = found
             return found
         return self._alone[key]
-
-    def resident_loader(self, setup: ModelSetup, rows: int | None = None) -> ResidentLoader:
-        """Make a loader that repeats one batch of this setup; for calls of several steps it is copied on the host."""
-        spec, left = self.plan.sent(setup.finish), Finish.left(self.plan, setup)
-        rows, together = rows or self._workload.batch_size, setup.steps_per_execution
-        batch = any_batch(spec, rows)
-        on_host = getattr(self.model, "takes_arrays", False)
-        if on_host or (together > 1 and self.strategy.devices == 1 and not self.strategy.looks_ahead):
-            return ResidentLoader(batch, spec, left, rows, together)
-        batch = tuple(None if part is None else self.strategy.place(part) for part in batch)
-        return ResidentLoader(batch, spec, left, rows)
 
 
 def any_batch(spec: SampleSpec, rows: int) -> Batch:

@@ -20,7 +20,7 @@ from autopipe import registry
 from autopipe.errors import SpaceError, near, shortened
 from autopipe.hardware.machine import size_text
 from autopipe.pipeline.config import LOADERS, SettingValue
-from autopipe.search.space import KeyPath, ParameterSpec, Space, SpaceSpec, resolve
+from autopipe.search.space import KeyPath, ParameterSpec, Space, SpaceSpec, knobs_of, resolve
 
 OnMachine: TypeAlias = Callable[[Mapping[str, int]], Space]
 """Gives a space its values on a machine, from its bounds other than the measured ones: `{"cores": 8, "gpus": 1}`."""
@@ -72,7 +72,12 @@ def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
     """Parse a space; loaders that are `added` to the shipped space of that name report their own mistakes."""
     data, lines = _read_yaml(text, file)
     if added is not None:
-        data = {**data, "parameters": _with_loaders(data["parameters"], added)}
+        # Followed by those of loaders that name it.
+        parameters, kinds = data["parameters"], [kind for kind in LOADERS if added in LOADERS[kind].spaces]
+        end = max((place for place, name in enumerate(parameters) if "." in name), default=0) + 1
+        items, loader = list(parameters.items()), [*parameters["loader"], *kinds]
+        whole = {**dict(items[:end]), **knobs_of(kinds, added), **dict(items[end:]), "loader": loader}
+        data = {**data, "parameters": whole}
 
     def where(path: KeyPath) -> str:
         known = next((path[:end] for end in range(len(path), 0, -1) if path[:end] in lines), ())
@@ -85,20 +90,6 @@ def _parsed(text: str, file: str, *, added: str | None = None) -> OnMachine:
     except pydantic.ValidationError as error:
         raise SpaceError(_sentence(error, lines, where)) from None
     return functools.partial(resolve, spec, where=where)
-
-
-def _with_loaders(parameters: dict[str, Any], space: str) -> dict[str, Any]:
-    """Return the parameters of a shipped space, followed by those of loaders that name it."""
-    knobs: dict[str, Any] = {}
-    kinds = [kind for kind in LOADERS if space in LOADERS[kind].spaces]
-    for kind in kinds:
-        for name, value in LOADERS[kind].spaces[space].items():
-            written = value if isinstance(value, Mapping) else {"choices": value}
-            knobs[f"{kind}.{name}"] = {**written, "when": {"loader": kind}}
-    loader = [*parameters["loader"], *kinds]
-    end = max((place for place, name in enumerate(parameters) if "." in name), default=0) + 1
-    items = list(parameters.items())
-    return {**dict(items[:end]), **knobs, **dict(items[end:]), "loader": loader}
 
 
 def _shipped() -> dict[str, Traversable]:

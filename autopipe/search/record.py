@@ -273,7 +273,11 @@ def open_record(
         record.study.set_user_attr("digests", wanted)
         return record
     with opened(storage_url) as kept:
-        there = _opened(kept, name, wanted, fresh=fresh)
+        there = optuna.create_study(storage=kept, study_name=name, direction="maximize", load_if_exists=True)
+        is_other = there.user_attrs.get("digests", wanted) != wanted
+        if fresh or (is_other and not there.get_trials(deepcopy=False)):
+            optuna.delete_study(study_name=name, storage=kept)
+            there = optuna.create_study(storage=kept, study_name=name, direction="maximize")
         known = there.user_attrs.get("digests")
         if known is None:
             there.set_user_attr("digests", wanted)
@@ -293,16 +297,6 @@ def open_record(
 
 _ANOTHER: Final = "`--fresh`, in Python fresh=True, begins a new one; another --out or --storage keeps both."
 _UNREADABLE: Final = (ConfigError, ValueError)  # pydantic's is one, too
-
-
-def _opened(kept: RDBStorage, name: str, wanted: dict[str, str], *, fresh: bool) -> optuna.Study:
-    """Return the study of that name. It begins anew if it must, or if it is of something else and holds no trial."""
-    study = optuna.create_study(storage=kept, study_name=name, direction="maximize", load_if_exists=True)
-    is_other = study.user_attrs.get("digests", wanted) != wanted
-    if not fresh and not (is_other and not study.get_trials(deepcopy=False)):
-        return study
-    optuna.delete_study(study_name=name, storage=kept)
-    return optuna.create_study(storage=kept, study_name=name, direction="maximize")
 
 
 def _sides(there: str | None, here: str | None) -> str:

@@ -220,6 +220,15 @@ class SpaceSpec(pydantic.BaseModel):
     parameters: Annotated[dict[str, ParameterSpec], pydantic.Field(min_length=1, max_length=100)]
 
 
+def knobs_of(kinds: Iterable[str], space: str) -> dict[str, Any]:
+    """Return the knobs of loaders in the space of that name, as its file would have them."""
+    return {
+        f"{kind}.{name}": {**(values if isinstance(values, Mapping) else {"choices": values}), "when": {"loader": kind}}
+        for kind in kinds
+        for name, values in LOADERS[kind].spaces[space].items()
+    }
+
+
 def resolve(
     spec: SpaceSpec, known: Mapping[str, int], where: Callable[[KeyPath], str] = lambda path: ".".join(map(str, path))
 ) -> Space:
@@ -344,11 +353,7 @@ def of_wrapped(parameters: Mapping[str, Sequence[SettingValue]], bounds: Mapping
     parameters of the function count.
     """
     kinds = [] if bounds is None else wrap.kinds_of_workers()
-    entries: dict[str, Any] = {"loader": ["wrapped", *kinds]}
-    for kind in kinds:
-        for name, values in LOADERS[kind].spaces[wrap.OF_DATASETS].items():
-            each = values if isinstance(values, Mapping) else {"choices": values}
-            entries[f"{kind}.{name}"] = {**each, "when": {"loader": kind}}
+    entries = {"loader": ["wrapped", *kinds], **knobs_of(kinds, wrap.OF_DATASETS)}
     specs = {name: ParameterSpec.model_validate(each) for name, each in entries.items()}
     loader, *others = resolve(SpaceSpec(schema_version=1, parameters=specs), bounds or {})
 

@@ -449,19 +449,13 @@ def _pickled(workload: Workload) -> IO[bytes]:
 def _environment(launch: Launch, more: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the child: unbuffered output, and the fault handler."""
     own = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", IN_TRIAL: "1", **more}
-    return {**os.environ, **own, **_bytecode(), **dict(launch.environment)}
-
-
-def _bytecode() -> dict[str, str]:
-    """Return variables by which children share modules' bytecode: where none is kept (PYTHONDONTWRITEBYTECODE in an
-    image of a container), each would compile Keras and TensorFlow for ten seconds.
-    """
     keras = importlib.util.find_spec("keras")
-    if not sys.dont_write_bytecode or keras is None or keras.origin is None:
-        return {}
-    if Path(importlib.util.cache_from_source(keras.origin)).exists():
-        return {}
-    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(records.cache_folder().parent / "bytecode")}
+    file = None if keras is None or keras.origin is None else Path(importlib.util.cache_from_source(keras.origin))
+    if sys.dont_write_bytecode and file is not None and not file.exists():
+        # Where no bytecode is kept (in an image of a container), each child would compile Keras and TensorFlow for ten
+        # seconds: they share it.
+        own |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(records.cache_folder().parent / "bytecode")}
+    return {**os.environ, **own, **dict(launch.environment)}
 
 
 # -------------------- the processes of a trial, seen from outside: their memory, and their end
