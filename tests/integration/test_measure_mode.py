@@ -16,6 +16,18 @@ from tests.fakes.workload_script import TRAIN
 
 
 @pytest.mark.slow
+def test_the_model_alone_is_measured_at_other_batch_sizes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    line = "measure train.py:workload --batch-sizes 2,4,8,16 --json"
+    rows = json.loads(succeeded(autopipe(*line.split(), cwd=tmp_path)).stdout)
+    assert [row["batch_size"] for row in rows] == [2, 4, 8, 16]
+    for row in rows:
+        assert row["model"]["value"] > 0
+        assert row["alone"]["resources"]["peak_rss_bytes"] > 0
+        assert (row["both"], row["together"]) == (None, None)
+
+
+@pytest.mark.slow
 def test_a_training_is_measured_in_another_mode(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     line = "measure train.py:workload --mode predict --time 0.5s --json"

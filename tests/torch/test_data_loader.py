@@ -101,6 +101,17 @@ def test_a_sampler_that_shuffles_by_the_number_of_the_epoch_is_told_that(loader:
     assert wanted[0] != wanted[1]
 
 
+def test_its_own_order_is_kept_and_differs_from_epoch_to_epoch() -> None:
+    workload = wrap.wrap(lambda num_workers=0: make(num_workers, shuffle=True), model=None)
+    config = wrap.as_it_is(workload)
+    assert config is not None
+    torch.manual_seed(0)
+    with assembly.build_loader(workload, config) as loader:
+        first, second = ([int(y) for _, batch in loader.batches(epoch) for y in batch] for epoch in range(2))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
 @pytest.mark.parametrize("tune", [None, "live"])
 def test_a_loop_of_torch_gets_the_tensors_that_its_step_takes(tune: Any) -> None:
     batches = list[Any]()

@@ -92,6 +92,22 @@ def test_worker_processes_draw_different_random_numbers_in_each_batch() -> None:
     assert len(torch.unique(torch.cat(epochs), dim=0)) == 128
 
 
+def test_a_torch_loop_trains_on_the_same_batches() -> None:
+    def trained(batches: Iterable[Any]) -> float:
+        weights = torch.ones(2, 1, requires_grad=True)
+        for x, y in batches:
+            loss = ((x @ weights - y[:, None]) ** 2).mean()
+            loss.backward()
+            with torch.no_grad():
+                weights -= 1e-4 * weights.grad
+                weights.grad = None
+        return float(weights.detach().sum())
+
+    plain = DataLoader(**LOADERS["in order"])
+    with ap.live(DataLoader(**LOADERS["in order"])) as batches:
+        assert trained(batches) == trained(plain)
+
+
 class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         return iter(X)

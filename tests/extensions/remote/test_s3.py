@@ -241,6 +241,11 @@ def test_neither_a_pickle_nor_a_digest_holds_a_credential(photos: str) -> None:
     assert os.environ["AWS_SECRET_ACCESS_KEY"] == SECRET
 
 
+def test_a_bucket_that_does_not_exist_is_named(photos: str) -> None:
+    with pytest.raises(DataError, match="There is nothing at `s3://no-such-bucket/train`"):
+        ap.ImageFolder("s3://no-such-bucket/train")
+
+
 def test_a_bucket_is_converted_and_trained_from(photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     target = "s3://photos/kept/tfrecord"

@@ -247,6 +247,16 @@ class Numbers:
         return numbered(index)
 
 
+@pytest.mark.parametrize("config", [None, ap.PipelineConfig(loader=ap.Threads(workers=2), finish="host")])
+def test_an_endless_dataset_with_an_index_is_wrapped_by_index_and_its_numbers_go_on(
+    config: ap.PipelineConfig | None,
+) -> None:
+    workload = ap.wrap(Numbers(), steps=3)
+    with assembly.build_loader(workload, config or as_it_is(workload)) as loader:
+        epochs = [[int(x[0, 0]) for x, _ in loader.batches(epoch)] for epoch in range(2)]
+    assert epochs == [[0, 1, 2], [3, 4, 5]]
+
+
 # ---------------------------------------------------------------- a function of a batch in the model's place
 
 
