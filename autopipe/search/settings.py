@@ -46,6 +46,7 @@ class Settings:
     end_seconds: float = 0.0  # of the budget, kept for the time after the search: the result, the report, the exit
     began: float | None = None  # of the budget, by `clock`, such as before an import; None: with the search
     seed: int = 0  # of everything random in the search
+    sampler: Callable[[int], Any] | None = None  # makes another sampler of Optuna's than TPE, from a seed
     known: Sequence[PipelineConfig] = ()  # did well elsewhere or before; tried before the sampler's
     limits: Limits = field(default_factory=Limits)
     baseline: str | None = None  # the user's own pipeline, "FILE.py:function", which the winner has to beat

@@ -265,7 +265,7 @@ class Search(Session):
     def _beyond(self) -> Stop | None:
         """Ask Optuna's sampler for what the race left open, in a space that has more to try."""
         refused = 0
-        if self.settings.space in _RACED:
+        if self.settings.space in _RACED and self.settings.sampler is None:
             return None
         while (stop := self._over() or self.no_gain()) is None:
             before = len(self.record.rows())
@@ -290,7 +290,8 @@ class Search(Session):
         # Optuna's own (Bergstra et al., Algorithms for Hyper-Parameter Optimization, NIPS 2011): all that ran is its
         # start, and a resumed study must not draw again what it drew before.
         seed = self.settings.seed + 1_000_003 * len(self.record.rows())
-        self.record.study.sampler = TPESampler(multivariate=True, seed=seed)
+        make = self.settings.sampler or (lambda seed: TPESampler(multivariate=True, seed=seed))
+        self.record.study.sampler = make(seed)
 
     # ------------------------------------------------------------ the budget, and what ends a search
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 import optuna
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 
 from autopipe.errors import ConfigError, MissingExtraError, near
-from autopipe.search.record import TPE, Sampler
 
+Sampler = Callable[[int], BaseSampler]  # from a seed
 RACE = "race"
 """The name of what `autopipe tune` runs: a race, and no sampler."""
 
@@ -23,7 +23,7 @@ def _gp(seed: int) -> BaseSampler:
 
 
 SAMPLERS: Mapping[str, Sampler | None] = MappingProxyType(
-    {RACE: None, "random": Sampler("random", RandomSampler), "tpe": TPE, "gp": Sampler("gp", _gp)}
+    {RACE: None, "random": RandomSampler, "tpe": lambda seed: TPESampler(multivariate=True, seed=seed), "gp": _gp}
 )
 
 

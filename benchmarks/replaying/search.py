@@ -22,10 +22,10 @@ from autopipe.search import feasible, study
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
-from autopipe.search.record import Sampler, TrialRow
+from autopipe.search.record import TrialRow
 from autopipe.search.settings import Settings
 from autopipe.search.space import Params, Space, from_config
-from replaying.samplers import named
+from replaying.samplers import Sampler, named
 from replaying.table import Table
 from tests.fakes.measurements import measurement
 
