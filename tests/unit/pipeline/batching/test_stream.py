@@ -139,6 +139,20 @@ def test_what_was_begun_for_an_epoch_left_behind_is_dropped(stream: BatchStream[
         assert wanted.result() == "4.2"
 
 
+def test_a_result_of_before_two_jumps_is_not_that_of_the_same_batch_after_them(stream: BatchStream[str]) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(next, started(stream, 0))
+        old = given(stream)
+        pool.submit(next, stream.take_epoch(0, 3, last=True))
+        other = of_another_run(stream, old)
+        again = pool.submit(next, started(stream, 0, last=True))
+        task = of_another_run(stream, other)
+        stream.deliver(old, "old")
+        assert stream.waiting() == 0
+        deliver(stream, task)
+        assert again.result() == "0.0"
+
+
 def test_several_batches_can_be_made_in_one_go(stream: BatchStream[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
         for epoch in (0, 1):
