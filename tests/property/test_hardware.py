@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
@@ -62,5 +63,5 @@ def test_any_list_of_mounts_and_groups_is_read(mountinfo: str, cgroup: str, memi
 
 @given(st.text(max_size=20))
 def test_any_list_of_visible_devices_shows_at_most_what_there_is(setting: str) -> None:
-    with gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": setting}) as nvml:
+    with contextlib.closing(gpu.Nvml(FakeNvml(), {"CUDA_VISIBLE_DEVICES": setting})) as nvml:
         assert len(nvml.gpus()) <= 1 + setting.count(",")
