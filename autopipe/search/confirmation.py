@@ -259,9 +259,9 @@ def finalist(session: Session, point: Point) -> Point:
 
 
 def run(session: Session, entered: list[Point]) -> None:
-    """Run blocks, kept in the record for `judge`, until the winner is proved, or the time is up. What is far behind
-    does not run again, after the fewest blocks only the winner and its rivals do, and what fails is removed from
-    `entered`.
+    """Run blocks, kept in the record for `judge`, until the winner is proved, or the time is up. After the first one,
+    the winner, its rivals and the best of the others that are not far behind run; after the fewest, only the winner and
+    its rivals. What fails is removed from `entered`.
     """
     configs = tuple(each.config for each in entered)
     session.on_event(ConfirmationStarted(configs=configs, blocks=session.settings.blocks))
@@ -303,9 +303,10 @@ def _next_block(session: Session, entered: Sequence[Point]) -> Sequence[Point]:
         return entered
     needed = unproved(entered, blocks, pooled, most)
     enough = math.exp(-_FAR * repeatability(pooled)) * pooled.value(first)
-    near = {each.key for each in entered if blocks[each.key] and pooled.value(each.key) >= enough}
+    near = [key for key, ran in blocks.items() if ran and key not in needed and pooled.value(key) >= enough]
+    also = max(near, key=pooled.value, default=None)  # one that may be as good
     running = [each for each in entered if each.key in needed]
-    more = [each for each in entered if each.key in needed | near]
+    more = [each for each in entered if each.key in needed or each.key == also]
     later = _later_seconds(session, running, fewest - done - 1)  # a proof comes before what else may be as good
     if done < fewest and _has_time(session, more, later):
         running = more
