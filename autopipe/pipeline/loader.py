@@ -204,8 +204,10 @@ class Loader(abc.ABC):
         return LoaderState(epoch=epoch, batch=batch, identity=self.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue at `state`: `epoch(state["epoch"])` starts at its next batch. Raise ConfigError if the state is
-        malformed, or of another workload or shard.
+        """Continue at `state`: `epoch(state["epoch"])` starts at its next batch.
+
+        Raises:
+            ConfigError: the state is malformed, or of another workload or shard.
         """
         try:
             loaded = LoaderState.model_validate(state)

@@ -85,7 +85,9 @@ class Workload:
 
     @property
     def blocks(self) -> tuple[Sequence[int], int] | None:
-        """Each block's first sample, and how many are mixed; None without `Blocks`. Raises WorkloadError."""
+        """The first sample of each block, and how many blocks are mixed; None unless `shuffle` is `Blocks`. Raise
+        WorkloadError if nothing says what a block is.
+        """
         if not isinstance(self.shuffle, Blocks):
             return None
         if self.shuffle.size is not None:

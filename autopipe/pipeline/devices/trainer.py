@@ -166,10 +166,14 @@ class Trainer:
         evaluation_loader: Callable[[Source, int], Loader] | None = None,
     ) -> None:
         """Take over `loader`, which feeds `model`, compiled and built in the scope of `strategy`: the first device
-        unless told. `device_prefetch` batches are placed on the device ahead of the one in use; `steps` come from an
-        earlier trainer of the same model; `evaluation_loader` makes a loader over samples, in order and without chance,
-        that fits the model, and is also told how often they are read. Raise ModelError if the model cannot take the
-        loader's batches, or they cannot be shared out between the devices.
+        unless told.
+
+        `device_prefetch` batches are placed on the device ahead of the one in use; `steps` come from an earlier trainer
+        of the same model; `evaluation_loader` makes a loader over samples, in order and without chance, that fits the
+        model, and is also told how often they are read.
+
+        Raises:
+            ModelError: the model cannot take the loader's batches, or they cannot be shared out between the devices.
         """
         self.model, self.loader = model, loader
         self.steps = steps if steps is not None else FinishedSteps(model)
@@ -298,8 +302,10 @@ class Trainer:
         return LoaderState(epoch=epoch, batch=batch, identity=self.loader.identity).model_dump()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the next `fit` continue at `state`, which contains no weights. Raise ConfigError if it is malformed, or
-        of another workload or shard.
+        """Let the next `fit` continue at `state`; the state contains no weights.
+
+        Raises:
+            ConfigError: the state is malformed, or of another workload or shard.
         """
         self.loader.load_state_dict(state)
         self._first, self._session = (state["epoch"], state["batch"]), None

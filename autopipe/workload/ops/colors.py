@@ -92,7 +92,12 @@ class RandomBrightness(ImageOp):
 
 @dataclasses.dataclass(frozen=True)
 class RandomContrast(ImageOp):
-    """Stretch each channel around its own mean by a factor uniform in [lower, upper]."""
+    """Stretch each channel around its own mean by a factor uniform in [lower, upper].
+
+    Attributes:
+        lower: smallest factor.
+        upper: largest factor.
+    """
 
     lower: float = 0.8
     upper: float = 1.2
@@ -219,8 +224,11 @@ class RandomHue(_ColourOp):
 
 @dataclasses.dataclass(frozen=True)
 class RandomSaturation(_ColourOp):
-    """Multiply the saturation of all colours by a factor uniform in [lower, upper]: 0 takes all colour away, and grey
-    stays grey.
+    """Multiply the saturation of all colours by a factor uniform in [lower, upper]; grey stays grey.
+
+    Attributes:
+        lower: smallest factor; 0 takes all colour away.
+        upper: largest factor.
     """
 
     lower: float = 0.8
@@ -264,8 +272,10 @@ class RandomSaturation(_ColourOp):
 
 @dataclasses.dataclass(frozen=True)
 class RandomGrayscale(ImageOp):
-    """Make an image grey with the given `probability`, 0 to 1; its three channels are then alike. Grey images stay as
-    they are.
+    """Make an image grey with the given probability; its three channels are then alike. Grey images stay as they are.
+
+    Attributes:
+        probability: 0 to 1.
     """
 
     probability: float = 0.1

@@ -22,8 +22,11 @@ from autopipe.workload.sample import Field, FieldKind
 
 @dataclasses.dataclass(frozen=True)
 class RandomFlip(PixelOp):
-    """Mirror with a probability of one half along each chosen direction: `horizontal` exchanges left and right,
-    `vertical` top and bottom.
+    """Mirror with a probability of one half along each chosen direction.
+
+    Attributes:
+        horizontal: whether left and right may change places.
+        vertical: whether top and bottom may change places.
     """
 
     horizontal: bool = True

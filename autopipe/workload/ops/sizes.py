@@ -62,6 +62,8 @@ class Resize(_Sized):
     """Resize to `height` x `width` pixels.
 
     Attributes:
+        height: pixels.
+        width: pixels.
         interpolation: "bilinear", "nearest", "area" or "bicubic"; masks always take the nearest pixel.
     """
 
@@ -155,6 +157,8 @@ class Pad(_Sized):
     """Pad evenly around to at least `height` x `width` pixels; larger images stay as they are.
 
     Attributes:
+        height: pixels.
+        width: pixels.
         value: of the padding of an image.
         mask_value: of the padding of a mask.
     """
@@ -208,6 +212,8 @@ class ResizeKeepingAspect(_Sized):
     """Resize so that the whole image fits into `height` x `width` pixels, and pad it evenly to that size (letterbox).
 
     Attributes:
+        height: pixels.
+        width: pixels.
         interpolation: as of `Resize`; masks always take the nearest pixel.
         value: of the padding of an image.
         mask_value: of the padding of a mask.
@@ -316,10 +322,11 @@ class RandomCrop(_Crop):
 
 @dataclasses.dataclass(frozen=True)
 class RandomResizedCrop(_Sized):
-    """Cut a rectangle of random size, shape and place out, and resize it to `height` x `width` pixels; image and mask
-    alike.
+    """Cut a rectangle of random size, shape and place out, and resize it; image and mask alike.
 
     Attributes:
+        height: pixels after resizing.
+        width: pixels after resizing.
         area: the rectangle's smallest and largest share of the image.
         ratio: its smallest and largest width to height, drawn evenly on a logarithmic scale; a larger rectangle is cut
             to the image.
