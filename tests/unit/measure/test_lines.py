@@ -89,7 +89,7 @@ def module(file: Path, code: str) -> Any:
     return made
 
 
-WORK = "import hashlib\n\ndef work():\n    for _ in range(40):\n        hashlib.sha256(bytes(9_000_000))\n"
+WORK = "import hashlib\n\ndef work():\n    for _ in range(60):\n        hashlib.sha256(bytes(9_000_000))\n"
 COSTS = "hashlib.sha256(bytes(9_000_000))"
 
 
