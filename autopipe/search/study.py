@@ -367,7 +367,7 @@ class Search(Session):
         best = self.best()
         if stop.reason is not Reason.CEILING or best is None:
             return stop
-        if best.estimate.value >= MODEL_SHARE * self.highest_ceiling().model_images_per_second.value:
+        if best.estimate.high >= MODEL_SHARE * self.highest_ceiling().model_images_per_second.value:
             return stop
         message = (
             "The best reached the rate of the model alone, which has made more since: something slowed it down then."
