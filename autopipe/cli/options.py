@@ -198,7 +198,7 @@ class ImagesOptions:
     batch_size: Annotated[int | None, count(help="With --images: images a batch; 32 by default.")] = None
 
     def targets(self, workloads: list[str] | None) -> list[Target]:
-        """Return what is named, or `tuned/`; raise as `request.target`, and if options do not fit."""
+        """Return the targets that are named, or `tuned/`. Raise what `request.target` does, also for unfit options."""
         return [self._target(each) for each in workloads or (None,)]
 
     def _target(self, workload: str | None, **more: int) -> Target:

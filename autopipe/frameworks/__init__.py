@@ -29,9 +29,9 @@ _READERS |= {f"get_{kind}": set() for kind in ("tf_dataset", "torch_dataloader",
 
 
 def data_adapter(open_epoch: _Epoch, steps: int, dataset: Callable[[_Epoch], Any] | None = None) -> Any:
-    """Return what Keras's `fit`, `evaluate` and `predict` iterate over: `open_epoch` returns an epoch's iterator, which
-    may be asked for once too often; `dataset` makes TensorFlow's of it. Raise FrameworkError if this Keras reads in
-    another way.
+    """Return an object that Keras's `fit`, `evaluate` and `predict` iterate over. It calls `open_epoch` for the
+    iterator of each epoch, perhaps once too often, and `dataset` for a dataset of TensorFlow. Raise FrameworkError if
+    this Keras reads in another way.
     """
     return _adapter_class()(open_epoch, steps, dataset)
 
@@ -207,7 +207,7 @@ def reads_logs_later(callbacks: Any) -> bool:
 
 
 def watch_queues(watch: Callable[[], contextlib.AbstractContextManager[None]]) -> Callable[[], None]:
-    """Enter `watch()` where Keras empties a PyDataset's queue at an epoch's end; return what undoes that."""
+    """Have Keras empty a PyDataset's queue within `watch()`, at an epoch's end. Return a function that undoes it."""
     kind = imported("keras", "src.trainers.data_adapters.py_dataset_adapter", "PyDatasetEnqueuer")
     stop = attribute("keras", kind, "stop")
 

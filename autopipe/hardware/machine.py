@@ -113,7 +113,7 @@ class Cpu:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Return how many threads can run at once, at least 1; a broken quota is rounded up, as the Java runtime does."""
+    """Return the number of threads that can run at once, at least 1. A fraction of a core is rounded up, as in Java."""
     return max(1, math.ceil(core_time(root)))
 
 

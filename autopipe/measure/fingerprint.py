@@ -170,8 +170,8 @@ def compare_hardware(known: Hardware, here: Hardware) -> Match:
 
 
 def compare_workload(known: WorkloadDigest, here: WorkloadDigest) -> tuple[Difference, ...]:
-    """Return what matters to speed in which a workload differs: ops, batch size and the model, if both have built it,
-    must be equal; the data may grow a little.
+    """Return the differences between two workloads that matter to speed. Ops and batch size must be equal, and the
+    model, if both have built it; the data may grow a little.
     """
     found = [
         # The number does not change the speed until samples no longer fit a cache; reading them costs by their size.
