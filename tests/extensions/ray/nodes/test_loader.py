@@ -5,6 +5,7 @@ a conversion by a Ray cluster gives the files of a conversion on this machine, a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import subprocess
@@ -318,8 +319,7 @@ def test_what_is_there_already_is_kept(photos: Path, tmp_path: Path, ray_nodes: 
 def test_a_folder_that_nodes_do_not_share_is_named(photos: Path, tmp_path: Path, ray_nodes: Any) -> None:
     job = converting.job(exact_workload(photos), "array", tmp_path / "set")
     folder = os.open(tmp_path, os.O_RDONLY)
-    high = 777  # a number that no worker has open
-    os.dup2(folder, high)
+    high = fcntl.fcntl(folder, fcntl.F_DUPFD_CLOEXEC, 777)  # a number that no worker has open
     os.close(folder)
     try:
         elsewhere = converting.job(exact_workload(photos), "array", f"/proc/self/fd/{high}/other")
