@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import tempfile
 import time
 import timeit
 from collections.abc import Callable, Iterator
@@ -24,10 +25,7 @@ from autopipe.errors import BadSampleError, ConfigError, WorkloadError
 from autopipe.hardware import processes
 from autopipe.measure.rows import Formats, ImageForm
 from autopipe.measure.stats import median
-from autopipe.pipeline import assembly
-from autopipe.pipeline.batching.cache import MemoryCache, PiecesInMemory
 from autopipe.pipeline.wrap import WrappedData
-from autopipe.workload.data import source as data_source
 from autopipe.workload.data.paths import spread
 from autopipe.workload.op import Plan
 from autopipe.workload.ops import planner
@@ -36,6 +34,7 @@ from autopipe.workload.sample import Field, FieldKind, SampleSpec
 from autopipe.workload.workload import Workload
 
 AS_THEY_ARE: Final = "as they are"
+_MOST_LOOKED_AT: Final = 48
 
 Pixels: TypeAlias = NDArray[Any]
 
@@ -56,8 +55,8 @@ def formats(workload: Workload) -> Formats:
         )
     plan = planner.make_plan(dataclasses.replace(workload, on_bad_sample="skip"))
     processes.keep_freed_memory()
-    if data_source.pieces(workload.data) is not None:
-        return _of_cuts(workload, plan)
+    if hasattr(workload.data, "rewritten"):
+        return _of_windows(workload.data)
     parts, found = _parts(plan), list[list[ImageForm]]()
     for index in _looked_at(workload):
         with contextlib.suppress(BadSampleError, cv2.error):
@@ -75,44 +74,27 @@ def formats(workload: Workload) -> Formats:
 def _looked_at(workload: Workload) -> Iterator[int]:
     """Yield the indices of 48 samples, spread over the data, for 20 s; of four, however long they take."""
     began = time.monotonic()
-    for count, index in enumerate(spread(len(workload.data), 48)):
+    for count, index in enumerate(spread(len(workload.data), _MOST_LOOKED_AT)):
         if count >= 4 and time.monotonic() - began > 20.0:
             return
         yield index
 
 
-def _of_cuts(workload: Workload, plan: Plan) -> Formats:
-    """Compare samples that are cut out of packed files with those that are cut out of unpacked pieces in memory."""
-    whole, of_pieces = assembly.in_pieces(workload, plan)
-    held = PiecesInMemory(whole.data, of_pieces.source)
-    held.cache = MemoryCache(of_pieces.source, len(whole.data))
-    over = dataclasses.replace(workload, data=data_source.over(workload.data, held))
-    cuts = {AS_THEY_ARE: plan.steps[0], _RAW: planner.make_plan(over).steps[0]}
-    generator, seconds = np.random.default_rng(0), dict[str, list[float]]()
-    for index in _looked_at(workload):
-        random = generator.random(plan.steps[0].op.draws)
-        with contextlib.suppress(BadSampleError):
-            sample = planner.read_sample(workload.data, index, plan.source.structure)
-            planner.run(cuts[_RAW], sample, random, workload.data, index)  # unpacks
-            for name, step in cuts.items():
-                call = functools.partial(planner.run, step, sample, random, workload.data, index)
-                seconds.setdefault(name, []).append(timeit.timeit(call, timer=time.thread_time, number=1))
-    if not seconds:
-        raise BadSampleError("none of the samples could be read.")
-    each = plan.steps[0].after.bytes
-    packed = sum(Path(file).stat().st_size for file in data_source.files(workload.data))
-    sizes = {AS_THEY_ARE: packed * each / (of_pieces.source.bytes * len(whole.data)), _RAW: each}
-    forms = [
-        ImageForm(
-            part="window",
-            name=name,
-            seconds_per_image=max(fmean(took), 1e-9),
-            bytes_per_image=sizes[name],
-            mean_error=0,
-        )
-        for name, took in seconds.items()
-    ]
-    return Formats(samples=len(seconds[_RAW]), forms=tuple(forms))
+def _of_windows(data: Any) -> Formats:
+    """Compare files that hold windows otherwise, which the source writes to a temporary folder: see `Windows`."""
+    forms, rng = list[ImageForm](), np.random.default_rng(0)
+    with tempfile.TemporaryDirectory(prefix="autopipe-") as folder:
+        for name, size, read in data.rewritten(Path(folder)):
+            took = list[float]()
+            for _ in range(_MOST_LOOKED_AT):
+                if len(took) < 6 or sum(took) < 2.0:
+                    with contextlib.suppress(BadSampleError):  # Zarr unpacks in threads of its own
+                        took.append(timeit.timeit(functools.partial(read, rng), timer=time.process_time, number=1))
+            if not (usual := took[2:] or took):  # the first ones open files
+                raise BadSampleError("none of the windows that were looked at could be read.")
+            form = {"seconds_per_image": max(fmean(usual), 1e-9), "bytes_per_image": size, "mean_error": 0}
+            forms.append(ImageForm(part="window", name=name or AS_THEY_ARE, **form))
+    return Formats(samples=_MOST_LOOKED_AT, forms=tuple(forms))
 
 
 _MEANS = ("seconds_per_image", "bytes_per_image", "mean_error")

@@ -1,14 +1,19 @@
-"""The files of scenes: which belong together, by folders, patterns and lists of paths."""
+"""The files of scenes: which belong together, by folders, patterns and lists of paths; and how they can be written."""
 
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from autopipe.errors import DataError, shortened
+import numpy as np
+from numpy.typing import NDArray
+
+from autopipe.errors import DataError, extra_module, shortened
 from autopipe.extensions.raster import rasters
 from autopipe.workload.data import remote
 from autopipe.workload.data.paths import RULE, Place, is_url, located, located_pattern, scheme, shown
@@ -96,3 +101,35 @@ def _rule(pattern: str) -> re.Pattern[str]:
         known = _MATCHES.get(token, re.escape(token[1:-1]) if len(token) == 3 else f"({token.replace('[!', '[^')})")
         rule, at = rule + re.escape(pattern[at : wild.start()]) + known, wild.end()
     return re.compile(rule + re.escape(pattern[at:]), re.DOTALL)
+
+
+def writers(flat: int | None, axes: int) -> Iterator[tuple[str, str, Callable[[str, NDArray[Any]], object]]]:
+    """Yield forms of rasters, or of volumes of whose axis `flat` slices are taken: what each is called, the ending of
+    its files, and what writes an array (height, width, bands) or (depth, height, width, bands) to a path.
+    """
+    yield "raw pixels", ".npy", np.save
+    if axes == 2:
+        tifffile = extra_module("raster", "tifffile")
+        for side, codec in itertools.product((256, 512), (None, "zstd", "deflate")):
+
+            def tiff(path: str, array: NDArray[Any], side: int = side, codec: str | None = codec) -> None:
+                planes = {"photometric": "minisblack", "planarconfig": "contig" if array.shape[-1] > 1 else None}
+                pixels = array if array.shape[-1] > 1 else array[..., 0]
+                tifffile.imwrite(path, pixels, tile=(side, side), compression=codec, metadata=None, **planes)
+
+            yield f"TIFF, tiles of {side}, {codec or 'no codec'}", ".tif", tiff
+    side = 64 if axes == 3 and flat is None else 256
+    chunks = tuple(1 if axis == flat else side for axis in range(axes))
+    for codec in ("lz4", "zstd"):
+
+        def zarr(path: str, array: NDArray[Any], codec: str = codec) -> None:
+            zarr = extra_module("raster", "zarr")
+            few = *map(min, chunks, array.shape[:-1]), array.shape[-1]
+            zarr.create_array(path, data=array, chunks=few, compressors=zarr.codecs.BloscCodec(cname=codec))
+
+        yield f"Zarr, chunks of {'x'.join(map(str, chunks))}, {codec}", ".zarr", zarr
+
+
+def bytes_of(path: str) -> int:
+    """Return the bytes of a raster's file, or of the folder of a Zarr array."""
+    return sum(each.stat().st_size for each in ([Path(path)] if os.path.isfile(path) else Path(path).rglob("*")))  # noqa: PTH113

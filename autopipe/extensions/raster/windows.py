@@ -8,10 +8,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 import os
+import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 
 from autopipe.errors import AutopipeError, BadSampleError, DataError, DataWarning, called, shortened, told
 from autopipe.extensions.raster import rasters
-from autopipe.extensions.raster.files import scenes_of
+from autopipe.extensions.raster.files import bytes_of, scenes_of, writers
 from autopipe.extensions.raster.rasters import Kept, Raster
 from autopipe.workload.data import remote
 from autopipe.workload.data.images import check_split, part_of
@@ -392,6 +394,43 @@ class Windows:
         made._random = max(1, math.ceil(count / len(scenes)))
         made._count()
         return made
+
+    def rewritten(self, folder: Path) -> Iterator[tuple[str | None, float, Callable[[np.random.Generator], Any]]]:
+        """Yield how files may hold the windows, with parts of up to four scenes written anew to `folder`: the form's
+        name, None as they are; the bytes of a window; and what reads one of them.
+        """
+        scenes, axes = list(spread(len(self._sizes), 4)), len(self._size)
+        most = np.maximum(self._extents[scenes], (2048, 2048) if axes == 2 else (64, 512, 512))
+        sizes = np.minimum(self._sizes[scenes], most)
+        numbers = range(len(self._names))
+        paths = [[self._path(number, scene) for scene in scenes] for number in numbers]
+
+        def form(name: str | None, paths: list[list[str]], whole: NDArray[np.int64]) -> Any:
+            made = copy.copy(self)
+            made._paths, made._whole, made._sizes = [_listed(each) for each in paths], whole, sizes
+            made._random, made._chosen = None if self._random is None else 1, None
+            made._kept = os.getpid(), Kept(_MOST_OPEN), Kept(0)  # each window unpacks its tiles
+            made._count()
+
+            def read(rng: np.random.Generator) -> Any:
+                index = int(rng.integers(len(made)))
+                random = rng.random(axes)
+                if self._random is None:
+                    return made.read(index)
+                return [made.at_random(index, number, random) for number in numbers]
+
+            held = sum(bytes_of(path) for each in paths for path in each)
+            return name, held / whole.prod(axis=1).sum() * made._extents.prod(axis=1).mean(), read
+
+        yield form(None, paths, self._whole[scenes])
+        boxes = itertools.cycle([[slice(0, size) for size in each] for each in sizes.tolist()])
+        arrays = [self._opened(path).window(next(boxes), None, Kept(0)) for path in itertools.chain(*paths)]
+        for name, ending, write in writers(self._flat, axes):
+            with tempfile.TemporaryDirectory(dir=folder) as into:
+                to = [[f"{into}/{part}-{at}{ending}" for at in range(len(scenes))] for part in numbers]
+                for path, array in zip(itertools.chain(*to), arrays, strict=True):
+                    write(path, array)
+                yield form(name, to, sizes)
 
     def box(self, index: int, part: str, rows: slice, columns: slice) -> NDArray[Any]:
         """Return some rows and columns of a part of a window, by the part's name. Raise as `read`."""

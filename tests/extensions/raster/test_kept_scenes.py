@@ -274,10 +274,31 @@ def test_a_set_beside_an_artifact_is_known_as_that_of_the_scenes(tmp_path: Path)
     assert not converting.is_beside(tmp_path, described.model_copy(update={"pieces": (len(whole), "else")}), config)
 
 
-def test_formats_compare_packed_scenes_with_unpacked_ones(tmp_path: Path) -> None:
+WRITTEN = ("raw pixels", "TIFF, tiles of 256, zstd", "TIFF, tiles of 512, deflate", "Zarr, chunks of 256x256, lz4")
+
+
+@pytest.mark.parametrize("options", [{"random": 4}, {}, {"bands": (3, 1), "stride": 7}])
+def test_windows_are_the_same_however_their_files_are_written(tmp_path: Path, options: Any) -> None:
+    write(tmp_path)
+    data = Windows(tmp_path / "images", tmp_path / "masks", size=(20, 24), **options)
+    first = None
+    for name, _, read in data.rewritten(tmp_path):
+        rng = np.random.default_rng(0)
+        found = [each for _ in range(5) for each in read(rng)]
+        first = first or found
+        assert len(found) == 10
+        for one, other in zip(first, found, strict=True):
+            np.testing.assert_array_equal(one, other, strict=True, err_msg=str(name))
+
+
+def test_formats_compare_scenes_as_they_are_with_other_files(tmp_path: Path) -> None:
     path = tiff(tmp_path / "a.tif", np.zeros((128, 128, 3), np.uint16), tile=(32, 32))
     workload = ap.Workload(data=Windows(path, size=32, random=12), ops=[], batch_size=4)
-    packed, raw = formats.formats(workload).forms
-    assert (packed.name, raw.name) == (formats.AS_THEY_ARE, "raw pixels")
-    assert raw.bytes_per_image == 32 * 32 * 3 * 2
-    assert packed.bytes_per_image == path.stat().st_size / 16
+    forms = {form.name: form for form in formats.formats(workload).forms}
+    assert {formats.AS_THEY_ARE, *WRITTEN} <= forms.keys()
+    assert forms["raw pixels"].bytes_per_image == pytest.approx(32 * 32 * 3 * 2, rel=0.01)
+    assert forms[formats.AS_THEY_ARE].bytes_per_image == path.stat().st_size / 16
+    assert [each.name for each in tmp_path.iterdir()] == ["a.tif"]
+    damage.truncate(path)
+    with pytest.raises(BadSampleError, match=r"a\.tif"):
+        formats.formats(workload)
