@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 from autopipe._version import __version__
 
 if TYPE_CHECKING:
-    from autopipe.api.artifacts import eject as eject
-    from autopipe.api.artifacts import show as show
+    from autopipe.api.loading import eject as eject
     from autopipe.api.loading import load as load
     from autopipe.api.loading import report as report
-    from autopipe.api.loop import live as live
+    from autopipe.api.loading import show as show
     from autopipe.api.measuring import measure as measure
-    from autopipe.api.retuning import check as check
-    from autopipe.api.retuning import retune as retune
     from autopipe.api.samples import convert as convert
     from autopipe.api.samples import verify as verify
     from autopipe.api.training import build_loader as build_loader
     from autopipe.api.training import build_trainer as build_trainer
+    from autopipe.api.training import live as live
+    from autopipe.api.tuning import check as check
+    from autopipe.api.tuning import retune as retune
     from autopipe.api.tuning import tune as tune
     from autopipe.artifact.drift import DriftMonitor as DriftMonitor
     from autopipe.artifact.verifying import verify_files as verify_files
@@ -87,14 +87,11 @@ if TYPE_CHECKING:
     from autopipe.workload.workload import Workload as Workload
 
 _NAMES = {
-    "api.artifacts": "eject show",
-    "api.loading": "load report",
-    "api.loop": "live",
+    "api.loading": "eject load report show",
     "api.measuring": "measure",
-    "api.retuning": "check retune",
     "api.samples": "convert verify",
-    "api.training": "build_loader build_trainer",
-    "api.tuning": "tune",
+    "api.training": "build_loader build_trainer live",
+    "api.tuning": "check retune tune",
     "artifact.drift": "DriftMonitor",
     "artifact.verifying": "verify_files",
     "errors": "AutopipeError",

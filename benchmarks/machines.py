@@ -38,7 +38,8 @@ from autopipe.measure.outcome import FailureKind, Measurement, Phase, TrialFailu
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.eject import module
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.search import feasible, library, study
+from autopipe.search import feasible, study
+from autopipe.search import space as spaces
 from autopipe.search.conclusion import Searched
 from autopipe.search.measurer import BASELINES, Baseline
 from autopipe.search.searching import STARTING_SHARE
@@ -469,7 +470,7 @@ def tuned(machine: Machine, budget: float) -> Tune:
         began=0.0,
         limits=Limits(convert=False),
     )
-    space = library.load("default", {"cores": machine.cores, "gpus": machine.devices})
+    space = spaces.load("default", {"cores": machine.cores, "gpus": machine.devices})
     best = max(map(machine.training, machine.space()))
     try:
         found: Searched | None = study.run(space, played, machine.facts(), settings)

@@ -28,7 +28,8 @@ from autopipe.api.request import accelerator
 from autopipe.hardware import machine
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import ModelSetup
-from autopipe.search import feasible, library, searching
+from autopipe.search import feasible, searching
+from autopipe.search import space as spaces
 from autopipe.search.measurer import TrialMeasurer
 from autopipe.search.searching import facts_of
 from autopipe.search.settings import Settings
@@ -55,7 +56,7 @@ def main() -> None:
     with searching.runner_for(chosen.workload, settings) as runner:
         described = searching.description(runner)
         facts = dataclasses.replace(facts_of(found, described, Path.cwd()), limits=Limits(convert=False))
-        space = library.load(chosen.space, searching.bounds(facts))
+        space = spaces.load(chosen.space, searching.bounds(facts))
         candidates = feasible.candidates(space, facts)
         measurer = TrialMeasurer(runner, described, settings)
         setups = {each.model_setup for each in candidates.values()}

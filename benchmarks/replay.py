@@ -21,7 +21,7 @@ from rich.console import Console
 from autopipe.api import request
 from autopipe.cli import screen
 from autopipe.errors import AutopipeError, ConfigError, near
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.search.space import Space
 
 
@@ -74,7 +74,7 @@ def _read(path: Path) -> Table:
 
 
 def _space(header: Header, name: str | None, only: Sequence[str]) -> Space:
-    space = library.load(name or header.space, {"cores": header.cores, "gpus": header.gpus})
+    space = spaces.load(name or header.space, {"cores": header.cores, "gpus": header.gpus})
     for parameter, values in request.allowed(only).items():
         space = space.only(parameter, values)
     return space

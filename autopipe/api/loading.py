@@ -1,14 +1,17 @@
-"""Reads artifacts: `ap.load` gives the tuned pipeline, and `ap.report` the report of all that an artifact holds."""
+"""Reads artifacts: `ap.load` gives the tuned pipeline, `ap.show` and `ap.report` all that one holds, and `ap.eject` the
+pipeline as plain code.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import html
 import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import filelock
 
@@ -21,6 +24,9 @@ from autopipe.measure.trial.child import IN_TRIAL
 from autopipe.reports import profile_report
 from autopipe.workload import digests
 from autopipe.workload.workload import Workload
+
+if TYPE_CHECKING:  # it imports Rich, of which `load` has no need
+    from autopipe.reports.answer import Answer
 
 RETUNE_SECONDS: Final = 90.0
 _PATIENCE: Final = 3.0  # times its budget: importing, and other tunes on the machine, come before a retune
@@ -99,14 +105,14 @@ def _retuned(path: Path, workload: Workload | str | None, seconds: float, *, all
 
 
 def _retune(path: Path, workload: Workload | str | None, seconds: float, *, allow_outside: bool) -> None:
-    from autopipe.api import retuning
+    from autopipe.api import tuning
     from autopipe.search import searching
     from autopipe.search.result import nothing_measured
     from autopipe.search.settings import Settings
 
     stored = files.stored(path, workload=workload, allow_outside=allow_outside)
-    settings = Settings(trials=retuning.TRIALS, budget_seconds=seconds)
-    done = retuning.run(stored, settings, searching.Watcher(), given=["budget_seconds"])
+    settings = Settings(trials=tuning.TRIALS, budget_seconds=seconds)
+    done = tuning.rerun(stored, settings, searching.Watcher(), given=["budget_seconds"])
     if done.profile is None and done.result is not None:
         raise nothing_measured(done.result)
 
@@ -179,3 +185,74 @@ def of_profile(artifact: schema.Artifact, profile: schema.Profile, *, use: str =
     """Make the report of one profile; `use` is the command that trains with it, if it is known."""
     page = profile_report.html_page(artifact, profile, use=use)
     return Report(html=page, document=profile_report.document(artifact, profile))
+
+
+# -------------------- for people: what one holds, and its pipeline as plain code
+
+
+def show(path: str | os.PathLike[str] | None = None) -> Answer[dict[str, schema.Artifact]]:
+    """Return the profiles of an artifact, and which of them this machine would use.
+
+    Of a folder with several artifacts it has a line for each profile. The figures are the artifacts by their files.
+
+    Args:
+        path: the artifact, or a folder, in which and below which artifacts are looked for; None: that of `tuned/`.
+
+    Raises:
+        ArtifactError: there is no artifact.
+
+    Examples:
+        >>> ap.show("tuned")    # doctest: +SKIP
+    """
+    from autopipe.reports import tables
+    from autopipe.reports.answer import Answer
+
+    file = files.located(path)
+    found = {file: files.read(file)} if path is None or not Path(path).is_dir() else files.below(Path(path))
+    named = {str(file): content for file, content in found.items()}
+    here, now = fingerprint.detect(), datetime.datetime.now(datetime.UTC)
+    if len(found) > 1:
+        return Answer(named, tables.artifacts(found, here=here, now=now))
+    ((file, content),) = found.items()
+    try:
+        choice = pick.pick(content, here, name=str(file))
+        used, note, live = choice.profile, choice.warning, choice.live
+    except ArtifactError as error:  # the package of its loader is missing: show the rest
+        used, note, live = None, str(error), None
+    return Answer(named, tables.profiles(content, used, note, here=here, now=now, live=live))
+
+
+def eject(
+    path: Workload | str | os.PathLike[str] | None = None,
+    *,
+    to: str | None = None,
+    workload: Workload | str | None = None,
+    allow_outside: bool = False,
+) -> Answer[str]:
+    """Return the tuned pipeline as plain code, which does not import autopipe.
+
+    Args:
+        path: the artifact, or its folder; None: that of `tuned/`. With `to` also a workload or a folder of images.
+        to: writes the untuned workload in this usual form, which a tune takes as a baseline: "tf.data", say.
+        workload: the workload, or "train.py:workload", in place of the one that the artifact names.
+        allow_outside: trust everything that the artifact names; see `ap.load`.
+
+    Raises:
+        PlainCodeError: the configuration, an op or the source has no plain form.
+        ArtifactError: the file is no artifact, or its workload cannot be found.
+
+    Examples:
+        >>> ap.eject("tuned").save("plain_pipeline.py")         # doctest: +SKIP
+    """
+    from rich.text import Text
+
+    from autopipe.api import request
+    from autopipe.artifact import codegen  # imports Optuna
+    from autopipe.reports.answer import Answer
+
+    if to is not None and (workload is not None or request.artifact_of(path) is None):
+        code = codegen.eject_usual(request.target(path if workload is None else workload).workload, to)
+    else:
+        stored = files.stored(files.located(path), workload=workload, allow_outside=allow_outside)
+        code = codegen.eject(stored) if to is None else codegen.eject_usual(stored.workload, to)
+    return Answer(code, Text(code.rstrip("\n")))

@@ -222,7 +222,7 @@ _READERS: Mapping[str, Callable[[Any, str], object]] = {
     "virtual_devices": _count(0),
     "page_cache": _one_of("warm", "cold", "auto"),
     "storage": _url,
-    "seed": lambda value, name: int(value) if isinstance(value, numbers.Integral) else value,  # see `require_possible`
+    "seed": lambda value, name: int(value) if isinstance(value, numbers.Integral) else value,  # `Settings` checks it
     "fresh": _flag,
 }
 

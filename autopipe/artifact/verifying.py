@@ -29,6 +29,7 @@ from autopipe.pipeline import assembly, wrap
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
 from autopipe.pipeline.storage.form import Conversion
+from autopipe.search import space as spaces
 from autopipe.search.space import of_wrapped
 from autopipe.values import Value
 from autopipe.workload.data.records import cache_folder
@@ -42,7 +43,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
     an order of their own, look for repeated samples, epochs and random numbers. Without `samples`, 256 are compared, of
     a wrapped dataset all that come in 10 s. Raises WorkloadError if the workload cannot be imported or run.
     """
-    from autopipe.search import library, searching  # imports Optuna, which looking at files does not need
+    from autopipe.search import searching  # imports Optuna, which looking at files does not need
     from autopipe.search.feasible import candidates
     from autopipe.search.measurer import succeeded
 
@@ -51,7 +52,7 @@ def verify(runner: TrialRunner, *, space: str, samples: int | None) -> Verificat
     most = max(4, facts.cores) if described.wrapped is None else 2  # workers, each with a dataset of the user's
     facts = dataclasses.replace(facts, limits=Limits(convert=False, workers=most))
     if (wrapped := described.wrapped) is None:
-        found = candidates(library.load(space, searching.bounds(facts)), facts)
+        found = candidates(spaces.load(space, searching.bounds(facts)), facts)
         configs = _one_of_each_kind(list(found.values()))
     else:
         kinds = [kind for kind in wrap.kinds_of_workers() if described.against("loader", kind) is None]

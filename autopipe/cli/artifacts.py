@@ -25,7 +25,7 @@ def check(
     Exits with 0 if it fits, 4 if it is stale (the machine, the software, the data or the model changed, or it is old),
     5 if it has drifted (a new measurement is slower than the old one). `autopipe retune` renews it.
     """
-    from autopipe.api import retuning
+    from autopipe.api import tuning
     from autopipe.search.result import Event, Waiting
 
     def tell(event: Event) -> None:
@@ -33,7 +33,7 @@ def check(
             screen.say(f"waiting   {event.why} measures on this machine")
 
     with screen.working("comparing" if quick else "comparing, and measuring for some 20 s"):
-        answer = retuning.check(**stored.named, quick=quick, on_event=tell)
+        answer = tuning.check(**stored.named, quick=quick, on_event=tell)
     screen.answer(answer, as_json=as_json)
     if answer.figures.exit_code and not as_json:
         screen.say(f"next      {again.autopipe('retune', *stored.arguments)}")
@@ -49,9 +49,9 @@ def show(
 
     For a folder with several artifacts, it prints a line for each profile.
     """
-    from autopipe.api import artifacts
+    from autopipe.api import loading
 
-    answer = artifacts.show(artifact)
+    answer = loading.show(artifact)
     if as_json and len(answer.figures) == 1:
         print(next(iter(answer.figures.values())).model_dump_json(indent=2))
     else:
@@ -112,11 +112,11 @@ def eject(
     The code does not import autopipe. A configuration with one of autopipe's own loaders has no plain form; an error
     then says so.
     """
-    from autopipe.api import artifacts
+    from autopipe.api import loading
     from autopipe.artifact import artifact as files
 
     with screen.aside():
-        code = artifacts.eject(**stored.named, to=to).figures
+        code = loading.eject(**stored.named, to=to).figures
     if out is None:
         print(code, end="")
     else:

@@ -16,7 +16,7 @@ from autopipe.cli.options import Exit
 from autopipe.errors import ArtifactError
 
 if TYPE_CHECKING:
-    from autopipe.api.retuning import Retuned
+    from autopipe.api.tuning import Retuned
     from autopipe.artifact.artifact import Stored
 
 _SHORTER = options.SearchOptions(trials=15, budget="90s")  # the known configurations come first
@@ -100,7 +100,7 @@ def retune(
     settings and limits, half of its trials and three quarters of its time, unless options change them. Profiles of
     other machines stay, and so does the former configuration unless another is proved faster.
     """
-    from autopipe.api import retuning
+    from autopipe.api import tuning
     from autopipe.artifact import artifact as files
     from autopipe.cli import output
     from autopipe.cli.progress import Progress
@@ -110,11 +110,11 @@ def retune(
     known = files.stored(stored.path, workload=stored.workload, allow_outside=stored.allow_outside)
     study = known.path.with_name("study.db")
     settings = dataclasses.replace(search.settings(study, context), command=again.this())
-    when = retuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
+    when = tuning.When(stale=if_stale, drifted=if_drifted, dry_run=dry_run)
     with screen.saying_how_to_go_on():  # if an interrupted search wrote a profile, its study is not continued
         with Progress(verbose=verbose, budget_seconds=settings.budget_seconds) as progress:
             given = options.given_settings(context)
-            retuned = retuning.run(known, settings, progress.watcher, when=when, given=given)
+            retuned = tuning.rerun(known, settings, progress.watcher, when=when, given=given)
         if retuned.result is not None and retuned.profile is None:
             raise nothing_measured(retuned.result)
     result, profile = retuned.result, retuned.profile

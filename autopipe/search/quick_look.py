@@ -21,7 +21,8 @@ from autopipe.measure.facts import Description, Facts, Impossible, OpCost, ReadC
 from autopipe.pipeline import wrap
 from autopipe.pipeline.batching.cache import MemoryCache
 from autopipe.pipeline.config import Kept, PipelineConfig
-from autopipe.search import feasible, library
+from autopipe.search import feasible
+from autopipe.search import space as spaces
 from autopipe.search.race import Measure, Race
 from autopipe.search.space import Space, of_wrapped
 from autopipe.workload.data import source as data_source
@@ -185,7 +186,7 @@ def _facts(workload: Workload, plan: Plan, mean_bytes: float) -> Facts:
 
 def _space(facts: Facts) -> Space:
     """Return the loaders, their knobs, and the places in memory of the usual space."""
-    space = library.load("default", {"cores": facts.cores, "gpus": 1})
+    space = spaces.load("default", {"cores": facts.cores, "gpus": 1})
     space = space.only("keep", [each for each in space["keep"].values if not Kept.of(str(each)).converts])
     return Space(parameters=tuple(each for each in space if each.name in _MAY_CHANGE or "." in each.name))
 

@@ -1,7 +1,7 @@
 """Runs one search on this machine: listeners, the process of the trials, and the facts about machine and workload.
 
 Trials run in a child process that imports the workload; this process imports neither it nor a training framework.
-`tuning` and `retuning` use the result.
+`autopipe.api.tuning` uses the result.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from autopipe.errors import DataWarning, SpaceError, TrialError
 from autopipe.hardware import disk, gpu
@@ -32,7 +33,8 @@ from autopipe.measure.trial.forkserver import ForkServer
 from autopipe.measure.trial.supervise import TrialRunner
 from autopipe.measure.trial.workload_import import WorkloadName
 from autopipe.pipeline.config import LOADERS, PipelineConfig, SettingValue
-from autopipe.search import library, record, study
+from autopipe.search import record, study
+from autopipe.search import space as spaces
 from autopipe.search.conclusion import Searched
 from autopipe.search.lock import MEASURING, PATIENCE_SECONDS, Queue
 from autopipe.search.measurer import GRACE_SHARE, Baseline, TrialMeasurer, succeeded
@@ -52,8 +54,16 @@ class Site:
 
     machine: Machine
     described: Description
-    space: library.OnMachine  # as its file was read
+    space: spaces.OnMachine  # as its file was read
     folder: Path  # for converted samples
+
+    @classmethod
+    def of(cls, runner: TrialRunner, machine: Machine, space: spaces.OnMachine, folder: Path, watcher: Watcher) -> Self:
+        """Have the workload described, and tell of the machine again if it leaves fewer of its cores to a training."""
+        described = description(runner)
+        if (left := bound(machine, described)) is not machine:
+            watcher.on_machine(left)
+        return cls(machine=machine, described=described, space=space, folder=folder)
 
     @property
     def hardware(self) -> Hardware:
@@ -142,24 +152,19 @@ class Watcher:
     on_search: OnEvent = lambda event: None
     on_trial: Callable[[TrialEvent], None] = dataclasses.field(default_factory=lambda: once(_warn))
 
-    def tell_of_bound(self, machine: Machine, described: Description) -> None:
-        """Tell of the machine again if the workload leaves fewer of its cores to a training."""
-        if (left := bound(machine, described)) is not machine:
-            self.on_machine(left)
 
-
-def read_space(settings: Settings, found: Machine) -> library.OnMachine:
+def read_space(settings: Settings, found: Machine) -> spaces.OnMachine:
     """Read and check the search space before a child is started, which takes seconds. Raises SpaceError if the space
     cannot be read, or lacks values that the limits name.
     """
     gpus = settings.virtual_devices or len(found.gpus)
     known = {"cores": found.cpu.cores, "gpus": gpus}
-    read = library.read(settings.space)
+    read = spaces.read(settings.space)
     space = read(known)
     ours = parameter_types()  # a wrapped dataset has parameters of its own, not known here
     only = {name: each for name, each in settings.limits.only.items() if name in ours or name.startswith(ANY_LOADER)}
     for name, values in held(space, only).items():
-        library.require(space, name, values, known)
+        spaces.require(space, name, values, known)
     return read
 
 

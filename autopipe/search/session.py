@@ -93,10 +93,6 @@ class Session:
         return last.data_wait_share >= 0.5 and bool(leaves_cores_idle(last.resources, self.facts.cores))
 
     @property
-    def counts(self) -> list[SettingValue]:
-        return values_of(self, "devices")
-
-    @property
     def required(self) -> set[str]:
         """The keys of the baselines that have to be beaten."""
         return {each.config.key() for each in self.baselines if each.required}
@@ -288,8 +284,7 @@ class Session:
 
     def raced_by_trial(self, config: PipelineConfig) -> float | None:
         """Run one trial of a race, unless it ran before; return what all measurements make, None if it failed."""
-        if config.key() not in self.tried():
-            self.run_config(config, AskedBy(Asker.RACE))
+        self.run_each([(config, AskedBy(Asker.RACE))])
         return self.worth(config)
 
     def run_config(self, config: PipelineConfig, origin: AskedBy) -> None:
@@ -385,11 +380,10 @@ _NO_TIME = "there was no time to measure the model alone with it"
 
 def first_ceiling(session: Session) -> Ceiling:
     """Measure the model alone in its usual setup, or in the first that the space has, with the loader's ops."""
-    known = {name: values_of(session, name) for name in ModelSetup._fields}
-    usual = ModelSetup()
-    others: dict[str, Any] = {
-        name: values[0] for name, values in known.items() if values and getattr(usual, name) not in values
-    }
+    usual, others = ModelSetup(), dict[str, Any]()
+    for name in usual._fields:
+        if (values := values_of(session, name)) and getattr(usual, name) not in values:
+            others[name] = values[0]
     return session.timed(lambda: session.measurer.ceiling(usual._replace(**others)))
 
 
@@ -400,7 +394,7 @@ def devices_for(session: Session, wanted: float) -> int:
     usual, most = session.ceilings[0], 0.9  # of the ideal, that more devices come to: they exchange gradients
     known = {usual.setup.devices: usual.model_images_per_second.value}
     best = usual.setup.devices
-    counts = [each for each in session.counts if isinstance(each, int) and each > best]
+    counts = [each for each in values_of(session, "devices") if isinstance(each, int) and each > best]
 
     def measured(count: int, and_back: int = 0) -> float:  # one more start, if it is not enough
         if session.seconds_left() < (_RESTARTS["devices"] + and_back) * session.starting_seconds:

@@ -24,7 +24,7 @@ from autopipe.hardware import gpu
 from autopipe.measure.facts import Limits
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.values import Count, Positive, Value
 from autopipe.workload.mode import Mode
 
@@ -70,8 +70,16 @@ class Settings:
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
 
     def __post_init__(self) -> None:
-        if not isinstance(self.trials, int) or self.trials < 1:
-            raise ConfigError(f"`trials` must be a whole number of 1 or more, but got {shortened(self.trials)}.")
+        seed: Any = self.seed  # a user may write anything
+        most = 2**32 - 1  # that NumPy and Optuna take
+        if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) <= most:
+            raise ConfigError(f"`seed` must be a whole number from 0 to {most}, but got {shortened(seed)}.")
+        if self.baseline is not None and not all(self.baseline.rpartition(":")):
+            raise ConfigError(
+                f"`baseline` must name a function of your own, but got {shortened(self.baseline)}.",
+                hint="Write `bench.py:make_dataset` or `package.module:make_dataset`. A tune compares with "
+                "usual pipelines in any case.",
+            )
         if not isinstance(self.budget_seconds, int | float | None):
             raise ConfigError(
                 f"`budget` must be a number of seconds, or None, but got {shortened(self.budget_seconds)}.",
@@ -133,25 +141,11 @@ _OPTIONS: Final = {
 }
 
 
-def require_possible(settings: Settings) -> None:
-    """Refuse an impossible seed or baseline, with a ConfigError, before a child is started."""
-    seed: Any = settings.seed  # a user may write anything
-    most = 2**32 - 1  # that NumPy and Optuna take
-    if not isinstance(seed, numbers.Integral) or not 0 <= int(seed) <= most:
-        raise ConfigError(f"`seed` must be a whole number from 0 to {most}, but got {shortened(seed)}.")
-    if settings.baseline is not None and not all(settings.baseline.rpartition(":")):
-        raise ConfigError(
-            f"`baseline` must name a function of your own, but got {shortened(settings.baseline)}.",
-            hint="Write `bench.py:make_dataset` or `package.module:make_dataset`. A tune compares with "
-            "usual pipelines in any case.",
-        )
-
-
 def request_of(settings: Settings, *, retune: bool = False) -> Request:
     """Return the request that a profile keeps. A retune has a share of a tune's trials and time."""
     trials, budget = (_RETUNE_TRIALS, _RETUNE_BUDGET) if retune else (1.0, 1.0)
     kept: dict[str, Any] = {name: getattr(settings, name) for name in Request.model_fields}
-    kept["space"] = settings.space if settings.space in library.names() else str(Path(settings.space).absolute())
+    kept["space"] = settings.space if settings.space in spaces.names() else str(Path(settings.space).absolute())
     kept["trials"] = round(settings.trials / trials)
     kept["budget_seconds"] = None if settings.budget_seconds is None else settings.budget_seconds / budget
     return Request(**kept)
@@ -189,7 +183,7 @@ def simulation(request: Request) -> Settings:
 
 
 def _space(space: str, folder: Path) -> str:
-    if space in library.names() or Path(space).is_file():
+    if space in spaces.names() or Path(space).is_file():
         return space
     if (beside := folder / Path(space).name).is_file():
         return str(beside)

@@ -29,7 +29,7 @@ from autopipe.search.measurer import MOST_OF_OTHERS, Measurer
 from autopipe.search.race import Race
 from autopipe.search.record import Point, open_record
 from autopipe.search.result import AskedBy, Asker, BudgetPlanned, OnEvent, Reason, Stop
-from autopipe.search.session import Session, devices_for, first_ceiling, setup_for
+from autopipe.search.session import Session, devices_for, first_ceiling, setup_for, values_of
 from autopipe.search.settings import Settings
 from autopipe.search.space import Space
 from autopipe.values import Estimate, count_text
@@ -184,7 +184,7 @@ class Search(Session):
         race = self._race(by_trial=False)
         for _ in range(2):  # once more if the model alone was read too low at first
             one = self.ceilings[0]
-            most = max([one.setup.devices, *(each for each in self.counts if isinstance(each, int))])
+            most = max([one.setup.devices, *(each for each in values_of(self, "devices") if isinstance(each, int))])
             race.enough = _ENOUGH * one.model_images_per_second.value * most / one.setup.devices
             race.of_loaders()
             if (best := race.best()) is None:  # the trials of the model will say why

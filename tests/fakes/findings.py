@@ -11,7 +11,8 @@ from autopipe.artifact.schema import Profile
 from autopipe.measure.facts import Ceiling, Limits, OpCost, ReadCosts, ReadRung
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search import library, study
+from autopipe.search import space as spaces
+from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Payback, Result
 from autopipe.search.settings import Settings
@@ -58,7 +59,7 @@ class Slow(Surface):
 def searched(*, epochs: int | None = 20) -> Searched:
     """Return what a search over the surface found; the same for the same epochs."""
     surface = Slow(model_rate=6000.0, model_core_seconds=0.0002, noise=0.03, seed=5, quirks=2)
-    space = library.parse(SPACE, {"cores": surface.cores, "gpus": 0})
+    space = spaces.parse(SPACE, {"cores": surface.cores, "gpus": 0})
     settings = Settings(
         clock=surface.clock,
         trials=24,

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import library, study
+from autopipe.search import space as spaces
+from autopipe.search import study
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Event
 from autopipe.search.settings import Settings
@@ -44,7 +45,7 @@ def run(surface: Surface, url: str | None, tell: Callable[[Event], None] = nothi
     plain = {"trials": 9, "budget_seconds": None, "finalists": 2, "blocks": (3, 3), "digests": {"workload": "w"}}
     settings = Settings(clock=surface.clock, storage=url, **{**plain, **asked})
     facts = dataclasses.replace(surface.facts(), accelerator=False)
-    return study.run(library.parse(SPACE, {"cores": 4, "gpus": 0}), surface, facts, settings, tell)
+    return study.run(spaces.parse(SPACE, {"cores": 4, "gpus": 0}), surface, facts, settings, tell)
 
 
 def searched(

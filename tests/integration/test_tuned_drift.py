@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tensorboard.compat.proto import event_pb2
 
-from autopipe.api import retuning
+from autopipe.api import tuning
 from autopipe.artifact.schema import Profile
 from autopipe.hardware import machine
 from autopipe.measure import fingerprint
@@ -37,13 +37,13 @@ def _profile(described: Description, rate: float) -> Profile:
 @pytest.mark.slow
 def test_profiles_that_hold_or_drifted_or_went_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setattr(retuning, "PROOF", {"min_seconds": 0.5, "max_seconds": 1.0})
+    monkeypatch.setattr(tuning, "PROOF", {"min_seconds": 0.5, "max_seconds": 1.0})
     (tmp_path / "train.py").write_text(TRAIN)
 
-    with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner, retuning.Processes(runner) as processes:
+    with searching.runner_for(f"{tmp_path / 'train.py'}:workload") as runner, tuning.Processes(runner) as processes:
         described = searching.description(runner)
         here = hardware_of(machine.detect(), described)
-        holds = retuning.check_with(processes, described, _profile(described, 1e-3), here)
+        holds = tuning.check_with(processes, described, _profile(described, 1e-3), here)
         waited = list[Event]()
         with contextlib.ExitStack() as another_tune:
             monkeypatch.setattr(lock, "MEASURING", f"autopipe-test-{os.getpid()}")
@@ -55,13 +55,13 @@ def test_profiles_that_hold_or_drifted_or_went_stale(tmp_path: Path, monkeypatch
 
             fast = _profile(described, 1e12)
             queue = searching.queue_of(wait)
-            drifted = retuning.check_with(processes, described, fast, here, queue=queue)
+            drifted = tuning.check_with(processes, described, fast, here, queue=queue)
         (event,) = waited
         assert isinstance(event, Waiting)
         assert event.why.startswith(f"process {os.getpid()} ")
         assert queue.seconds > 0
         another = described.model_copy(update={"ops": "f" * 16, "op_list": described.op_list[1:]})
-        stale = retuning.check_with(processes, another, _profile(described, 1.0), here, measures=lambda judged: False)
+        stale = tuning.check_with(processes, another, _profile(described, 1.0), here, measures=lambda judged: False)
     assert described.backend == "jax"
     assert [each.exit_code for each in (holds, drifted, stale)] == [0, 5, 4]
     assert holds.rows[0].together is not None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autopipe.errors import SpaceError
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.search.space import Space
 from tests.fakes.spaces import holds
 
@@ -42,7 +42,7 @@ files = st.dictionaries(names, parameter, max_size=5).map(
 
 def read(text: str) -> Space | None:
     try:
-        return library.parse(text, BOUNDS)
+        return spaces.parse(text, BOUNDS)
     except SpaceError:
         return None
 

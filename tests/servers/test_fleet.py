@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import autopipe as ap
-from autopipe.api import retuning
+from autopipe.api import tuning
 from autopipe.artifact import artifact
 from autopipe.artifact import artifact as files
 from autopipe.artifact.drift import Result, Verdict
@@ -68,7 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def checked(path: Path, *, quick: bool = False) -> Result:
-    return retuning.check(path, quick=quick).figures
+    return tuning.check(path, quick=quick).figures
 
 
 def loaded(path: Path, said: str | None) -> Tuned:

@@ -16,7 +16,8 @@ from autopipe.extensions.dali.loader import Dali
 from autopipe.hardware import gpu
 from autopipe.measure.facts import Impossible
 from autopipe.pipeline.assembly import build_loader
-from autopipe.search import feasible, library
+from autopipe.search import feasible
+from autopipe.search import space as spaces
 from autopipe.workload.data import arrays, table
 from autopipe.workload.op import Op
 from autopipe.workload.ops.planner import make_plan
@@ -90,7 +91,7 @@ def test_a_card_that_is_not_there_is_told_and_its_settings_left(photos: Path, mo
     work = workload(photos, ANY_JPEG)
     ruled_out = Dali.impossible(make_plan(work)).items()
     known = facts(impossible=[Impossible(parameter=name, value=value, reason=why) for (name, value), why in ruled_out])
-    trimmed = feasible.trim(library.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known)
+    trimmed = feasible.trim(spaces.load("dali", {"cores": 2, "gpus": 0}).only("loader", ["dali"]), known)
     assert trimmed.space["dali.device"].values == ("cpu",)
     assert "dali.device gpu: no NVIDIA card is seen here" in trimmed.left_out
     with pytest.raises(LoaderError, match="no NVIDIA card is seen"):

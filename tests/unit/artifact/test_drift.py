@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from autopipe import again
-from autopipe.api import retuning
+from autopipe.api import tuning
 from autopipe.artifact import drift, pick
 from autopipe.artifact.drift import (
     DriftMonitor,
@@ -352,7 +352,7 @@ def measured(machine: Any, here: fingerprint.Hardware | None = None) -> Result:
     known = shaken(
         alone=1000 * SHARE / 0.74, workload=DESCRIBED.digest, measured_at=datetime.datetime.now(datetime.UTC)
     )
-    return retuning.check_with(retuning.Processes(machine), DESCRIBED, known, here or hardware())
+    return tuning.check_with(tuning.Processes(machine), DESCRIBED, known, here or hardware())
 
 
 @pytest.mark.parametrize(
@@ -380,14 +380,14 @@ def test_a_machine_without_a_profile_is_stale_and_not_measured() -> None:
 
 
 def test_a_model_that_takes_long_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retuning, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(tuning, "_LONG_SECONDS", 0.0)
     machine = Machine()
     measured(machine)
     assert machine.asked == ["model", "pipeline"]
 
 
 def test_a_round_that_speaks_against_the_profile_is_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retuning, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(tuning, "_LONG_SECONDS", 0.0)
     disturbed, drifted = Machine([(1.0, 0.5), (1.0, 1.0), (1.0, 1.0)]), Machine([(1.0, 0.5)] * 3)
     assert [measured(each).verdict for each in (disturbed, drifted)] == [Verdict.FITS, Verdict.DRIFTED]
     assert drifted.asked == ["model", "pipeline"] * 3

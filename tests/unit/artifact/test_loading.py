@@ -15,7 +15,7 @@ import pytest
 
 import autopipe as ap
 from autopipe import again
-from autopipe.api import retuning
+from autopipe.api import tuning
 from autopipe.artifact import artifact as files
 from autopipe.artifact import codegen, factory, reference
 from autopipe.artifact.artifact import Stored, stored
@@ -23,7 +23,8 @@ from autopipe.artifact.schema import FileReference, ImagesReference, ModuleRefer
 from autopipe.errors import ArtifactError, ConfigError, TrialError
 from autopipe.measure import fingerprint
 from autopipe.measure.trial.child import IN_TRIAL
-from autopipe.search import library, study
+from autopipe.search import space as spaces
+from autopipe.search import study
 from autopipe.search.settings import Settings
 from tests.fakes.profiles import artifact, profile
 from tests.fakes.surface import Surface
@@ -41,13 +42,13 @@ def retunes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The budgets of the retunes that were run; each adds a profile of this machine."""
     ran: list[float] = []
 
-    def run(stored: Any, settings: Any, watcher: Any, **_: Any) -> retuning.Retuned:
+    def run(stored: Any, settings: Any, watcher: Any, **_: Any) -> tuning.Retuned:
         ran.append(settings.budget_seconds)
         found = profile(hardware=fingerprint.detect())
         files.renew(stored.artifact, found, stored.path)
-        return retuning.Retuned(profile=found)
+        return tuning.Retuned(profile=found)
 
-    monkeypatch.setattr(retuning, "run", run)
+    monkeypatch.setattr(tuning, "rerun", run)
     return ran
 
 
@@ -71,13 +72,13 @@ def test_of_jobs_that_start_at_once_one_retunes_and_the_others_wait(path: Path, 
 
 def test_for_want_of_a_retune_the_nearest_is_taken_and_it_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     surface = Surface(fails=lambda config: True)
-    space = library.load("quick", {"cores": 2, "gpus": 0})
+    space = spaces.load("quick", {"cores": 2, "gpus": 0})
     nothing = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     for said, run in (
         ("the study is another workload's", Mock(side_effect=TrialError("the study is another workload's"))),
-        ("No configuration could be measured", Mock(return_value=retuning.Retuned(result=nothing))),
+        ("No configuration could be measured", Mock(return_value=tuning.Retuned(result=nothing))),
     ):
-        monkeypatch.setattr(retuning, "run", run)
+        monkeypatch.setattr(tuning, "rerun", run)
         with pytest.warns(factory.ProfileWarning) as warnings:
             assert ap.load(path, on_new_hardware="retune").profile == files.read(path).profiles[0]
         assert f"a retune failed: {said}" in str(warnings[0].message)

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import autopipe as ap
-from autopipe.api import retuning
-from autopipe.api.retuning import FORMER, When
+from autopipe.api import tuning
+from autopipe.api.tuning import FORMER, When
 from autopipe.artifact import artifact as files
 from autopipe.artifact import pick
 from autopipe.artifact.drift import Result, Verdict
@@ -28,7 +28,8 @@ from autopipe.measure.outcome import Measurement, TrialFailure
 from autopipe.measure.rows import Row
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.threads import Threads
-from autopipe.search import conclusion, confirmation, library, measurer, study
+from autopipe.search import conclusion, confirmation, measurer, study
+from autopipe.search import space as spaces
 from autopipe.search.result import Reason, Stop
 from autopipe.search.searching import Watcher
 from autopipe.search.settings import Settings
@@ -58,7 +59,7 @@ class Rivalled(Surface):
 
 @pytest.fixture
 def space() -> Space:
-    return library.load("quick", {"cores": 4, "gpus": 0})
+    return spaces.load("quick", {"cores": 4, "gpus": 0})
 
 
 def searched(
@@ -166,12 +167,12 @@ PLAYED = Machine(
 )
 
 
-def retuned_at(fleet: Fleet, path: Path, machine: Machine, patch: pytest.MonkeyPatch) -> tuple[retuning.Retuned, float]:
+def retuned_at(fleet: Fleet, path: Path, machine: Machine, patch: pytest.MonkeyPatch) -> tuple[tuning.Retuned, float]:
     """Retune on a machine, and return what came of it, and the seconds on its clock from the start of the process."""
     surface: Any = Played(machine)
     fleet.trials = Player(surface, accelerators=1)
-    patch.setattr(retuning, "time", SimpleNamespace(monotonic=surface.clock))
-    return retuning.run(files.stored(path), Settings(), Watcher(), given=[]), surface.now
+    patch.setattr(tuning, "time", SimpleNamespace(monotonic=surface.clock))
+    return tuning.rerun(files.stored(path), Settings(), Watcher(), given=[]), surface.now
 
 
 def test_a_retune_of_a_machine_that_is_as_it_was_ends_soon_and_one_whose_order_changed_goes_on(
@@ -212,8 +213,8 @@ def test_a_retune_that_measures_nothing_says_so_and_ends_where_the_user_ended_it
     surface = Surface(fails=lambda config: True)
     result = study.run(space, surface, surface.facts(), Settings(clock=surface.clock, trials=2)).result
     cut = Stop(reason=Reason.INTERRUPTED, message="Interrupted.") if interrupted else result.stop
-    ended = retuning.Retuned(result=result.model_copy(update={"stop": cut}))
-    monkeypatch.setattr(retuning, "run", lambda *_, **__: ended)
+    ended = tuning.Retuned(result=result.model_copy(update={"stop": cut}))
+    monkeypatch.setattr(tuning, "rerun", lambda *_, **__: ended)
     if interrupted:
         with pytest.raises(SearchInterruptedError):
             ap.retune(path)
@@ -252,8 +253,8 @@ def test_a_folder_that_cannot_be_written_to_stops_a_retune_only_where_it_would_s
     stored = files.stored(path, workload=workload)
     not_writable = f"The artifact's folder must be writable, but {str(path.parent)!r} is not."
 
-    def retuned(**when: bool) -> retuning.Retuned:
-        return retuning.run(stored, Settings(trials=4), Watcher(), when=When(**when), given=["trials"])
+    def retuned(**when: bool) -> tuning.Retuned:
+        return tuning.rerun(stored, Settings(trials=4), Watcher(), when=When(**when), given=["trials"])
 
     assert retuned(stale=True, dry_run=True).would is (cores == 4)
     with pytest.raises(ArtifactError, match=not_writable) if cores == 4 else contextlib.nullcontext():
@@ -282,13 +283,13 @@ def test_tunes_for_prediction_leave_the_profile_of_a_training(tmp_path: Path, mo
     ap.tune(workload, space="quick", trials=4, budget=None).save(path)
     before = profiles()
     stored = files.stored(path, workload=workload)
-    retuning.run(stored, Settings(trials=4, mode=Mode.PREDICT), Watcher(), given=["trials", "mode"])
+    tuning.rerun(stored, Settings(trials=4, mode=Mode.PREDICT), Watcher(), given=["trials", "mode"])
     first = profiles()
     assert first == {**before, Mode.PREDICT: first[Mode.PREDICT]}
     assert FORMER not in {each.name for each in first[Mode.PREDICT].result.baselines}
     stored = files.stored(path, workload=workload)
     again = Settings(trials=4, mode=Mode.PREDICT, seed=1)  # asks for something else, so that it searches
-    retuning.run(stored, again, Watcher(), given=["trials", "mode", "seed"])
+    tuning.rerun(stored, again, Watcher(), given=["trials", "mode", "seed"])
     second = profiles()
     assert second == {**before, Mode.PREDICT: second[Mode.PREDICT]}
     assert FORMER in {each.name for each in second[Mode.PREDICT].result.baselines}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autopipe import again
-from autopipe.api import retuning
+from autopipe.api import tuning
 from autopipe.artifact import artifact as files
 from autopipe.artifact import artifact as joining
 from autopipe.artifact import codegen, reference
@@ -19,7 +19,8 @@ from autopipe.artifact.schema import FileReference, ImagesReference, Profile
 from autopipe.cli.output import use_beside
 from autopipe.measure import fingerprint
 from autopipe.pipeline.devices.simulated import SimulatedAccelerator
-from autopipe.search import library, result, settings, study
+from autopipe.search import result, settings, study
+from autopipe.search import space as spaces
 from tests.fakes import findings, images
 from tests.fakes.profiles import artifact, config, digest, hardware, profile
 from tests.fakes.surface import Surface
@@ -200,7 +201,7 @@ NAMED = FileReference(path="train.py")
 @functools.cache
 def searched(*, fails: bool = False) -> result.Result:
     surface = Surface(cores=4, fails=lambda config: fails)
-    space = library.load("quick", {"cores": 4, "gpus": 0})
+    space = spaces.load("quick", {"cores": 4, "gpus": 0})
     return study.run(space, surface, surface.facts(), settings.Settings(clock=surface.clock, trials=4)).result
 
 
@@ -220,8 +221,8 @@ def retuned(
     converted: bool = False,
 ) -> list[str]:
     """Return what is said of a retune that wrote this profile."""
-    done = retuning.Retuned(result=searched(), profile=known, converted=converted)
-    monkeypatch.setattr(retuning, "run", lambda *_, **__: done)
+    done = tuning.Retuned(result=searched(), profile=known, converted=converted)
+    monkeypatch.setattr(tuning, "rerun", lambda *_, **__: done)
     ended = autopipe("retune", path, *options)
     assert ended.status == 0, ended.err
     return ended.err.splitlines()
@@ -258,15 +259,15 @@ def test_a_retune_that_is_interrupted_says_how_to_go_on(
     autopipe: Autopipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, early: bool
 ) -> None:
     cut = result.Stop(reason=result.Reason.INTERRUPTED, message="Interrupted.")
-    done = retuning.Retuned(result=searched(fails=True).model_copy(update={"stop": cut}))
+    done = tuning.Retuned(result=searched(fails=True).model_copy(update={"stop": cut}))
 
-    def run(*_: object, **__: object) -> retuning.Retuned:
+    def run(*_: object, **__: object) -> tuning.Retuned:
         if early:
             raise KeyboardInterrupt
         return done
 
     path, _ = stored(tmp_path)
-    monkeypatch.setattr(retuning, "run", run)
+    monkeypatch.setattr(tuning, "rerun", run)
     ended = autopipe("retune", path, "--fresh")
     assert ended.status == 130
     assert f"to go on  {again.autopipe('retune', path)}" in ended.err.splitlines()

@@ -16,7 +16,8 @@ from autopipe.measure.outcome import EpochTime, FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.reports import ladder, text
 from autopipe.reports.terminal import Console, Count
-from autopipe.search import library, study
+from autopipe.search import space as spaces
+from autopipe.search import study
 from autopipe.search.result import DeviceCount, Reason, Result, Stop
 from autopipe.search.settings import Settings
 from autopipe.values import Estimate
@@ -146,7 +147,7 @@ def number(shown: str) -> float:
 def test_each_ratio_is_that_of_the_rates_beside_it(epochs: int | None) -> None:
     """In text, page and JSON. The machine drifts, and one of two baselines leaves after a block."""
     surface = Drifting(cores=4, model_rate=20000.0, noise=0.02, seed=1)
-    space = library.load("quick", {"cores": 4, "gpus": 0})
+    space = spaces.load("quick", {"cores": 4, "gpus": 0})
     settings = Settings(clock=surface.clock, trials=10, epochs=epochs, budget_seconds=None)
     found = study.run(space, surface, surface.facts(), settings).result
     rounds = [known(found.contest(each)).pairs for each in found.baselines]

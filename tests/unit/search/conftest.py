@@ -18,7 +18,8 @@ from autopipe.measure.facts import Facts
 from autopipe.measure.outcome import FailureKind, Phase, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Foreign
-from autopipe.search import library, record, study
+from autopipe.search import record, study
+from autopipe.search import space as spaces
 from autopipe.search.conclusion import Searched
 from autopipe.search.feasible import trim
 from autopipe.search.measurer import Baseline
@@ -49,7 +50,7 @@ PARAMETERS: Mapping[str, Any] = {
 
 def space_of(parameters: Mapping[str, Any], *, cores: int = 4, gpus: int = 0) -> Space:
     text = json.dumps({"schema_version": 1, "parameters": {**parameters}})
-    return library.parse(text, {"cores": cores, "gpus": gpus})
+    return spaces.parse(text, {"cores": cores, "gpus": gpus})
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, P
 from autopipe.pipeline.config import PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
 from autopipe.reports import verdict
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.search.conclusion import Searched, only_change
 from autopipe.search.measurer import Baseline
 from autopipe.search.result import Reason, Result, Stop, nothing_measured
@@ -212,7 +212,7 @@ class Partly(Surface):
 
 @pytest.fixture(scope="module")
 def quick() -> Space:
-    return library.load("quick", {"cores": 2, "gpus": 0})
+    return spaces.load("quick", {"cores": 2, "gpus": 0})
 
 
 @pytest.fixture(scope="module")

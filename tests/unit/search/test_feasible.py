@@ -9,7 +9,7 @@ import pytest
 
 from autopipe.errors import SpaceError
 from autopipe.measure.facts import Facts, Impossible, Limits
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.search.feasible import candidates, trim, why_not
 from autopipe.search.space import Params, Space, to_config
 from tests.fakes import facts as made
@@ -115,7 +115,7 @@ def test_what_cannot_run_has_a_reason(params: Params, known: dict[str, Any] | Li
     ],
 )
 def test_samples_are_kept_on_an_accelerator_with_room_or_where_asked_for(known: dict[str, Any], listed: bool) -> None:
-    space = library.load("exhaustive", {"cores": 4, "gpus": 1}).only("loader", ["threads", "resident"])
+    space = spaces.load("exhaustive", {"cores": 4, "gpus": 1}).only("loader", ["threads", "resident"])
     small = space.only("steps_per_execution", [1]).only("channels", ["last"]).only("device_prefetch", [2])
     small = small.only("threads.queue_size", [8]).only("threads.read_ahead", [0])
 
@@ -133,7 +133,7 @@ def test_what_is_not_known_leaves_nothing_out() -> None:
 
 
 def test_a_cut_that_saves_room_is_tried_and_a_part_is_cached_only_where_the_whole_does_not_fit() -> None:
-    space = library.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
+    space = spaces.parse(CUT_SPACE, {"cores": 2, "gpus": 0})
     usual, cuts, tight = (
         [each.kept for each in candidates(space, known).values()]
         for known in (FACTS, facts(cuts=CUTS), facts(fixed_bytes=12 * GIB))
@@ -181,7 +181,7 @@ ODD = "devices 3: a batch of 32 cannot be shared out evenly"
 def test_devices_and_channels_are_tried_where_they_can_be_and_else_it_is_said_why(
     known: dict[str, Any], devices: set[int], channels: set[str], reasons: list[str]
 ) -> None:
-    space = library.load("default", {"cores": 2, "gpus": known["gpus"]}).only("loader", ["threads"])
+    space = spaces.load("default", {"cores": 2, "gpus": known["gpus"]}).only("loader", ["threads"])
     trimmed = trim(space.only("keep", ["none"]), facts(**known))
     assert (set(trimmed.space["devices"].values), set(trimmed.space["channels"].values)) == (devices, channels)
     assert {reason for reason in trimmed.left_out if reason.startswith(("devices", "channels"))} >= {*reasons}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from autopipe.pipeline.config import PipelineConfig
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.search.race import Race, usual
 from autopipe.search.space import Params, Space, from_config
 from tests.unit.search.conftest import some, space_of
@@ -33,7 +33,7 @@ def race(
     def over() -> bool:
         return len(ran) >= most
 
-    asked = space or library.load("default", {"cores": cores, "gpus": 1}).only("keep", ["none", "memory", "encoded"])
+    asked = space or spaces.load("default", {"cores": cores, "gpus": 1}).only("keep", ["none", "memory", "encoded"])
     found = Race(
         space=asked,
         cores=cores,
@@ -169,7 +169,7 @@ def test_where_nobody_knows_whether_reads_wait_more_workers_come_before_fewer() 
     def slow_reads(config: PipelineConfig) -> float:
         return 40.0 * workers(config)
 
-    only = library.load("default", {"cores": 16, "gpus": 1}).only("loader", ["threads"])
+    only = spaces.load("default", {"cores": 16, "gpus": 1}).only("loader", ["threads"])
     found, ran = race(slow_reads, only)
     found.of_workers()
     assert sorted(map(workers, ran)) == list(map(workers, ran))

@@ -20,7 +20,8 @@ from autopipe.measure import costs
 from autopipe.measure.facts import Ceiling, Limits
 from autopipe.measure.outcome import ConversionCost, FailureKind, Measurement, Phase, Resources, TrialFailure
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
-from autopipe.search import library, record
+from autopipe.search import record
+from autopipe.search import space as spaces
 from autopipe.search.measurer import Baseline
 from autopipe.search.record import Record, best_elsewhere, open_record
 from autopipe.search.result import AskedBy, Asker, BudgetPlanned, Event, Reason, Stop, StudyOpened
@@ -368,7 +369,7 @@ def test_trials_that_the_user_enqueued_run_first(space: Space, url: str) -> None
 
 def test_another_space_is_refused(space: Space, url: str) -> None:
     run(space, Surface(), url, trials=2)
-    quick, surface = library.load("quick", {"cores": 4, "gpus": 0}), Surface()
+    quick, surface = spaces.load("quick", {"cores": 4, "gpus": 0}), Surface()
     for other, said in (
         (space.only("loader", ["threads"]), r"space: loader 'threads, processes, tfdata, keras' there, 'threads' he"),
         (quick, r"space: loader '.*, and \d+ more\."),

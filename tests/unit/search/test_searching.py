@@ -33,7 +33,8 @@ from autopipe.measure.outcome import Agreement, EpochTime, FailureKind, Measurem
 from autopipe.measure.trial.child import Log
 from autopipe.pipeline.config import ModelSetup, PipelineConfig
 from autopipe.pipeline.loaders.wrapped import Wrapped
-from autopipe.search import library, lock, record, searching
+from autopipe.search import lock, record, searching
+from autopipe.search import space as spaces
 from autopipe.search.conclusion import Searched
 from autopipe.search.result import Asker, Event, OnEvent, SpaceTrimmed, StudyOpened, Waiting
 from autopipe.search.searching import Site, Watcher
@@ -76,7 +77,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     ) -> tuple[Searched, Settings]:  # fmt: skip
         monkeypatch.setattr(searching, "MEASURING", lock_name or f"autopipe-test-{uuid.uuid4()}")
         monkeypatch.setattr(searching, "foreign_runner", lambda *_: runner)
-        space = library.read("quick") if written is None else functools.partial(library.parse, written)
+        space = spaces.read("quick") if written is None else functools.partial(spaces.parse, written)
         known = DESCRIBED.model_copy(update=described)
         here = Site(machine=imaginary(), described=known, space=space, folder=folder or Path.cwd())
         asked: dict[str, Any] = {"space": "quick", "trials": 2, "blocks": (0, 0), "budget_seconds": None, **chosen}

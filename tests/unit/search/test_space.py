@@ -9,7 +9,7 @@ import pytest
 
 from autopipe.errors import ConfigError, SpaceError
 from autopipe.pipeline.config import LOADERS, SettingValue
-from autopipe.search import library
+from autopipe.search import space as spaces
 from autopipe.search.space import Space, SpaceSpec, from_config, resolve, to_config
 from tests.fakes import surface  # noqa: F401  # the knobs of its loader
 from tests.fakes.reports import Approved, refusal
@@ -151,10 +151,10 @@ HEAD = "schema_version: 1\nparameters:\n  loader: [threads]\n"
 BOUNDS = {"cores": 2, "gpus": 0}
 
 
-@pytest.mark.parametrize("name", sorted({"default", "exhaustive", "quick", *library.names()}))
+@pytest.mark.parametrize("name", sorted({"default", "exhaustive", "quick", *spaces.names()}))
 @pytest.mark.parametrize("bounds", [{"cores": 1, "gpus": 0}, {"cores": 768, "gpus": 8}])
 def test_each_shipped_space_makes_configurations_on_small_and_large_machines(name: str, bounds: dict[str, int]) -> None:
-    space = library.load(name, bounds).only("devices", [1]).only("channels", ["last"])  # the others have to pay first
+    space = spaces.load(name, bounds).only("devices", [1]).only("channels", ["last"])  # the others have to pay first
     grid = list(space.grid())
     assert 10 < len(grid) < 200_000
     for params in grid[:: len(grid) // 40 + 1]:
@@ -163,25 +163,25 @@ def test_each_shipped_space_makes_configurations_on_small_and_large_machines(nam
 
 @functools.cache
 def shipped() -> dict[str, Space]:
-    return {name: library.load(name, BOUNDS) for name in library.names()}
+    return {name: spaces.load(name, BOUNDS) for name in spaces.names()}
 
 
 @pytest.mark.parametrize("loader", [*LOADERS])
 def test_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it(loader: str) -> None:
-    spaces = shipped()
-    having = [name for name, space in spaces.items() if loader in space["loader"].values]
+    named = shipped()
+    having = [name for name, space in named.items() if loader in space["loader"].values]
     for name in having:
-        library.require(spaces[name], "loader", [loader], BOUNDS)
-    for space in [space for name, space in spaces.items() if name not in having][:1]:
+        spaces.require(named[name], "loader", [loader], BOUNDS)
+    for space in [space for name, space in named.items() if name not in having][:1]:
         with pytest.raises(SpaceError, match=f"only .'{loader}'. was asked for") as caught:
-            library.require(space, "loader", [loader], BOUNDS)
+            spaces.require(space, "loader", [loader], BOUNDS)
         assert (caught.value.hint is None) == (not having)
         assert not having or f"--space {having[0]}," in str(caught.value.hint)
 
 
 def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it() -> None:
     with pytest.raises(SpaceError, match=r"`processes\.read_ahead` is no parameter of this space") as caught:
-        library.require(library.parse(HEAD, BOUNDS), "processes.read_ahead", [0], BOUNDS)
+        spaces.require(spaces.parse(HEAD, BOUNDS), "processes.read_ahead", [0], BOUNDS)
     assert "--space default," in str(caught.value.hint)
 
 
@@ -214,20 +214,20 @@ def test_a_knob_of_a_loader_that_a_space_lacks_is_named_with_a_space_that_has_it
 )
 def test_a_mistake_is_named_with_file_line_and_key(text: str, problem: str) -> None:
     with pytest.raises(SpaceError, match=problem) as caught:
-        library.parse(text, BOUNDS, file="mine.yaml")
+        spaces.parse(text, BOUNDS, file="mine.yaml")
     assert caught.value.message.startswith("mine.yaml")
 
 
 def test_a_name_that_is_not_there_gets_the_near_one() -> None:
     with pytest.raises(SpaceError, match="Did you mean `default`"):
-        library.load("defualt", BOUNDS)
+        spaces.load("defualt", BOUNDS)
 
 
 def test_a_file_of_the_users_is_read_and_one_that_is_no_text_or_endless_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(HEAD + "  keep: [none, memory]\n")
-    assert len(list(library.load(str(file), BOUNDS).grid())) == 2
+    assert len(list(spaces.load(str(file), BOUNDS).grid())) == 2
     for written, said in ((b"\xff\xfe\x00", r"mine\.yaml"), (b"#" * (1 << 19), "at most")):
         file.write_bytes(written)
         with pytest.raises(SpaceError, match=said):
-            library.load(str(file), BOUNDS)
+            spaces.load(str(file), BOUNDS)
