@@ -215,7 +215,7 @@ def share(ran: Mapping[int, float], alone: Mapping[int, float], pooled: Pooled) 
 # -------------------- the run
 
 _FAR = 2.0  # times the repeatability limit: what is so far behind after a block does not run in the next
-_NEAR = 2 / 3  # of the fastest foreign code, what other foreign code makes in its trial that is proved against, too
+_NEAR = 2 / 3  # of the fastest: what makes less in its trial is not proved, and no foreign code to prove against
 ENOUGH_BLOCKS = 2  # blocks with fewer than which nothing can be compared
 
 
@@ -225,6 +225,7 @@ def _finalists(session: Session) -> list[Point]:
     """
     points = session.points()
     ranked = sorted((each for each in points.values() if each.feasible), key=lambda each: (-each.value, each.key))
+    ranked = [each for each in ranked if each.value >= _NEAR * ranked[0].value]
     count = session.settings.finalists
     best = [each.key for each in ranked[: max(1, count - 1)]]
     if len(ranked) > len(best) and count > 1:
